@@ -1,0 +1,1 @@
+"""Placeholder while the house is being built."""

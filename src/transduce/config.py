@@ -1,0 +1,187 @@
+"""One TOML file is one experiment: settings as frozen dataclasses, checked in one place.
+
+A section is a dataclass made with `@section`, living beside the part it configures.  Every
+default stands there and nowhere else.  A union of sections is told apart by its `kind`.
+`load_toml`, `apply_overrides` and `parse` turn a file into sections; `to_toml` writes them back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, dataclass_transform
+
+import pydantic
+import tomli_w
+
+from transduce.errors import SettingError
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def section(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass of settings that refuses unknown names.
+
+    The docstring under each field is its help text.
+    """
+    cls.__pydantic_config__ = pydantic.ConfigDict(  # type: ignore[attr-defined]
+        extra="forbid", use_attribute_docstrings=True
+    )
+    return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+
+def load_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.  Raises SettingError naming file and line."""
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        raise SettingError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise SettingError(f"{path} is a directory; a recipe is a TOML file") from None
+    except OSError as error:
+        raise SettingError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{path}: byte {error.start} is not UTF-8; TOML is UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f"{path} is not valid TOML: {error}") from None
+
+
+def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Settings with each `a.b=value` applied; the value is read as TOML, else as a string."""
+    result = merge(settings, {})
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        keys = [key.strip() for key in name.split(".")]
+        if not equals or not all(keys):
+            raise SettingError(f"--set {override!r}: write it as section.name=value")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        for key in reversed(keys):
+            value = {key: value}
+        result = merge(result, value)
+    return result
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`below` with the entries of `above` laid over it, section by section.
+
+    A section of another `kind` replaces the one below it, since their names differ.
+    """
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            other_kind = "kind" in value and value["kind"] != old.get("kind")
+            result[key] = dict(value) if other_kind else merge(old, value)
+        else:
+            result[key] = value
+    return result
+
+
+def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
+    """Settings as a section of type `kind`.
+
+    where: file name to put before the message.  Raises SettingError of one line, naming the
+    setting and the nearest right name or the value that was found.
+    """
+    try:
+        return pydantic.TypeAdapter(kind).validate_python(settings)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        prefix = f"{where}: " if where else ""
+        raise SettingError(prefix + _explain(kind, settings, first)) from None
+
+
+def to_dict(value: Any) -> Any:
+    """A section as plain dicts and lists, without settings that are None (TOML has no null)."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+        return {name: to_dict(item) for name, item in pairs if item is not None}
+    if isinstance(value, Mapping):
+        return {key: to_dict(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [to_dict(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def to_toml(value: Any) -> str:
+    """A section as TOML text that `parse` reads back to an equal one."""
+    return tomli_w.dumps(to_dict(value))
+
+
+def setting_names(kind: Any, prefix: str = "") -> Iterator[str]:
+    """Every dotted name that a section of type `kind` knows, sections themselves included."""
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        for member in typing.get_args(kind):
+            yield from setting_names(member, prefix)
+    elif dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        for field in dataclasses.fields(kind):
+            yield prefix + field.name
+            yield from setting_names(hints[field.name], f"{prefix}{field.name}.")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:
+    """One line for one of pydantic's errors."""
+    path = _path_of(settings, error["loc"])
+    name = ".".join(path) or "the recipe"
+    match error["type"]:
+        case "unexpected_keyword_argument" | "extra_forbidden":
+            names = set(setting_names(kind))
+            parent = ".".join(path[:-1])
+            siblings = [n.rpartition(".")[2] for n in names if n.rpartition(".")[0] == parent]
+            hint = did_you_mean(path[-1], siblings) or did_you_mean(name, names)
+            return f"{name} is not a setting" + (hint or f" ({_list(sorted(siblings))} are)")
+        case "missing" | "missing_argument" | "missing_keyword_only_argument":
+            return f"{name} is missing"
+        case "union_tag_not_found":
+            return f"{name}.kind is missing; it is one of {error['ctx'].get('expected_tags', '')}"
+        case "union_tag_invalid":
+            tag, tags = error["ctx"]["tag"], error["ctx"]["expected_tags"]
+            return f"{name}.kind is {tag!r}; it must be one of {tags}"
+        case "dataclass_type" | "dataclass_exact_type":
+            return f"{name} must be a section of settings, not {error['input']!r}"
+        case "value_error":
+            return f"{name}: {error['ctx']['error']}"
+    message = error["msg"][0].lower() + error["msg"][1:]
+    message = message.removeprefix("input ")
+    return f"{name} {message}, not {_short(error['input'])}"
+
+
+def _path_of(settings: Any, location: tuple[Any, ...]) -> list[str]:
+    """The dotted path of an error, without the union tags that pydantic adds to it."""
+    path: list[str] = []
+    for i, item in enumerate(location):
+        inside = isinstance(settings, Mapping) and item in settings
+        inside = inside or (isinstance(settings, list) and isinstance(item, int))
+        if inside:
+            settings = settings[item]
+            path.append(str(item))
+        elif i == len(location) - 1 and isinstance(settings, Mapping):
+            path.append(str(item))
+    return path
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

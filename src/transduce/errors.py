@@ -1,0 +1,35 @@
+"""What can go wrong by a user's hand, and nothing else.
+
+    TransduceError            base: one clear line that names the place and the remedy
+    ├── SettingError          a recipe, `--set` or an option says something that cannot be
+    ├── DataError             an input file or data set is not what it should be
+    ├── RunError              a run directory is missing, damaged, or of another kind
+    └── TrainingError         training cannot go on (a loss that is not finite, ...)
+
+The command line prints the message of a `TransduceError` as one line and exits with its
+`exit_code`.  Everything else that escapes is a bug of ours and keeps its traceback.
+"""
+
+
+class TransduceError(Exception):
+    """Base of all errors that answer a user's mistake; the message is one line."""
+
+    exit_code = 1
+
+
+class SettingError(TransduceError):
+    """A setting or option that cannot be: names the setting, and the nearest right one."""
+
+    exit_code = 2
+
+
+class DataError(TransduceError):
+    """An input that cannot be read as what it should be: names file, line and remedy."""
+
+
+class RunError(TransduceError):
+    """A run directory that is missing, damaged, or of another kind."""
+
+
+class TrainingError(TransduceError):
+    """Training cannot go on; says what was kept and what to change."""

@@ -1,0 +1,69 @@
+"""The batch currency: sequences of unequal length, padded into one tensor.
+
+Shape letters used throughout the package:
+
+    b  rows of a batch (sentences, or hypotheses in a beam)
+    t  positions in a sequence (targets and queries)
+    s  positions in another sequence that is looked at (sources, memory, keys)
+    m  width of the model, `d_model`
+    h  attention heads
+    d  width of one head, m / h
+    f  inner width of the feed-forward network, `d_ff`
+    v  entries of the vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Padded(NamedTuple):
+    """A batch of sequences of unequal length.
+
+    values: (b, t, ...) token ids or vectors; what stands at padding means nothing.
+    real:   (b, t) bool, True where the position is not padding.
+    full:   True when it is known (from the lengths, without a look at the tensor) that no
+            position is padding, so that attention may run without a mask.  False is always safe.
+    """
+
+    values: Tensor
+    real: Tensor
+    full: bool = False
+
+    def with_values(self, values: Tensor) -> Padded:
+        """The same padding around other values."""
+        return Padded(values, self.real, self.full)
+
+    def select(self, rows: Tensor) -> Padded:
+        """Rows by index, in the order asked for."""
+        return Padded(self.values[rows], self.real[rows], self.full)
+
+    def to(self, device: torch.device | str) -> Padded:
+        """The same batch on another device."""
+        return Padded(self.values.to(device), self.real.to(device), self.full)
+
+    @property
+    def lengths(self) -> Tensor:
+        """(b,) number of real positions in each row."""
+        return self.real.sum(1)
+
+    @staticmethod
+    def full_of(values: Tensor) -> Padded:
+        """A batch without padding, from values (b, t, ...)."""
+        real = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+        return Padded(values, real, full=True)
+
+    @staticmethod
+    def from_rows(rows: Sequence[Sequence[int]], padding: int = 0) -> Padded:
+        """Pad lists of token ids on the right.  At least one row, each of at least one id."""
+        lengths = torch.tensor([len(row) for row in rows])
+        longest = int(lengths.max())
+        values = torch.full((len(rows), longest), padding, dtype=torch.long)
+        for i, row in enumerate(rows):
+            values[i, : len(row)] = torch.tensor(row, dtype=torch.long)
+        real = torch.arange(longest)[None, :] < lengths[:, None]
+        return Padded(values, real, full=bool((lengths == longest).all()))
