@@ -15,7 +15,7 @@ Shape letters used throughout the package:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,27 +24,28 @@ from torch import Tensor
 class Padded(NamedTuple):
     """A batch of sequences of unequal length.
 
-    values: (b, t, ...) token ids or vectors; what stands at padding means nothing.
-    real:   (b, t) bool, True where the position is not padding.
-    full:   True when it is known (from the lengths, without a look at the tensor) that no
-            position is padding, so that attention may run without a mask.  False is always safe.
+    values:  (b, t, ...) token ids or vectors; what stands at padding means nothing.
+    real:    (b, t) bool, True where the position is not padding.
+    padding: where padding may stand, as known from the lengths without a look at the tensors:
+             "none", "right", or "any".  It decides when attention can do without a mask;
+             "any" is always safe.
     """
 
     values: Tensor
     real: Tensor
-    full: bool = False
+    padding: Literal["none", "right", "any"] = "any"
 
     def with_values(self, values: Tensor) -> Padded:
         """The same padding around other values."""
-        return Padded(values, self.real, self.full)
+        return Padded(values, self.real, self.padding)
 
     def select(self, rows: Tensor) -> Padded:
         """Rows by index, in the order asked for."""
-        return Padded(self.values[rows], self.real[rows], self.full)
+        return Padded(self.values[rows], self.real[rows], self.padding)
 
     def to(self, device: torch.device | str) -> Padded:
         """The same batch on another device."""
-        return Padded(self.values.to(device), self.real.to(device), self.full)
+        return Padded(self.values.to(device), self.real.to(device), self.padding)
 
     @property
     def lengths(self) -> Tensor:
@@ -52,10 +53,10 @@ class Padded(NamedTuple):
         return self.real.sum(1)
 
     @staticmethod
-    def full_of(values: Tensor) -> Padded:
+    def unpadded(values: Tensor) -> Padded:
         """A batch without padding, from values (b, t, ...)."""
         real = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
-        return Padded(values, real, full=True)
+        return Padded(values, real, "none")
 
     @staticmethod
     def from_rows(rows: Sequence[Sequence[int]], padding: int = 0) -> Padded:
@@ -66,4 +67,4 @@ class Padded(NamedTuple):
         for i, row in enumerate(rows):
             values[i, : len(row)] = torch.tensor(row, dtype=torch.long)
         real = torch.arange(longest)[None, :] < lengths[:, None]
-        return Padded(values, real, full=bool((lengths == longest).all()))
+        return Padded(values, real, "none" if bool((lengths == longest).all()) else "right")

@@ -1,0 +1,1 @@
+"""From files of pairs to batches: read, filter, encode once, batch by length, prefetch."""

@@ -1,0 +1,1 @@
+"""Whole models, wired from front ends, stacks and heads."""

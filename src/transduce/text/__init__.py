@@ -1,0 +1,27 @@
+"""Text to token ids and back: subwords, characters, and symbols such as phones."""
+
+from transduce.text.build import TokenizerConfig, load_tokenizer, train_tokenizer
+from transduce.text.characters import CharactersConfig, CharacterTokenizer
+from transduce.text.normalizer import Normalizer
+from transduce.text.subword import SubwordConfig, SubwordTokenizer
+from transduce.text.symbols import SymbolsConfig, SymbolTokenizer
+from transduce.text.tokenizer import BOS, EOS, PAD, SPECIAL_TOKENS, UNK, Tokenizer
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "SPECIAL_TOKENS",
+    "UNK",
+    "CharacterTokenizer",
+    "CharactersConfig",
+    "Normalizer",
+    "SubwordConfig",
+    "SubwordTokenizer",
+    "SymbolTokenizer",
+    "SymbolsConfig",
+    "Tokenizer",
+    "TokenizerConfig",
+    "load_tokenizer",
+    "train_tokenizer",
+]

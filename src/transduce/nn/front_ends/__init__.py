@@ -1,0 +1,1 @@
+"""Raw input to vectors."""

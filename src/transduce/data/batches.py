@@ -1,0 +1,224 @@
+"""Batches of pairs of like lengths, bounded by tokens, in an order that can be resumed.
+
+A batch is as wide as its longest row on each side, and each side may hold at most so many
+positions.  So pairs are first sorted into strips by the wider of their sides, which decides how
+many fit, and within a strip by the ratio of the two sides, so that both sides of a batch are of
+about one length.  With P batches' worth of pairs, strips of about sqrt(P) / 4 batches balance the
+padding that either sort leaves.  Ties are broken, strips and batches cut, and batches ordered at
+random, anew in each epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transduce.data.encoded import EncodedPairs
+from transduce.errors import DataError
+from transduce.sequence import Padded
+from transduce.text.tokenizer import BOS, EOS, PAD
+
+Ints = NDArray[np.integer[Any]]
+
+# Below this many batches, a batch cut short to move the others' boundaries costs too much.
+FEWEST_TO_SHIFT = 8
+
+
+class PairBatch(NamedTuple):
+    """Source and target token ids of some pairs.
+
+    source:        (b, s) ids + EOS, padded on the right.
+    target:        (b, t) BOS + ids + EOS, padded on the right.
+    rows:          (b,) int64, which pairs of the data these are.
+    target_tokens: how many tokens the model is asked to predict: ids and EOS of every row.
+    """
+
+    source: Padded
+    target: Padded
+    rows: NDArray[np.int64]
+    target_tokens: int
+
+    def to(self, device: torch.device | str) -> PairBatch:
+        """The same batch on another device."""
+        return self._replace(source=self.source.to(device), target=self.target.to(device))
+
+
+@dataclass(frozen=True)
+class DataState:
+    """Where in the data a run stands: `position` batches into an epoch, both from 0."""
+
+    epoch: int = 0
+    position: int = 0
+
+
+class _Plan(NamedTuple):
+    """Which pairs make which batch: batch i is order[starts[i]:ends[i]]."""
+
+    order: Ints
+    starts: Ints
+    ends: Ints
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def rows(self, i: int) -> NDArray[np.int64]:
+        return self.order[self.starts[i] : self.ends[i]].astype(np.int64)
+
+
+class TokenBatches:
+    """All pairs, once an epoch, in batches of at most `batch_tokens` positions a side.
+
+    A pair that is longer by itself makes a batch by itself.  The batches of an epoch follow from
+    `seed` and the epoch's number alone.
+    """
+
+    def __init__(self, data: EncodedPairs, batch_tokens: int, seed: int) -> None:
+        assert batch_tokens >= 1, batch_tokens
+        assert seed >= 0, seed
+        self.data = data
+        self.batch_tokens = batch_tokens
+        self.seed = seed
+        self._kept: tuple[int, _Plan] | None = None
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """Batches in epoch 0; other epochs have the same number but for a few."""
+        return self.batches_in(0)
+
+    def batches_in(self, epoch: int) -> int:
+        """Batches in an epoch."""
+        return len(self._plan(epoch))
+
+    def iterate(self, state: DataState | None = None) -> Iterator[tuple[PairBatch, DataState]]:
+        """Batches without end, each with the state that leads on to the one after it.
+
+        state: where to begin; the beginning of epoch 0 if not given.  From a state handed out
+        earlier come exactly the batches that would have come then.  Raises DataError for a state
+        that cannot be of this data.
+        """
+        epoch, position = (state.epoch, state.position) if state else (0, 0)
+        if position > self.batches_in(epoch):
+            raise DataError(
+                f"cannot resume at batch {position} of epoch {epoch}, which has only "
+                f"{self.batches_in(epoch)}; restore the data and batch_tokens of that run"
+            )
+        while True:
+            plan = self._plan(epoch)
+            for i in range(position, len(plan)):
+                last = i + 1 == len(plan)
+                after = DataState(epoch + 1, 0) if last else DataState(epoch, i + 1)
+                yield _assemble(self.data, plan.rows(i)), after
+            epoch, position = epoch + 1, 0
+
+    def in_order(self, batch_tokens: int | None = None) -> Iterator[PairBatch]:
+        """All pairs once, shortest first and always alike, as for validation.
+
+        batch_tokens: another bound for these batches.
+        """
+        plan = _plan_batches(self.data, batch_tokens or self.batch_tokens, None)
+        for i in range(len(plan)):
+            yield _assemble(self.data, plan.rows(i))
+
+    def _plan(self, epoch: int) -> _Plan:
+        kept = self._kept
+        if kept is None or kept[0] != epoch:
+            rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+            kept = (epoch, _plan_batches(self.data, self.batch_tokens, rng))
+            self._kept = kept
+        return kept[1]
+
+
+def _plan_batches(data: EncodedPairs, batch_tokens: int, rng: np.random.Generator | None) -> _Plan:
+    """Split all pairs into batches; without rng, in the one fixed order."""
+    source = data.source_lengths + 1  # EOS
+    target = data.target_lengths + 2  # BOS and EOS
+    wider = np.maximum(source, target)
+    n_batches = int(wider.sum(dtype=np.int64)) / batch_tokens
+    shift = rng.random(2) if rng is not None else np.zeros(2)
+    strip_positions = np.sqrt(n_batches) / 4 * batch_tokens
+    strip = _strips(wider, strip_positions, shift[0] * strip_positions)
+
+    # Zigzag from strip to strip, so that a batch across a border has like pairs on either side.
+    ratio = np.log(source / target, dtype=np.float32)
+    ratio[strip % 2 == 1] *= -1
+    place = np.round((ratio - ratio.min()) * 1000)
+    n = len(wider)
+    order: Ints = rng.permutation(n) if rng is not None else np.arange(n)
+    order = _stable_sort(order, place)
+    order = _stable_sort(order, strip)
+
+    first = batch_tokens
+    if n_batches >= FEWEST_TO_SHIFT:
+        first -= int(shift[1] * batch_tokens)
+    edges = _cut(wider[order], batch_tokens, first)
+    sequence = np.arange(len(edges) - 1)
+    if rng is not None:
+        sequence = rng.permutation(sequence)
+    return _Plan(order, edges[:-1][sequence], edges[1:][sequence])
+
+
+def _strips(wider: Ints, positions: float, begun: float) -> Ints:
+    """(n,) number of the strip each pair is in: a run of widths that fills `positions`.
+
+    begun: how many positions of the first strip count as filled already.
+    """
+    count = np.bincount(wider)
+    filled = count * np.arange(len(count))
+    before = np.cumsum(filled) - filled
+    strip_of_width = ((before + begun) / positions).astype(np.int64)
+    # Without gaps in the numbers, for the zigzag goes by odd and even.
+    strip_of_width[count > 0] = np.unique(strip_of_width[count > 0], return_inverse=True)[1]
+    numbers: Ints = strip_of_width[wider]
+    return numbers
+
+
+def _stable_sort(order: Ints, key: NDArray[Any]) -> Ints:
+    """`order` sorted by `key[order]`; numpy sorts 16-bit keys by radix, many times faster."""
+    small = np.minimum(key, 2**16 - 1).astype(np.uint16)
+    ranks: Ints = np.argsort(small[order], kind="stable")
+    return order[ranks]
+
+
+def _cut(wider: Ints, limit: int, first: int) -> Ints:
+    """Edges (n_batches + 1,) of batches filled greedily with pairs of these widths (n,)."""
+    edges = [0]
+    start, n = 0, len(wider)
+    bound = first
+    while start < n:
+        # The first pair's width bounds how many can fit, hence how far to look.
+        stop = min(n, start + max(1, bound // int(wider[start])))
+        widest = np.maximum.accumulate(wider[start:stop], dtype=np.int64)
+        fits = np.count_nonzero(widest * np.arange(1, stop - start + 1) <= bound)
+        start += max(1, int(fits))
+        edges.append(start)
+        bound = limit
+    return np.array(edges, dtype=np.int64)
+
+
+def _assemble(data: EncodedPairs, rows: NDArray[np.int64]) -> PairBatch:
+    lengths = data.target_lengths[rows]
+    source = _pad(data.source_tokens, data.source_offsets[rows], data.source_lengths[rows], ())
+    target = _pad(data.target_tokens, data.target_offsets[rows], lengths, (BOS,))
+    return PairBatch(source, target, rows, int(lengths.sum()) + len(rows))
+
+
+def _pad(tokens: NDArray[Any], starts: Ints, lengths: Ints, before: tuple[int, ...]) -> Padded:
+    """Rows of `lengths` (b,) from `starts` (b,), with marks before and EOS after each."""
+    begin = len(before)
+    width = int(lengths.max()) + begin + 1
+    values = np.full((len(lengths), width), PAD, dtype=np.int64)
+    values[:, :begin] = before
+    columns = np.arange(width - begin - 1)
+    inside = columns < lengths[:, None]
+    # Basic slicing keeps a view of the ids' place, so that the mask writes into `values`.
+    values[:, begin:-1][inside] = tokens[(starts[:, None] + columns)[inside]]
+    values[np.arange(len(lengths)), begin + lengths] = EOS
+    real = np.arange(width) < (lengths + begin + 1)[:, None]
+    padding: Literal["none", "right"] = "none" if (lengths == lengths[0]).all() else "right"
+    return Padded(torch.from_numpy(values), torch.from_numpy(real), padding)

@@ -1,0 +1,66 @@
+"""Lines of text, read strictly: what is not UTF-8 is an error that says where, never a guess."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from transduce.errors import DataError
+
+BYTE_ORDER_MARK = "\ufeff"
+LONGEST_LINE = 2**26  # bytes; keeps a file without line ends from filling the memory
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""The lines of a UTF-8 text file, plain or compressed (`.gz`), without their line ends.
+
+    Only "\n" ends a line, since U+0085 and U+2028 do occur inside sentences; the "\r" of Windows
+    files and a byte order mark are dropped.  The file is streamed.  Raises DataError, while
+    reading, for a missing, empty or damaged file and for the first line that is not UTF-8.
+    """
+    number = 0
+    for number, raw in enumerate(_raw_lines(path), 1):
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}: line {number}, byte {error.start + 1} of the line is not valid UTF-8; "
+                "convert the file, for example with iconv -f ENCODING -t UTF-8"
+            ) from None
+        if number == 1:
+            text = text.removeprefix(BYTE_ORDER_MARK)
+        yield text.removesuffix("\n").removesuffix("\r")
+    if not number:
+        raise DataError(f"{path} is empty; it needs at least one line of text")
+
+
+def _raw_lines(path: Path) -> Iterator[bytes]:
+    """Lines as bytes with their ends; turns what the file system says into DataError."""
+    try:
+        with _open(path) as file:
+            number = 0
+            while raw := file.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(raw) > LONGEST_LINE:
+                    raise DataError(
+                        f"{path}: line {number} is longer than {LONGEST_LINE >> 20} MiB; "
+                        "is this a text file with line ends?"
+                    )
+                yield raw
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a directory; name a file in it") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is not a whole gzip file ({error}); fetch it again") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _open(path: Path) -> IO[bytes] | gzip.GzipFile:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")
+    return path.open("rb")

@@ -1,0 +1,166 @@
+"""Pairs of texts, source and target, from any of the formats that parallel text comes in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+from pydantic import Field
+
+from transduce.config import section, to_dict
+from transduce.data.lines import read_lines
+from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows, tsv_rows
+from transduce.errors import DataError
+
+Column = Annotated[int, Field(ge=0)] | str
+
+
+@section
+class ParallelFiles:
+    """Two text files, plain or `.gz`: line N of the one belongs to line N of the other."""
+
+    kind: Literal["parallel"] = "parallel"
+    source: Path
+    """File with one source text a line."""
+    target: Path
+    """File with one target text a line."""
+
+
+@section
+class TabSeparated:
+    """A tab-separated file, plain or `.gz`."""
+
+    kind: Literal["tsv"] = "tsv"
+    path: Path
+    """The file."""
+    source: Column = 0
+    """Column of the source: a number from 0, or a name from the header line."""
+    target: Column = 1
+    """Column of the target: a number from 0, or a name from the header line."""
+
+
+@section
+class JsonLines:
+    """A file with one JSON object a line, plain or `.gz`."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    path: Path
+    """The file."""
+    source: str = "source"
+    """Field of the source; `translation.en` goes into nested objects."""
+    target: str = "target"
+    """Field of the target."""
+
+
+@section
+class Parquet:
+    """A Parquet file (needs the extra `parquet`)."""
+
+    kind: Literal["parquet"] = "parquet"
+    path: Path
+    """The file."""
+    source: str = "source"
+    """Column of the source; `translation.en` goes into nested columns."""
+    target: str = "target"
+    """Column of the target."""
+
+
+@section
+class HubDataset:
+    """A data set for the `datasets` library (needs the extra `hub`)."""
+
+    kind: Literal["hub"] = "hub"
+    path: str
+    """`hf://owner/name`, or a directory of data files or one written by `save_to_disk`."""
+    split: str = "train"
+    """Which split of it."""
+    name: str | None = None
+    """Which configuration of it, if it has several."""
+    source: str = "source"
+    """Column of the source; `translation.en` goes into nested columns."""
+    target: str = "target"
+    """Column of the target."""
+
+
+PairsConfig = Annotated[
+    ParallelFiles | TabSeparated | JsonLines | Parquet | HubDataset, Field(discriminator="kind")
+]
+
+
+def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
+    """Every pair in the order of the input, streamed; empty texts included.
+
+    root: the directory that relative paths start from.  Raises DataError, while reading, for
+    any input that is not what the section says it is.
+    """
+    if isinstance(config, ParallelFiles):
+        yield from _parallel(root / config.source, root / config.target)
+        return
+    # Two columns were asked for, so every row is a pair.
+    yield from cast(Iterator[tuple[str, str]], _rows(config, root))
+
+
+def inputs_of(config: PairsConfig, root: Path) -> list[Path]:
+    """The files that the pairs are read from; none for a data set of the Hub."""
+    if isinstance(config, ParallelFiles):
+        return [root / config.source, root / config.target]
+    if not isinstance(config, HubDataset):
+        return [root / config.path]
+    if config.path.startswith(HUB):
+        return []
+    visible = (p for p in (root / config.path).rglob("*") if not p.name.startswith("."))
+    return sorted(p for p in visible if p.is_file())
+
+
+def fingerprint(config: PairsConfig, root: Path) -> str:
+    """A hash that changes with the settings, and with the place, size or date of any input.
+
+    A data set of the Hub is known by its name, configuration and split alone; name it with
+    `@revision` to tell versions apart.  Raises DataError if a file is missing.
+    """
+    files = []
+    for path in inputs_of(config, root):
+        try:
+            status = path.stat()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise DataError(f"{path} cannot be read: {reason}") from None
+        files.append([str(path.resolve()), status.st_size, status.st_mtime_ns])
+    facts = json.dumps([to_dict(config), files], sort_keys=True)
+    return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _rows(
+    config: TabSeparated | JsonLines | Parquet | HubDataset, root: Path
+) -> Iterator[tuple[str, ...]]:
+    match config:
+        case TabSeparated():
+            return tsv_rows(root / config.path, (config.source, config.target))
+        case JsonLines():
+            return jsonl_rows(root / config.path, (config.source, config.target))
+        case Parquet():
+            return parquet_rows(root / config.path, (config.source, config.target))
+        case HubDataset():
+            path = config.path if config.path.startswith(HUB) else root / config.path
+            return hub_rows(path, (config.source, config.target), config.split, config.name)
+
+
+def _parallel(source_path: Path, target_path: Path) -> Iterator[tuple[str, str]]:
+    sources, targets = read_lines(source_path), read_lines(target_path)
+    count = 0
+    while True:
+        source, target = next(sources, None), next(targets, None)
+        if source is None or target is None:
+            break
+        count += 1
+        yield source, target
+    n_sources = count + (source is not None) + sum(1 for _ in sources)
+    n_targets = count + (target is not None) + sum(1 for _ in targets)
+    if n_sources != n_targets:
+        raise DataError(
+            f"{source_path} has {n_sources} lines but {target_path} has {n_targets}; "
+            "line N of the one must belong to line N of the other"
+        )

@@ -1,0 +1,224 @@
+"""Rows out of tables: TSV, JSON lines, Parquet and data sets of the `datasets` library.
+
+Every reader streams the columns asked for, as one tuple of texts a row, in the order asked for.
+A value that is null counts as the empty text; one that is not text is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transduce.config import did_you_mean
+from transduce.data.lines import read_lines
+from transduce.errors import DataError
+
+HUB = "hf://"
+BATCH_ROWS = 4096
+
+
+def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ...]]:
+    """Columns of a tab-separated file, by number from 0, or by name.
+
+    As soon as one column is a name, the first line is a header.  There is no quoting: a tab
+    always separates, a line end always ends.  An empty line is a row of empty texts.  Raises
+    DataError for a missing column.
+    """
+    lines = enumerate(read_lines(path), 1)
+    names: list[str] = []
+    if any(isinstance(column, str) for column in columns):
+        names = next(lines)[1].split("\t")
+    indices = [c if isinstance(c, int) else _position(path, names, c) for c in columns]
+    last = max(indices)
+    if min(indices) < 0:
+        raise DataError(f"{path}: there is no column {min(indices)}; columns count from 0")
+    for number, line in lines:
+        fields = line.split("\t") if line else [""] * (last + 1)
+        if last >= len(fields):
+            raise DataError(
+                f"{path}: line {number} has no column {last}; columns count from 0, tabs "
+                f"separate them, and the last of this line is {len(fields) - 1}"
+            )
+        yield tuple(fields[i] for i in indices)
+
+
+def jsonl_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Fields of a file with one JSON object a line; `translation.en` goes into nested objects.
+
+    Blank lines are passed over.  Raises DataError naming the line that is malformed, or lacks
+    a field.
+    """
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        place = f"{path}: line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{place} is not valid JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{place} is not a JSON object like {{{columns[0]!r}: ...}}")
+        yield _select(row, columns, place)
+
+
+def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Columns of a Parquet file; a dotted name goes into nested columns.
+
+    Only these columns are read, a few thousand rows at a time.  Raises DataError for a missing
+    column, a file that is not Parquet, or a missing `pyarrow`.
+    """
+    pyarrow = _extra("pyarrow", "parquet")
+    parquet = _extra("pyarrow.parquet", "parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            known = list(_schema_names(pyarrow, file.schema_arrow))
+            for column in columns:
+                if column not in known:
+                    raise DataError(_no_column(path, column, known))
+            number = 0
+            asked = list(dict.fromkeys(columns))
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=asked):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield _select(row, columns, f"{path}: row {number}")
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a directory; name a file in it") from None
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {_first_line(error)}") from None
+
+
+def hub_rows(
+    path: str | Path, columns: Sequence[str], split: str, name: str | None = None
+) -> Iterator[tuple[str, ...]]:
+    """Columns of a data set that the `datasets` library loads.
+
+    path: `hf://owner/name` (with `@revision` after it, if wanted), a directory written by
+    `save_to_disk`, or a directory of data files.  name: its configuration, if it has several.
+    Raises DataError for a missing column or split, and for whatever the library reports.
+    """
+    for number, row in enumerate(_hub_records(path, columns, split, name), 1):
+        yield _select(row, columns, f"{path}: row {number}")
+
+
+def _hub_records(
+    path: str | Path, columns: Sequence[str], split: str, name: str | None
+) -> Iterator[Mapping[str, Any]]:
+    datasets = _extra("datasets", "hub")
+    try:
+        data = _load_data_set(datasets, path, split, name)
+        known = data.column_names or []
+        tops = list(dict.fromkeys(c if c in known else c.split(".")[0] for c in columns))
+        if all(top in known for top in tops):
+            # Images and sound in other columns would be decoded for nothing.
+            data = data.select_columns(tops)
+        yield from data
+    except DataError:
+        raise
+    except Exception as error:
+        # The library lets through what each of its many formats and transports raises.
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        raise DataError(f"{path}: the datasets library cannot read it: {reason}") from error
+
+
+def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None) -> Any:
+    if str(path).startswith(HUB):
+        repository, _, revision = str(path).removeprefix(HUB).partition("@")
+        return datasets.load_dataset(
+            repository, name, split=split, revision=revision or None, streaming=True
+        )
+    directory = Path(path)
+    if not directory.is_dir():
+        raise DataError(f"{path} is not a directory; a data set of the Hub is {HUB}owner/name")
+    if not any((directory / f).is_file() for f in ("dataset_dict.json", "state.json")):
+        return datasets.load_dataset(str(directory), name, split=split, streaming=True)
+    data = datasets.load_from_disk(str(directory))
+    if isinstance(data, datasets.DatasetDict):
+        splits = [str(key) for key in data]
+    else:
+        splits = [str(data.split or split)]
+        data = {splits[0]: data}
+    if split not in splits:
+        hint = did_you_mean(split, splits) or f"; it has {', '.join(map(repr, splits))}"
+        raise DataError(f"{path} has no split {split!r}{hint}")
+    return data[split]
+
+
+def _select(row: Mapping[str, Any], columns: Sequence[str], place: str) -> tuple[str, ...]:
+    return tuple(_text(_lookup(row, column, place), column, place) for column in columns)
+
+
+def _lookup(row: Mapping[str, Any], column: str, place: str) -> Any:
+    """The value under a name, dotted or not."""
+    if column in row:
+        return row[column]
+    value: Any = row
+    for key in column.split("."):
+        if value is None:
+            return None
+        if not isinstance(value, Mapping) or key not in value:
+            raise DataError(_no_column(place, column, list(_dotted_names(row))))
+        value = value[key]
+    return value
+
+
+def _text(value: Any, column: str, place: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        inner = next(iter(value), None) if isinstance(value, Mapping) else None
+        hint = f"; did you mean '{column}.{inner}'?" if inner else ""
+        raise DataError(f"{place}: {column!r} is not text but {type(value).__name__}{hint}")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            character = f"character {error.start + 1} of {column!r}"
+            raise DataError(f"{place}: {character} is half of a surrogate pair") from None
+    return value
+
+
+def _position(path: Path, names: list[str], column: str) -> int:
+    if column not in names:
+        raise DataError(_no_column(f"{path}: line 1", column, names))
+    return names.index(column)
+
+
+def _no_column(place: str | Path, column: str, known: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in known[:8]) + (", ..." if len(known) > 8 else "")
+    return f"{place} has no column {column!r}{did_you_mean(column, known)} (it has {shown})"
+
+
+def _dotted_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _dotted_names(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def _schema_names(pyarrow: Any, fields: Iterable[Any], prefix: str = "") -> Iterator[str]:
+    for field in fields:
+        if pyarrow.types.is_struct(field.type):
+            yield from _schema_names(pyarrow, field.type, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}"
+
+
+def _extra(module: str, extra: str) -> Any:
+    """A module of an optional dependency."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise DataError(
+            f"reading this data needs the package {package!r}: pip install transduce[{extra}]"
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

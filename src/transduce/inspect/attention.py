@@ -1,0 +1,23 @@
+"""Attention weights of a model at work, observed from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+from transduce.nn.attention import record_into
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Record the weights of every attention while the context lasts; results do not change.
+
+    Gives a dict from the attention's name, such as `decoder.layers.0.cross_attention`, to a list
+    with one tensor (b, h, t, s) per call.
+    """
+    try:
+        yield record_into(model, on=True)
+    finally:
+        record_into(model, on=False)

@@ -1,0 +1,53 @@
+"""The metrics by name, and several of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from transduce.config import did_you_mean
+from transduce.errors import SettingError
+from transduce.metrics.metric import Metric
+from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
+from transduce.metrics.translation import bleu, bleu_tokenised_lowercased, chrf, ter
+
+# name -> how to make the metric for a target language; the metrics of symbols know no language
+METRICS: dict[str, Callable[[str], Metric]] = {
+    "bleu": bleu,
+    "bleu_tokenised_lowercased": bleu_tokenised_lowercased,
+    "chrf": chrf,
+    "ter": ter,
+    "wer": lambda language: ItemErrorRate(),
+    "per": lambda language: SymbolErrorRate("per"),
+    "accuracy": lambda language: ExactMatch(),
+}
+
+
+def make_metric(name: str, language: str = "") -> Metric:
+    """The metric of that name for a target language.  Raises SettingError for an unknown name."""
+    if name not in METRICS:
+        hint = did_you_mean(name, METRICS) or f"; there are {', '.join(METRICS)}"
+        raise SettingError(f"{name!r} is not a metric{hint}")
+    return METRICS[name](language)
+
+
+def measure(
+    names: Iterable[str],
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    language: str = "",
+) -> dict[str, float | str]:
+    """Each named metric of the whole corpus, in percent, with its signature beside it.
+
+    names:      keys of `METRICS`.
+    references: for each item the list of its acceptable references.
+    language:   code of the target language (`de`, `zh-CN`); it chooses tokenizers.
+    Returns {"bleu": 41.3, "bleu_signature": "nrefs:1|...", ...}; a metric that can be computed in
+    one way only has no signature.  Raises SettingError for an unknown name, DataError when there
+    is nothing to measure or the counts differ.
+    """
+    result: dict[str, float | str] = {}
+    for metric in [make_metric(name, language) for name in names]:
+        result[metric.name] = metric.score(metric.statistics(hypotheses, references).sum(0))
+        if signature := metric.signature(references):
+            result[f"{metric.name}_signature"] = signature
+    return result

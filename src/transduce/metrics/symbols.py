@@ -1,0 +1,156 @@
+"""Error rates of sequences of symbols: phones, words.  Symbols are separated by white space.
+
+An item may have several references, all equally right (a word has several pronunciations).
+Two fields mean different things by "WER": see `ItemErrorRate` (spelling to sound) and
+`word_error_rate` (speech).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from transduce.metrics.metric import Statistics, check_items
+
+
+@dataclass(frozen=True)
+class ExactMatch:
+    """Percentage of items whose hypothesis equals one of the item's references."""
+
+    name: str = "accuracy"
+    higher_is_better: bool = True
+
+    def statistics(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Statistics:
+        """(n, 2): whether the item is right, and 1.  Raises DataError as `check_items` does."""
+        return _matches(hypotheses, references)
+
+    def score(self, sums: Statistics) -> float:
+        """Share of right items in percent."""
+        return 100 * float(sums[0] / sums[1])
+
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        """Empty: there is one way to compute it."""
+        return ""
+
+
+@dataclass(frozen=True)
+class ItemErrorRate:
+    """Percentage of items whose hypothesis equals none of the item's references.
+
+    This is what grapheme-to-phoneme conversion calls word error rate: an item is a word, and one
+    wrong phone makes it wrong.  It is 100 - accuracy.  Not the word error rate of speech.
+    """
+
+    name: str = "wer"
+    higher_is_better: bool = False
+
+    def statistics(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Statistics:
+        """(n, 2): whether the item is right, and 1.  Raises DataError as `check_items` does."""
+        return _matches(hypotheses, references)
+
+    def score(self, sums: Statistics) -> float:
+        """Share of wrong items in percent."""
+        return 100 * float((sums[1] - sums[0]) / sums[1])
+
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        """Empty: there is one way to compute it."""
+        return ""
+
+
+@dataclass(frozen=True)
+class SymbolErrorRate:
+    """Edits per symbol of the reference, in percent; above 100 where much is inserted.
+
+    Edits are the insertions, deletions and substitutions (Levenshtein 1966) to the closest of the
+    item's references; both edits and lengths are summed over all items before dividing.  With
+    phones it is the phone error rate (PER), with words the word error rate of speech.
+    """
+
+    name: str
+    higher_is_better: bool = False
+
+    def statistics(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Statistics:
+        """(n, 2): edits to the closest reference, and the length of that reference.
+
+        Of equally close references the longer one counts, so that their order does not matter.
+        Raises DataError as `check_items` does.
+        """
+        check_items(hypotheses, references)
+        rows = np.empty((len(hypotheses), 2))
+        for i, (hypothesis, item) in enumerate(zip(hypotheses, references, strict=True)):
+            symbols = hypothesis.split()
+            choices = [reference.split() for reference in item]
+            pairs = ((edit_distance(symbols, choice), len(choice)) for choice in choices)
+            rows[i] = min(pairs, key=lambda pair: (pair[0], -pair[1]))
+        return rows
+
+    def score(self, sums: Statistics) -> float:
+        """Edits in percent of the references' length.
+
+        Where all references are empty: 0 for empty hypotheses, else 100.
+        """
+        edits, length = sums.tolist()
+        if length == 0:
+            return 100.0 if edits else 0.0
+        return 100 * float(edits / length)
+
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        """Empty: there is one way to compute it."""
+        return ""
+
+
+def word_error_rate(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Word error rate as speech recognition means it: word edits per reference word, in percent.
+
+    Case and punctuation count: normalise both sides first where the convention asks for it.
+    Raises DataError as `check_items` does.
+    """
+    metric = SymbolErrorRate("word_error_rate")
+    return metric.score(metric.statistics(hypotheses, references).sum(0))
+
+
+def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
+    """The fewest insertions, deletions and substitutions that turn `a` into `b`."""
+    # what both share at either end is never edited, and in good output that is nearly everything
+    start = 0
+    while start < min(len(a), len(b)) and a[start] == b[start]:
+        start += 1
+    end = 0
+    while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
+        end += 1
+    a, b = a[start : len(a) - end], b[start : len(b) - end]
+    above = list(range(len(b) + 1))  # distances from the part of `a` so far to each prefix of `b`
+    for i, x in enumerate(a, start=1):
+        row = [i]
+        for j, y in enumerate(b):
+            row.append(min(above[j] + (x != y), above[j + 1] + 1, row[j] + 1))
+        above = row
+    return above[-1]
+
+
+def group_by_source(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
+    """Each source once, in order of first appearance, with the list of its different targets.
+
+    For data that writes a word with two pronunciations as two (source, target) lines.
+    """
+    groups: dict[str, dict[str, None]] = {}
+    for source, target in pairs:
+        groups.setdefault(source, {})[target] = None
+    return list(groups), [list(targets) for targets in groups.values()]
+
+
+def _matches(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Statistics:
+    check_items(hypotheses, references)
+    rows = np.ones((len(hypotheses), 2))
+    for i, (hypothesis, item) in enumerate(zip(hypotheses, references, strict=True)):
+        symbols = hypothesis.split()
+        rows[i, 0] = any(reference.split() == symbols for reference in item)
+    return rows

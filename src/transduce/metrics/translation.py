@@ -1,0 +1,144 @@
+"""BLEU, chrF and TER of translations by sacreBLEU, and the BLEU of older papers.
+
+sacreBLEU takes detokenised text, as a system hands it to a reader, and tokenises hypotheses and
+references itself; its signature names everything that changes the figure.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+
+import numpy as np
+from sacrebleu.metrics.base import Metric as Scorer
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from transduce.metrics.metric import Statistics, check_items
+
+# ISO 639-3 codes, as FLORES and NLLB write them, of the languages that get a tokenizer of their own
+LONG_CODES = {"zho": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko"}
+
+
+@dataclass(frozen=True)
+class SacreBleuMetric:
+    """One of sacreBLEU's metrics, split into statistics per item and a score of their sum.
+
+    scorer:    sacreBLEU's metric with its options set.
+    prepare:   what is done to each hypothesis and reference before sacreBLEU sees it.
+    tokenizer: its name for the signature, where `prepare` is what tokenises.
+    """
+
+    name: str
+    higher_is_better: bool
+    scorer: Scorer
+    prepare: Callable[[str], str] = str
+    tokenizer: str = "none"
+
+    def statistics(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Statistics:
+        """sacreBLEU's own statistics of each item, (n, k).
+
+        Items may have different numbers of references.  Raises DataError as `check_items` does.
+        """
+        check_items(hypotheses, references)
+        prepared = [self.prepare(hypothesis) for hypothesis in hypotheses]
+        items = [[self.prepare(reference) for reference in item] for item in references]
+        # sacreBLEU wants a stream per reference, not a list per item; None says "no such reference"
+        streams = [list(stream) for stream in zip_longest(*items)]
+        rows = self.scorer._extract_corpus_statistics(prepared, streams)
+        return np.array(rows, dtype=np.float64)
+
+    def score(self, sums: Statistics) -> float:
+        """The score in percent, equal to sacreBLEU's `corpus_score` of the items summed."""
+        return float(self.scorer._compute_score_from_stats(sums.tolist()).score)
+
+    def signature(self, references: Sequence[Sequence[str]]) -> str:
+        """sacreBLEU's signature: number of references, case, tokenizer, smoothing, version."""
+        counts = {len(item) for item in references}
+        self.scorer.num_refs = counts.pop() if len(counts) == 1 else -1  # -1 is printed as `var`
+        text = str(self.scorer.get_signature())
+        return text.replace("tok:none", f"tok:{self.tokenizer}")
+
+
+def bleu(language: str = "") -> SacreBleuMetric:
+    """Detokenised, case-sensitive BLEU (Papineni et al. 2002; Post 2018): the one to publish.
+
+    language: code of the target language; it chooses the tokenizer (`bleu_tokenizer`).
+    """
+    return SacreBleuMetric("bleu", True, BLEU(tokenize=bleu_tokenizer(language)))
+
+
+def bleu_tokenised_lowercased(language: str = "") -> SacreBleuMetric:
+    """Moses' multi-bleu.perl on lower-cased, punctuation-normalised, Moses-tokenised text.
+
+    The BLEU of many papers before 2018 (and of those on Multi30k), for comparing with them only:
+    it usually comes out higher than `bleu`.  Not smoothed: without a single common 4-gram it is 0.
+    """
+    # force: sacreBLEU would warn that the text looks tokenised, which here it is meant to be
+    scorer = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
+    code = base_language(language) or "en"
+    name = "bleu_tokenised_lowercased"
+    return SacreBleuMetric(name, True, scorer, moses_tokeniser(code), f"moses-{code}")
+
+
+def chrf(language: str = "") -> SacreBleuMetric:
+    """chrF2 (Popović 2015): F-score of character n-grams.  The same for every language."""
+    return SacreBleuMetric("chrf", True, CHRF())
+
+
+def ter(language: str = "") -> SacreBleuMetric:
+    """Translation edit rate (Snover et al. 2006): edits, shifts included, per reference word.
+
+    For Chinese and Japanese, which write no spaces, a word is a character (Tercom's Asian support).
+    """
+    unspaced = base_language(language) in ("zh", "ja")
+    return SacreBleuMetric("ter", False, TER(normalized=unspaced, asian_support=unspaced))
+
+
+def base_language(code: str) -> str:
+    """The two-letter code within `zh-CN`, `zh_Hans`, `zho_Hans`, `ZH`: here `zh`."""
+    base = code.strip().lower().replace("_", "-").partition("-")[0]
+    return LONG_CODES.get(base, base)
+
+
+def bleu_tokenizer(language: str) -> str:
+    """The name of sacreBLEU's tokenizer for a target language; `13a` where none is special.
+
+    Japanese is split into words where MeCab is installed (`pip install sacrebleu[ja]`), else
+    into characters: two different figures, and the signature says which.
+    """
+    match base_language(language):
+        case "zh":
+            return "zh"
+        case "ja":
+            installed = all(importlib.util.find_spec(name) for name in ("MeCab", "ipadic"))
+            return "ja-mecab" if installed else "char"
+        case "ko":
+            return "char"
+    return "13a"
+
+
+@lru_cache(maxsize=8)
+def moses_tokeniser(language: str) -> Callable[[str], str]:
+    """A function from a line to its lower-cased, normalised, Moses-tokenised form."""
+    # here, not above: it takes longer to import than all of sacreBLEU, for one legacy metric
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+    normalizer = MosesPunctNormalizer(lang=language)
+    tokenizer = MosesTokenizer(lang=language)
+
+    def tokenise(line: str) -> str:
+        # Lower-casing first and leaving hyphens alone is what gives the 12103 words that papers
+        # report for the German test2016 of Multi30k: lower-casing last gives 12102 ("Bart." looks
+        # like an abbreviation), aggressive_dash_splits=True gives 12243.  Escaping (& as &amp;)
+        # and the language do not change that count; unescaped text matches the same n-grams.
+        normalised = normalizer.normalize(line.lower())
+        return " ".join(tokenizer.tokenize(normalised, escape=False))
+
+    return tokenise

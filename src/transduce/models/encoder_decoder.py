@@ -1,0 +1,104 @@
+"""Source in, target out: front end, encoder, decoder and head, wired as in Figure 1."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from transduce.config import section
+from transduce.errors import SettingError
+from transduce.nn.front_ends.text import TextFrontEnd
+from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.nn.initialise import initialise
+from transduce.nn.state import DecoderState
+from transduce.nn.transformer import (
+    Count,
+    TransformerConfig,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+from transduce.sequence import Padded
+
+
+@section
+class EncoderDecoderConfig:
+    """An encoder-decoder; the defaults are the paper's base model."""
+
+    d_model: Count = 512
+    """Width of the model, everywhere."""
+    tie: Literal["none", "two-way", "three-way"] = "three-way"
+    """Which of the matrices source embedding, target embedding and output are one and the same:
+    two-way the last two, three-way all (the paper; needs a joint vocabulary)."""
+    encoder: TransformerConfig = TransformerConfig()
+    decoder: TransformerConfig = TransformerConfig()
+
+
+class EncoderDecoder(nn.Module):
+    """Two front ends, two stacks, one head.
+
+    Training is one long `step` from a fresh state, decoding is many short ones: what is trained
+    is what is served.
+    """
+
+    def __init__(
+        self,
+        source: TextFrontEnd,
+        encoder: TransformerEncoder,
+        target: TextFrontEnd,
+        decoder: TransformerDecoder,
+        head: VocabularyHead,
+    ) -> None:
+        super().__init__()
+        self.source = source
+        self.encoder = encoder
+        self.target = target
+        self.decoder = decoder
+        self.head = head
+
+    def start(self, source: Padded) -> DecoderState:
+        """Read the source; the state to decode from."""
+        return self.decoder.start(self.encoder(self.source(source)))
+
+    def advance(self, target: Padded, state: DecoderState) -> Padded:
+        """The decoder's vectors (r, t, m) under the head, for `target` ids (r, t)."""
+        return self.decoder(self.target(target), state)  # type: ignore[no-any-return]
+
+    def step(self, target: Padded, state: DecoderState) -> Tensor:
+        """Logits (r, t, v) of what follows each of `target` (r, t); `state` moves on by t."""
+        return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
+
+    def forward(self, source: Padded, target: Padded) -> Tensor:
+        """Logits (b, t, v) of what follows each target token, given the source."""
+        return self.step(target, self.start(source))
+
+
+def build_encoder_decoder(
+    config: EncoderDecoderConfig, source_size: int, target_size: int, joint: bool
+) -> EncoderDecoder:
+    """A freshly initialised model for vocabularies of these sizes.
+
+    joint: source and target ids mean the same tokens.  Raises SettingError where the settings
+    contradict each other.
+    """
+    if config.tie == "three-way" and not joint:
+        raise SettingError(
+            "model.tie = 'three-way' needs one joint vocabulary; leave out text.target, or "
+            "set model.tie = 'two-way'"
+        )
+    d_model = config.d_model
+    model = EncoderDecoder(
+        TextFrontEnd(source_size, d_model),
+        TransformerEncoder(config.encoder, d_model),
+        TextFrontEnd(target_size, d_model),
+        TransformerDecoder(config.decoder, d_model),
+        VocabularyHead(d_model, target_size),
+    )
+    initialise(model, d_model)
+    if config.tie != "none":
+        model.head.weight = model.target.embedding.weight
+    else:
+        nn.init.normal_(model.head.weight, std=d_model**-0.5)
+    if config.tie == "three-way":
+        model.source.embedding = model.target.embedding
+    return model

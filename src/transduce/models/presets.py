@@ -1,0 +1,85 @@
+"""The famous models, spelled out to be read beside their papers.
+
+A recipe names one with `preset = "paper-base"` under `[model]` and may change any setting of it.
+"""
+
+from __future__ import annotations
+
+from transduce.models.encoder_decoder import EncoderDecoderConfig
+from transduce.nn.transformer import TransformerConfig
+
+# Vaswani et al. 2017, Table 3, row "base".
+_BASE_STACK = TransformerConfig(
+    n_layers=6,
+    n_heads=8,
+    d_ff=2048,
+    activation="relu",
+    norm_order="post",
+    positions="sinusoidal",
+    dropout=0.1,
+)
+PAPER_BASE = EncoderDecoderConfig(
+    d_model=512, tie="three-way", encoder=_BASE_STACK, decoder=_BASE_STACK
+)
+
+# The same table, row "big" (dropout 0.3 for English to German; 0.1 for English to French).
+_BIG_STACK = TransformerConfig(
+    n_layers=6,
+    n_heads=16,
+    d_ff=4096,
+    activation="relu",
+    norm_order="post",
+    positions="sinusoidal",
+    dropout=0.3,
+)
+PAPER_BIG = EncoderDecoderConfig(
+    d_model=1024, tie="three-way", encoder=_BIG_STACK, decoder=_BIG_STACK
+)
+
+# What a few thousand to a few ten thousand pairs can fill: Wu et al. 2021 call it Transformer-Tiny.
+_TINY_STACK = TransformerConfig(
+    n_layers=4,
+    n_heads=4,
+    d_ff=256,
+    activation="relu",
+    norm_order="pre",
+    positions="sinusoidal",
+    dropout=0.3,
+)
+TINY = EncoderDecoderConfig(d_model=128, tie="three-way", encoder=_TINY_STACK, decoder=_TINY_STACK)
+
+# A hundred thousand short pairs on a laptop.
+_SMALL_STACK = TransformerConfig(
+    n_layers=3,
+    n_heads=4,
+    d_ff=1024,
+    activation="relu",
+    norm_order="pre",
+    positions="sinusoidal",
+    dropout=0.1,
+)
+SMALL = EncoderDecoderConfig(
+    d_model=256, tie="three-way", encoder=_SMALL_STACK, decoder=_SMALL_STACK
+)
+
+# Letters to sounds: two small alphabets, so two vocabularies.
+_SPELLER_STACK = TransformerConfig(
+    n_layers=3,
+    n_heads=4,
+    d_ff=512,
+    activation="relu",
+    norm_order="pre",
+    positions="sinusoidal",
+    dropout=0.1,
+)
+SPELLER = EncoderDecoderConfig(
+    d_model=128, tie="two-way", encoder=_SPELLER_STACK, decoder=_SPELLER_STACK
+)
+
+PRESETS: dict[str, EncoderDecoderConfig] = {
+    "paper-base": PAPER_BASE,
+    "paper-big": PAPER_BIG,
+    "tiny": TINY,
+    "small": SMALL,
+    "speller": SPELLER,
+}

@@ -1,0 +1,144 @@
+"""Scaled dot-product attention and its multi-head form (Vaswani et al. 2017, section 3.2)."""
+
+from __future__ import annotations
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn.masks import Mask
+from transduce.nn.positions import Positions
+from transduce.nn.state import KeyValue, KeyValueCache
+
+NOTHING_HIDDEN = Mask()
+
+
+def attention_with_weights(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask = NOTHING_HIDDEN, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Attention(Q, K, V) = softmax(Q Kᵀ / √d) V, equation (1), spelled out.
+
+    query (…, t, d), key and value (…, s, d).  Returns the output (…, t, d) and the weights
+    (…, t, s), which sum to one over s.
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (…, t, s)
+    if mask.bias is not None:
+        scores = scores + mask.bias
+    allowed = mask.explicit(query.shape[-2], key.shape[-2], query.device)
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, float("-inf"))
+    weights = scores.softmax(-1)
+    return F.dropout(weights, dropout) @ value, weights
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask = NOTHING_HIDDEN, dropout: float = 0.0
+) -> Tensor:
+    """The same output as `attention_with_weights`, by PyTorch's fused kernels: no (t, s) matrix."""
+    allowed = mask.allowed
+    if mask.bias is not None:
+        hidden = mask.explicit(query.shape[-2], key.shape[-2], query.device)
+        allowed = mask.bias if hidden is None else mask.bias.masked_fill(~hidden, float("-inf"))
+    return F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=allowed,
+        dropout_p=dropout,
+        is_causal=mask.causal and mask.bias is None,
+    )
+
+
+class MultiHeadAttention(nn.Module):
+    """What self-attention and cross-attention share: heads, dropout, output projection.
+
+    head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); MultiHead = Concat(head_1 … head_h) W^O.
+    The matrices of all heads stand side by side in one.  While `weights` is a list (see
+    `record_attention`), each call appends its attention weights (b, h, t, s) to it.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
+        super().__init__()
+        assert d_model % n_heads == 0
+        self.n_heads = n_heads
+        self.dropout = dropout
+        self.weights: list[Tensor] | None = None
+        self.output = nn.Linear(d_model, d_model)
+
+    def heads(self, x: Tensor, parts: int) -> Tensor:
+        """(b, t, parts·m) -> (parts, b, h, t, d)."""
+        b, t, width = x.shape
+        d = width // (parts * self.n_heads)
+        return x.view(b, t, parts, self.n_heads, d).permute(2, 0, 3, 1, 4)
+
+    def attend(self, query: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
+        """(b, h, t, d) over keys and values (b, h, s, d) -> (b, t, m)."""
+        dropout = self.dropout if self.training else 0.0
+        if self.weights is None:
+            mixed = attention(query, memory.key, memory.value, mask, dropout)
+        else:
+            mixed, weights = attention_with_weights(query, memory.key, memory.value, mask, dropout)
+            self.weights.append(weights.detach())
+        return self.output(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class SelfAttention(MultiHeadAttention):
+    """A sequence looks at itself: queries, keys and values from one projection."""
+
+    def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0) -> None:
+        super().__init__(d_model, n_heads, dropout)
+        self.query_key_value = nn.Linear(d_model, 3 * d_model)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask,
+        positions: Positions,
+        at: Tensor,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """x (b, t, m) -> (b, t, m).
+
+        at: positions of x, (t,) or (b, t).  cache: keys and values of the past, which those of
+        x join.
+        """
+        query, key, value = self.heads(self.query_key_value(x), 3)  # each (b, h, t, d)
+        query, key = positions.rotate(query, at), positions.rotate(key, at)
+        present = KeyValue(key, value)
+        return self.attend(query, present if cache is None else cache.append(present), mask)
+
+
+class CrossAttention(MultiHeadAttention):
+    """A target looks at the memory: queries from the one, keys and values from the other."""
+
+    def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0) -> None:
+        super().__init__(d_model, n_heads, dropout)
+        self.query = nn.Linear(d_model, d_model)
+        self.key_value = nn.Linear(d_model, 2 * d_model)
+
+    def project(self, memory: Tensor) -> KeyValue:
+        """Keys and values of the memory (b, s, m), to be made once per sentence."""
+        key, value = self.heads(self.key_value(memory), 2)
+        return KeyValue(key, value)
+
+    def forward(self, x: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
+        """x (b·k, t, m) over a memory of b rows -> (b·k, t, m).
+
+        Row i looks at memory row i // k.  The k hypotheses of a sentence become k·t queries of
+        one row, so that its keys and values are neither copied nor read k times.
+        """
+        rows, t, m = x.shape
+        sentences = memory.key.shape[0]
+        folded = self.query(x).view(sentences, rows // sentences * t, m)
+        query = self.heads(folded, 1)[0]
+        return self.attend(query, memory, mask).view(rows, t, m)
+
+
+def record_into(model: nn.Module, on: bool) -> dict[str, list[Tensor]]:
+    """Begin (or end) the recording of every attention in `model`; the lists by module name."""
+    lists: dict[str, list[Tensor]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, MultiHeadAttention):
+            module.weights = lists.setdefault(name, []) if on else None
+    return lists

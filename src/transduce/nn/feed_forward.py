@@ -1,0 +1,52 @@
+"""The position-wise feed-forward network (section 3.3, equation 2) and its later variants."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Activation = Literal["relu", "gelu", "swiglu"]
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, or with GELU in place of the maximum."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: Activation, dropout: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        self.activation = F.relu if activation == "relu" else F.gelu
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, t, m) -> (b, t, m)."""
+        return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
+
+
+class GatedFeedForward(nn.Module):
+    """SwiGLU (Shazeer 2020): (silu(x W_g) * x W_1) W_2, without biases.
+
+    A third matrix, so for equal parameters take d_ff two thirds as wide.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.gate_inner = nn.Linear(d_model, 2 * d_ff, bias=False)
+        self.outer = nn.Linear(d_ff, d_model, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, t, m) -> (b, t, m)."""
+        gate, inner = self.gate_inner(x).chunk(2, -1)
+        return self.outer(self.dropout(F.silu(gate) * inner))  # type: ignore[no-any-return]
+
+
+def build_feed_forward(
+    d_model: int, d_ff: int, activation: Activation, dropout: float
+) -> FeedForward | GatedFeedForward:
+    """The feed-forward network with that activation."""
+    if activation == "swiglu":
+        return GatedFeedForward(d_model, d_ff, dropout)
+    return FeedForward(d_model, d_ff, activation, dropout)

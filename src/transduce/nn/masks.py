@@ -1,0 +1,64 @@
+"""Who may look at whom: the one place that decides which mask attention gets, if any.
+
+A mask costs time, and an unneeded one can cost the fused kernel, so this file asks in turn:
+is nothing hidden (no mask), is only the future hidden (`causal`, a flag of the kernel), or
+must each pair of positions be told (`allowed`)?  In a mask, True means "may look".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.sequence import Padded
+
+
+class Mask(NamedTuple):
+    """What a block of queries may look at.
+
+    allowed: bool, broadcastable to (b, h, t, s); None when every key may be looked at.
+    causal:  query i looks at keys 0..i only; given instead of `allowed`, never with it.
+    bias:    float, broadcastable to (b, h, t, s), added to the scores; None for none.
+    """
+
+    allowed: Tensor | None = None
+    causal: bool = False
+    bias: Tensor | None = None
+
+    def explicit(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
+        """The bool tensor (…, t, s) that this mask stands for, or None when all is allowed."""
+        return causal(n_queries, n_keys, device) if self.causal else self.allowed
+
+
+def causal(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
+    """(t, s) bool: the last query sees all keys, each one before it one key fewer."""
+    ones = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
+    return ones.tril(n_keys - n_queries)
+
+
+def key_mask(keys: Padded, bias: Tensor | None = None) -> Mask:
+    """Every query may look at every real key: self-attention of an encoder, cross-attention."""
+    if keys.padding == "none":
+        return Mask(bias=bias)
+    return Mask(allowed=keys.real[:, None, None, :], bias=bias)  # (b, 1, 1, s)
+
+
+def causal_mask(real: Tensor, padding: str, n_queries: int, bias: Tensor | None = None) -> Mask:
+    """Each of the last `n_queries` positions may look at itself and at what is before it.
+
+    real: (b, s) bool over past and present; padding: where padding may stand in it.
+    With padding only on the right a real query never sees padding, as that lies in its future.
+    """
+    n_keys = real.shape[1]
+    if padding != "any":
+        if n_queries == 1:
+            return Mask(bias=bias)
+        if n_queries == n_keys and bias is None:
+            return Mask(causal=True)
+        return Mask(allowed=causal(n_queries, n_keys, real.device), bias=bias)
+    allowed = causal(n_queries, n_keys, real.device) & real[:, None, :]  # (b, t, s)
+    # A query at left padding would see nothing, and softmax over nothing is not a number.
+    allowed = allowed | ~allowed.any(-1, keepdim=True)
+    return Mask(allowed=allowed[:, None], bias=bias)

@@ -1,0 +1,48 @@
+"""Residual connection, layer norm and dropout around a sublayer: the only place they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor, nn
+
+NormOrder = Literal["post", "pre"]
+
+
+class PostNorm(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))): as the paper draws it (section 3.1 and 5.4)."""
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(b, t, m) -> (b, t, m)."""
+        return self.norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+
+
+class PreNorm(nn.Module):
+    """x + Dropout(Sublayer(LayerNorm(x))): trains deep stacks without warm-up troubles.
+
+    The sum is never normalised on its way up, so a stack of these ends with one more norm
+    (Wang et al. 2019, Xiong et al. 2020).
+    """
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(b, t, m) -> (b, t, m)."""
+        return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
+
+
+RESIDUALS: dict[NormOrder, type[PostNorm | PreNorm]] = {"post": PostNorm, "pre": PreNorm}
+
+
+def final_norm(order: NormOrder, d_model: int) -> nn.Module:
+    """What stands on top of a stack: a layer norm for pre-norm, nothing for post-norm."""
+    return nn.LayerNorm(d_model) if order == "pre" else nn.Identity()

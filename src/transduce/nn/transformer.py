@@ -1,0 +1,179 @@
+"""The two stacks of Figure 1: encoder and decoder, of independent depth and make."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, cast
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from transduce.config import section
+from transduce.errors import SettingError
+from transduce.nn.attention import CrossAttention, SelfAttention
+from transduce.nn.feed_forward import Activation, build_feed_forward
+from transduce.nn.masks import Mask, causal_mask, key_mask
+from transduce.nn.positions import PositionKind, Positions, build_positions, position_ids
+from transduce.nn.residual import RESIDUALS, NormOrder, final_norm
+from transduce.nn.state import DecoderState, KeyValue, KeyValueCache
+from transduce.sequence import Padded
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@section
+class TransformerConfig:
+    """One stack of Transformer layers.  The defaults are the paper's base model (Table 3)."""
+
+    kind: Literal["transformer"] = "transformer"
+    n_layers: Count = 6
+    """Number of layers, N in the paper."""
+    n_heads: Count = 8
+    """Attention heads, h in the paper; must divide d_model."""
+    d_ff: Count = 2048
+    """Inner width of the feed-forward network."""
+    activation: Activation = "relu"
+    """Non-linearity of the feed-forward network."""
+    norm_order: NormOrder = "post"
+    """Layer norm after each residual sum (post, the paper) or before each sublayer (pre)."""
+    positions: PositionKind = "sinusoidal"
+    """How positions are told."""
+    max_positions: Count = 1024
+    """Longest sequence that learned positions can take; other kinds have no limit."""
+    dropout: Share = 0.1
+    """Dropped from each sublayer's output and from embeddings plus positions (section 5.4)."""
+    attention_dropout: Share = 0.0
+    """Dropped from the attention weights."""
+    feed_forward_dropout: Share = 0.0
+    """Dropped from the inner activations of the feed-forward network."""
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward, each inside its residual."""
+
+    def __init__(self, config: TransformerConfig, d_model: int) -> None:
+        super().__init__()
+        residual = RESIDUALS[config.norm_order]
+        self.self_attention = SelfAttention(d_model, config.n_heads, config.attention_dropout)
+        self.self_attention_residual = residual(d_model, config.dropout)
+        self.feed_forward = build_feed_forward(
+            d_model, config.d_ff, config.activation, config.feed_forward_dropout
+        )
+        self.feed_forward_residual = residual(d_model, config.dropout)
+
+    def forward(self, x: Tensor, mask: Mask, positions: Positions, at: Tensor) -> Tensor:
+        """(b, t, m) -> (b, t, m)."""
+        x = self.self_attention_residual(x, lambda x: self.self_attention(x, mask, positions, at))
+        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, cross-attention if there is a memory to look at, feed-forward."""
+
+    def __init__(self, config: TransformerConfig, d_model: int, cross_attention: bool) -> None:
+        super().__init__()
+        residual = RESIDUALS[config.norm_order]
+        self.self_attention = SelfAttention(d_model, config.n_heads, config.attention_dropout)
+        self.self_attention_residual = residual(d_model, config.dropout)
+        if cross_attention:
+            self.cross_attention = CrossAttention(d_model, config.n_heads, config.attention_dropout)
+            self.cross_attention_residual = residual(d_model, config.dropout)
+        self.feed_forward = build_feed_forward(
+            d_model, config.d_ff, config.activation, config.feed_forward_dropout
+        )
+        self.feed_forward_residual = residual(d_model, config.dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask,
+        positions: Positions,
+        at: Tensor,
+        cache: KeyValueCache,
+        memory: KeyValue | None,
+        memory_mask: Mask,
+    ) -> Tensor:
+        """(r, t, m) -> (r, t, m); `cache` takes in the keys and values of x."""
+        x = self.self_attention_residual(
+            x, lambda x: self.self_attention(x, mask, positions, at, cache)
+        )
+        if memory is not None:
+            x = self.cross_attention_residual(
+                x, lambda x: self.cross_attention(x, memory, memory_mask)
+            )
+        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+
+
+class TransformerEncoder(nn.Module):
+    """N encoder layers over positions: the left half of Figure 1."""
+
+    def __init__(self, config: TransformerConfig, d_model: int) -> None:
+        super().__init__()
+        check_heads(config, d_model)
+        self.positions = build_positions(
+            config.positions, d_model, config.n_heads, config.max_positions
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(EncoderLayer(config, d_model) for _ in range(config.n_layers))
+        self.norm = final_norm(config.norm_order, d_model)
+
+    def forward(self, source: Padded) -> Padded:
+        """Vectors (b, t, m) -> memory (b, t, m)."""
+        at = position_ids(source.real, source.padding)
+        mask = key_mask(source, self.positions.bias(at, at))
+        x = self.dropout(self.positions.embed(source.values, at))
+        for layer in self.layers:
+            x = layer(x, mask, self.positions, at)
+        return source.with_values(self.norm(x))
+
+
+class TransformerDecoder(nn.Module):
+    """N decoder layers over positions: the right half of Figure 1.
+
+    Without cross-attention it is a decoder by itself, as in GPT.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, d_model: int, cross_attention: bool = True
+    ) -> None:
+        super().__init__()
+        check_heads(config, d_model)
+        self.positions = build_positions(
+            config.positions, d_model, config.n_heads, config.max_positions
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(
+            DecoderLayer(config, d_model, cross_attention) for _ in range(config.n_layers)
+        )
+        self.norm = final_norm(config.norm_order, d_model)
+
+    def start(self, memory: Padded | None = None) -> DecoderState:
+        """A fresh state; the memory's keys and values are projected here, once per layer."""
+        projected = []
+        if memory is not None:
+            layers = (cast(DecoderLayer, layer) for layer in self.layers)
+            projected = [layer.cross_attention.project(memory.values) for layer in layers]
+        return DecoderState(len(self.layers), memory, projected)
+
+    def forward(self, target: Padded, state: DecoderState) -> Padded:
+        """Vectors (r, t, m) that follow what `state` holds -> (r, t, m); `state` moves on by t."""
+        t = target.real.shape[1]
+        real, padding = state.extend(target)
+        keys = position_ids(real, padding)
+        at = keys[..., -t:]
+        mask = causal_mask(real, padding, t, self.positions.bias(at, keys))
+        x = self.dropout(self.positions.embed(target.values, at))
+        for i, layer in enumerate(self.layers):
+            memory = state.memory[i] if state.memory else None
+            x = layer(x, mask, self.positions, at, state.caches[i], memory, state.memory_mask)
+        return target.with_values(self.norm(x))
+
+
+def check_heads(config: TransformerConfig, d_model: int) -> None:
+    """Raises SettingError when the heads do not fit the width."""
+    if d_model % config.n_heads:
+        raise SettingError(f"n_heads = {config.n_heads} does not divide d_model = {d_model}")
+    if config.positions == "rotary" and d_model // config.n_heads % 2:
+        raise SettingError(
+            f"rotary positions need an even width per head, not {d_model // config.n_heads}"
+        )

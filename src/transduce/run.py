@@ -1,0 +1,333 @@
+"""A run directory: everything a training run made, and all that is needed to use it.
+
+    runs/NAME/
+        recipe.toml             every setting, spelled out
+        weights.safetensors     the weights to use (the best, or an average)
+        tokenizer.model         or source_tokenizer.* and target_tokenizer.*
+        metrics.jsonl           what was logged, one JSON object a line
+        README.md               the model card
+        checkpoints/            to resume from; may be deleted once training has ended
+
+Nothing in it is a program: loading a stranger's model can run no code.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import transduce
+from transduce.config import apply_overrides, did_you_mean, load_toml, to_dict, to_toml
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, RunError, SettingError
+from transduce.metrics.measure import make_metric, measure
+from transduce.metrics.significance import Comparison, paired_bootstrap
+from transduce.tasks import TASKS
+from transduce.tasks.recipe import Split, TranslationRecipe, read_split
+from transduce.tasks.translation import default_metrics, references_by_source
+from transduce.tasks.translator import Alignment, Translation
+from transduce.training.checkpoints import checkpoints_of
+from transduce.training.trainer import Outcome
+from transduce.training.weights import average, read_tensors, write_tensors, write_text
+
+STREAM_TEXTS = 512
+"""Texts that are translated together when they come from an iterable."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model's outputs on a test set, and what they are worth."""
+
+    scores: Mapping[str, float | str]
+    """Percentages by name, signatures beside them."""
+    sources: Sequence[str]
+    hypotheses: Sequence[str]
+    references: Sequence[Sequence[str]]
+
+    def against(self, other: Sequence[str], language: str = "") -> dict[str, Comparison]:
+        """Paired bootstrap of these outputs over `other` ones for the same sources, by metric."""
+        if len(other) != len(self.hypotheses):
+            raise DataError(
+                f"there are {len(other)} outputs to compare with, but {len(self.hypotheses)} "
+                "were evaluated; both need one line per item"
+            )
+        names = [name for name, value in self.scores.items() if isinstance(value, float)]
+        return {
+            name: paired_bootstrap(
+                make_metric(name, language), other, self.hypotheses, self.references
+            )
+            for name in names
+        }
+
+
+class Run:
+    """A trained model, loaded from its run directory: `transduce.load(path)`."""
+
+    def __init__(self, path: Path, device: str = "auto") -> None:
+        self.path = path
+        self.recipe = read_recipe(path)
+        self._translator = TASKS[self.recipe.task].load(self.recipe, path, device)
+        self.model = self._translator.model
+
+    def __repr__(self) -> str:
+        return f"<transduce run {self.path}>"
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, texts: str, options: DecodingOptions | None = None
+    ) -> Translation: ...
+    @overload
+    def __call__(
+        self, texts: Iterable[str], options: DecodingOptions | None = None
+    ) -> Iterator[Translation]: ...
+    def __call__(
+        self, texts: str | Iterable[str], options: DecodingOptions | None = None
+    ) -> Translation | Iterator[Translation]:
+        """The same as `translate`."""
+        return self.translate(texts, options)
+
+    @overload
+    def translate(  # type: ignore[overload-overlap]
+        self, texts: str, options: DecodingOptions | None = None
+    ) -> Translation: ...
+    @overload
+    def translate(
+        self, texts: Iterable[str], options: DecodingOptions | None = None
+    ) -> Iterator[Translation]: ...
+    def translate(
+        self, texts: str | Iterable[str], options: DecodingOptions | None = None
+    ) -> Translation | Iterator[Translation]:
+        """The translation of one text, or, lazily, of each text of an iterable, in order.
+
+        options: how to decode; by default as the recipe says.
+        """
+        if isinstance(texts, str):
+            return self._translator.translate([texts], options)[0]
+        return self._stream(texts, options)
+
+    def translate_batch(
+        self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
+    ) -> list[Translation]:
+        """Translations of texts that are at hand; `first` is the number of the first of them in
+        a longer input, which messages and the random streams of sampling go by."""
+        return self._translator.translate(texts, options, first)
+
+    def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
+        """Natural log-probability of each given (source, target) pair."""
+        return self._translator.score(pairs)
+
+    def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
+        """How the target (by default the model's own) looked at the source, in one layer."""
+        return self._translator.align(source, target, layer)
+
+    def evaluate(
+        self,
+        split: Split | None = "test",
+        pairs: Iterable[tuple[str, str]] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Translate held-out sources and measure the outputs against their references.
+
+        pairs: (source, reference) to use instead of a split of the recipe's data.
+        """
+        config = self.recipe.evaluation
+        if pairs is None:
+            pairs = read_split(self.recipe.data, split or "test")
+        sources, references = references_by_source(pairs, self._translator.target)
+        if not sources:
+            raise DataError("there are no pairs to evaluate on")
+        hypotheses = [t.text for t in self.translate(sources, options)]
+        names = config.metrics or default_metrics(self._translator.target)
+        scores = measure(names, hypotheses, references, config.target_language)
+        return Evaluation(scores, sources, hypotheses, references)
+
+    def info(self) -> dict[str, Any]:
+        """What this run is: sizes, settings, scores."""
+        parameters = {p.data_ptr(): p.numel() for p in self.model.parameters()}
+        return {
+            "run": str(self.path),
+            "task": self.recipe.task,
+            "parameters": sum(parameters.values()),
+            "source_vocabulary": self._translator.source.size,
+            "target_vocabulary": self._translator.target.size,
+            "checkpoints": [path.name for path in checkpoints_of(self.path)],
+            "recipe": to_dict(self.recipe),
+        }
+
+    def _stream(
+        self, texts: Iterable[str], options: DecodingOptions | None
+    ) -> Iterator[Translation]:
+        first, chunk = 0, []
+        for text in texts:
+            chunk.append(text)
+            if len(chunk) == STREAM_TEXTS:
+                yield from self.translate_batch(chunk, options, first)
+                first, chunk = first + len(chunk), []
+        if chunk:
+            yield from self.translate_batch(chunk, options, first)
+
+
+def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
+    """Load a run directory for use.  Raises RunError when it is missing, damaged or too new."""
+    return Run(Path(path), device)
+
+
+def train(
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | TranslationRecipe,
+    run: str | os.PathLike[str] | None = None,
+    overrides: Iterable[str] = (),
+    resume: bool = False,
+    overwrite: bool = False,
+) -> tuple[Path, Outcome]:
+    """Train from a recipe: the path of a TOML file, its settings, or the parsed recipe itself.
+
+    run: directory to make, by default `runs/` and the recipe's name.  overrides: `a.b=value`.
+    resume: go on where an interrupted run stopped.  overwrite: delete what is in `run`.
+    Returns the run directory and how training ended; use it with `load`.
+    """
+    parsed, name = _as_recipe(recipe, overrides)
+    path = Path(run) if run is not None else Path("runs") / name
+    _make_room(path, parsed, resume, overwrite)
+    with locked(path):
+        write_text(path / "recipe.toml", to_toml(parsed))
+        outcome = TASKS[parsed.task].train(parsed, path, resume)
+        write_text(path / "README.md", model_card(path, parsed, outcome))
+    return path, outcome
+
+
+def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
+    """Write a run with the mean weights of several runs, or of the last checkpoints of one.
+
+    Raises RunError when the models differ or `output` exists.
+    """
+    if output.exists():
+        raise RunError(f"{output} exists; give another --output")
+    files = [path / "weights.safetensors" for path in paths]
+    if last:
+        files = [c / "model.safetensors" for path in paths for c in checkpoints_of(path)[-last:]]
+    if len(files) < 2:
+        raise RunError(
+            "averaging needs at least two sets of weights; give more runs, or --last N for "
+            "the last N checkpoints of a run"
+        )
+    recipe = read_recipe(paths[0])
+    for path in paths[1:]:
+        if read_recipe(path).model != recipe.model:
+            raise RunError(f"{path} and {paths[0]} have different models; they cannot be averaged")
+        for tokenizer in paths[0].glob("*tokenizer.*"):
+            other = path / tokenizer.name
+            if not other.is_file() or other.read_bytes() != tokenizer.read_bytes():
+                raise RunError(
+                    f"{path} and {paths[0]} have different vocabularies; they cannot be averaged"
+                )
+    mean = average(read_tensors(file) for file in files)
+    output.mkdir(parents=True)
+    for file in paths[0].glob("*tokenizer.*"):
+        (output / file.name).write_bytes(file.read_bytes())
+    write_text(output / "recipe.toml", to_toml(recipe))
+    made = ", ".join(str(file) for file in files)
+    write_text(output / "README.md", f"# {output.name}\n\nThe mean of the weights in {made}.\n")
+    write_tensors(output / "weights.safetensors", mean)
+
+
+def read_recipe(path: Path) -> TranslationRecipe:
+    """The recipe of a run directory.  Raises RunError when there is none."""
+    if not path.is_dir():
+        raise RunError(f"{path} is not a directory; a run is the directory that training made")
+    if not (path / "recipe.toml").is_file():
+        raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
+    return _parse(load_toml(path / "recipe.toml"), str(path / "recipe.toml"))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the run directory for writing.  Raises RunError while another process does."""
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(f"{path} is being trained by another process") from None
+        yield
+
+
+def model_card(path: Path, recipe: TranslationRecipe, outcome: Outcome) -> str:
+    """A page about the model, for whoever finds the directory."""
+    train_data = "\n".join(f"    {line}" for line in to_toml(recipe.data).splitlines())
+    scores = "\n".join(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items())
+    return (
+        f"# {path.name}\n\n"
+        f"A {recipe.task} model trained with transduce {transduce.__version__} "
+        f"on {datetime.date.today()}: {outcome.step:,} steps in "
+        f"{outcome.seconds / 60:.1f} minutes; best at step {outcome.best_step:,}.\n\n"
+        f"| validation | |\n|-|-|\n{scores}\n\n"
+        f"Trained on:\n\n{train_data}\n\n"
+        f"Use it with `transduce translate {path} FILE`, or in Python with "
+        f"`transduce.load({str(path)!r})`.  All settings are in `recipe.toml`.\n"
+    )
+
+
+def _as_recipe(
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | TranslationRecipe,
+    overrides: Iterable[str],
+) -> tuple[TranslationRecipe, str]:
+    """The parsed recipe, and the name for its run."""
+    if isinstance(recipe, TranslationRecipe | Mapping):
+        settings = apply_overrides(to_dict(recipe), overrides)
+        return _parse(settings, "recipe"), settings.get("task", "run")
+    path = Path(recipe)
+    if path.is_dir() and (path / "recipe.toml").is_file():
+        path = path / "recipe.toml"
+    settings = apply_overrides(load_toml(path), overrides)
+    return _parse(settings, str(path)), path.stem
+
+
+def _parse(settings: Mapping[str, Any], where: str) -> TranslationRecipe:
+    task = settings.get("task")
+    if task is None:
+        raise SettingError(f'{where}: task is missing; write task = "translation"')
+    if task not in TASKS:
+        hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
+        raise SettingError(f"{where}: task {task!r} is not known{hint}")
+    return TASKS[task].parse(settings, where)
+
+
+def _make_room(path: Path, recipe: TranslationRecipe, resume: bool, overwrite: bool) -> None:
+    """Make the run directory, or refuse to spoil one that is there."""
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file; give another --run")
+    holds_run = (path / "recipe.toml").is_file()
+    if resume and holds_run:
+        before = read_recipe(path)
+        for name in ("text", "model", "seed"):
+            if getattr(before, name) != getattr(recipe, name):
+                raise SettingError(
+                    f"{path} was begun with other settings of {name!r}; to resume it they must "
+                    "stay as they were"
+                )
+    elif holds_run and not overwrite:
+        raise RunError(
+            f"{path} holds a run already; go on with --resume, replace it with --overwrite, or "
+            "give another --run"
+        )
+    elif path.is_dir() and not holds_run and any(f.name != ".lock" for f in path.iterdir()):
+        raise RunError(f"{path} exists and is not a run directory; give another --run")
+    if holds_run and not resume:
+        with locked(path):
+            _clear(path)
+
+
+def _clear(path: Path) -> None:
+    """Delete what a run made; files that are not of a run stay."""
+
+    shutil.rmtree(path / "checkpoints", ignore_errors=True)
+    for pattern in ("*tokenizer.*", "weights.safetensors", "metrics.jsonl", "recipe.toml"):
+        for file in path.glob(pattern):
+            file.unlink()

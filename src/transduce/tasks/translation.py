@@ -1,0 +1,243 @@
+"""The task of turning text into text, trained on pairs: translation, spelling to sound, …"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import torch
+
+from transduce.config import to_dict
+from transduce.data.batches import DataState, PairBatch, TokenBatches
+from transduce.data.encoded import EncodedPairs, Side, cached_pairs
+from transduce.errors import RunError, SettingError
+from transduce.metrics.measure import make_metric, measure
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.sequence import Padded
+from transduce.tasks.recipe import (
+    Split,
+    TranslationRecipe,
+    read_split,
+    split_fingerprint,
+)
+from transduce.tasks.translator import Translator
+from transduce.text import Tokenizer, load_tokenizer, train_tokenizer
+from transduce.training.log import Counter
+from transduce.training.loss import LossSums, cross_entropy
+from transduce.training.trainer import Outcome, train
+from transduce.training.weights import load_weights, read_tensors
+
+logger = logging.getLogger("transduce")
+
+
+class TranslationTraining:
+    """Pairs, model and loss as the training loop wants them."""
+
+    def __init__(
+        self,
+        recipe: TranslationRecipe,
+        translator: Translator,
+        data: dict[Split, EncodedPairs],
+    ) -> None:
+        self.recipe = recipe
+        self.translator = translator
+        self.model = translator.model
+        self.d_model = recipe.model.d_model
+        tokens = recipe.training.batch_tokens
+        self._train = TokenBatches(data["train"], tokens, recipe.seed)
+        self._valid = TokenBatches(data["valid"], tokens, recipe.seed)
+        evaluation = recipe.evaluation
+        pairs = itertools.islice(read_split(recipe.data, "valid"), evaluation.validation_pairs)
+        self._examples = references_by_source(pairs, translator.target)
+        self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
+
+    def batches(self, state: DataState) -> Iterator[tuple[PairBatch, DataState]]:
+        """Training batches from `state` on, without end."""
+        return self._train.iterate(state)
+
+    def loss(self, batch: PairBatch) -> LossSums:
+        """Cross-entropy of every target token given the source and the tokens before it."""
+        return self._loss(batch, self.recipe.training.label_smoothing)
+
+    def describe(self, batch: PairBatch) -> str:
+        """Which pairs a batch holds."""
+        rows = ", ".join(str(row) for row in batch.rows[:8])
+        more = f" and {len(batch.rows) - 8} more" if len(batch.rows) > 8 else ""
+        return f"the batch of training pairs {rows}{more}"
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats per token on the validation pairs; scores of decoding some of them."""
+        nll, tokens = 0.0, 0
+        with torch.inference_mode():
+            for batch in self._valid.in_order():
+                sums = self._loss(batch, 0.0)
+                nll += sums.nll.item()
+                tokens += sums.tokens
+        scores = {"loss": nll / tokens}
+        sources, references = self._examples
+        if sources:
+            size = self.recipe.evaluation.validation_beam_size
+            options = dataclasses.replace(self.recipe.decoding, beam_size=size, n_best=1)
+            outputs = [t.text for t in self.translator.translate(sources, options)]
+            language = self.recipe.evaluation.target_language
+            measured = measure(self._metrics, outputs, references, language)
+            scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
+        return scores
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return score != "loss" and make_metric(score).higher_is_better
+
+    def _loss(self, batch: PairBatch, smoothing: float) -> LossSums:
+        batch = batch.to(self.translator.device)
+        target = batch.target
+        # Read all but the last token, predict all but the first.
+        given = Padded(target.values[:, :-1], target.real[:, :-1], target.padding)
+        wanted, real = target.values[:, 1:], target.real[:, 1:]
+        hidden = self.model.advance(given, self.model.start(batch.source)).values
+        if target.padding == "none":
+            hidden, wanted = hidden.flatten(0, 1), wanted.flatten()
+        else:
+            hidden, wanted = hidden[real], wanted[real]
+        return cross_entropy(hidden, self.model.head.weight, wanted, smoothing)
+
+
+def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
+    """Train tokenizers and model from a recipe into the directory `run`."""
+    if recipe.training.threads:
+        torch.set_num_threads(recipe.training.threads)
+    torch.manual_seed(recipe.seed)
+    source, target = _tokenizers(recipe, run)
+    data = _encoded(recipe, source, target, run.parent / ".cache")
+    translator = _translator(recipe, source, target, recipe.training.device)
+    return train(TranslationTraining(recipe, translator, data), recipe.training, run, resume)
+
+
+def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> Translator:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    source, target = _saved_tokenizers(run)
+    translator = _translator(recipe, source, target, device)
+    weights = run / "weights.safetensors"
+    load_weights(translator.model, read_tensors(weights), str(weights))
+    translator.model.eval()
+    return translator
+
+
+def default_metrics(target: Tokenizer) -> tuple[str, ...]:
+    """What is worth measuring for outputs of this kind."""
+    return ("wer", "per", "accuracy") if target.outputs == "symbols" else ("bleu", "chrf", "ter")
+
+
+def references_by_source(
+    pairs: Iterable[tuple[str, str]], target: Tokenizer
+) -> tuple[list[str], list[list[str]]]:
+    """Sources, and for each the list of its references.
+
+    Symbols, such as the phones of a word, have several right answers, so equal sources are
+    joined; sentences of text stay one by one, as published test sets count them.
+    """
+    if target.outputs == "text":
+        listed = list(pairs)
+        return [s for s, _ in listed], [[t] for _, t in listed]
+    joined: dict[str, list[str]] = {}
+    for source, reference in pairs:
+        joined.setdefault(source, []).append(reference)
+    return list(joined), list(joined.values())
+
+
+def _translator(
+    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, device: str
+) -> Translator:
+    model: EncoderDecoder = build_encoder_decoder(
+        recipe.model, source.size, target.size, joint=recipe.text.target is None
+    )
+    longest = recipe.data.filters.max_length
+    for stack in (recipe.model.encoder, recipe.model.decoder):
+        if stack.positions == "learned" and stack.max_positions < longest + 2:
+            raise SettingError(
+                f"learned positions reach to {stack.max_positions}, but data.filters.max_length "
+                f"= {longest} needs {longest + 2}; set max_positions or max_length accordingly"
+            )
+    model.to(_device(device))
+    return Translator(model, source, target, recipe.decoding, longest)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingError(f"device {name!r} cannot be used here: {reason}") from None
+    return device
+
+
+def _tokenizers(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Those of the run directory, or else new ones trained on the training pairs."""
+    if list(run.glob("*tokenizer.*")):
+        return _saved_tokenizers(run)
+    with Counter("reading pairs for the vocabulary") as count:
+        if recipe.text.target is None:
+            pairs = count.each(read_split(recipe.data, "train"))
+            joint = train_tokenizer(recipe.text.source, itertools.chain.from_iterable(pairs))
+            joint.save(run / f"tokenizer{joint.suffix}")
+            return joint, joint
+        sources = (source for source, _ in count.each(read_split(recipe.data, "train")))
+        source = train_tokenizer(recipe.text.source, sources)
+        targets = (target for _, target in count.each(read_split(recipe.data, "train")))
+        target = train_tokenizer(recipe.text.target, targets)
+    source.save(run / f"source_tokenizer{source.suffix}")
+    target.save(run / f"target_tokenizer{target.suffix}")
+    return source, target
+
+
+def _saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer]:
+    def one(name: str) -> Tokenizer | None:
+        found = sorted(run.glob(f"{name}.*"))
+        return load_tokenizer(found[0]) if found else None
+
+    if (joint := one("tokenizer")) is not None:
+        return joint, joint
+    source, target = one("source_tokenizer"), one("target_tokenizer")
+    if source is None or target is None:
+        raise RunError(f"{run} has no tokenizer files; is it a run directory, and is it whole?")
+    return source, target
+
+
+def _encoded(
+    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
+) -> dict[Split, EncodedPairs]:
+    """Training and validation pairs as token ids on disk, made now unless they are there."""
+    made: dict[Split, EncodedPairs] = {}
+    splits: tuple[Split, ...] = ("train", "valid")
+    for split in splits:
+        facts = [
+            split_fingerprint(recipe.data, split),
+            hashlib.sha256(source.to_bytes()).hexdigest(),
+            hashlib.sha256(target.to_bytes()).hexdigest(),
+        ]
+        filters = recipe.data.filters
+        if split == "valid":  # validation is not for us to thin out
+            filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
+        key = json.dumps([facts, to_dict(filters)], sort_keys=True)
+        name = hashlib.sha256(key.encode()).hexdigest()
+        with Counter(f"encoding {split} pairs") as count:
+            made[split] = cached_pairs(
+                functools.partial(read_split, recipe.data, split),
+                Side(source.encode_batch, source.size),
+                Side(target.encode_batch, target.size),
+                filters,
+                cache / name[:16],
+                name,
+                count.to,
+            )
+        logger.info("%s: %s", split, made[split].report)
+    return made

@@ -1,0 +1,220 @@
+"""A trained model with its tokenizers: texts in, texts out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.search import Hypothesis, search
+from transduce.inspect.attention import record_attention
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.sequence import Padded
+from transduce.text import BOS, EOS, PAD, Tokenizer
+
+logger = logging.getLogger("transduce")
+
+SENTENCE_ENDS = tuple(".!?。！？…;；:：")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One possible output."""
+
+    text: str
+    tokens: tuple[str, ...]
+    """Pieces as the model made them."""
+    score: float
+    """What candidates are ranked by: log-probability after the length penalty."""
+    log_prob: float
+    """Natural logarithm of the probability of the tokens and the end."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The best output for one input, and the other candidates that were asked for."""
+
+    text: str
+    tokens: tuple[str, ...] = ()
+    score: float = 0.0
+    log_prob: float = 0.0
+    candidates: tuple[Candidate, ...] = field(default=(), repr=False)
+    """The n best, best first; the first is this translation itself."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How the target looked at the source."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: Tensor
+    """(len(target), len(source)): each row sums to one; mean over the heads of a layer."""
+
+
+class Translator:
+    """Turns source texts into target texts."""
+
+    def __init__(
+        self,
+        model: EncoderDecoder,
+        source: Tokenizer,
+        target: Tokenizer,
+        options: DecodingOptions,
+        longest: int,
+    ) -> None:
+        """longest: source tokens that the model was trained for; longer texts go in pieces."""
+        self.model = model
+        self.source = source
+        self.target = target
+        self.options = options
+        self.longest = longest
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def translate(
+        self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
+    ) -> list[Translation]:
+        """One translation for each text, in order; a blank text gives a blank one.
+
+        options: by default the recipe's.  first: number of the first text in a longer input, for
+        messages and for the random streams of sampling.
+        """
+        options = options or self.options
+        pieces: list[tuple[int, list[int]]] = []  # (text, ids of a piece that fits)
+        for i, ids in enumerate(self.source.encode_batch(list(texts))):
+            if texts[i].strip():
+                pieces += ((i, piece) for piece in self._fitting(ids, first + i + 1))
+        found: list[list[list[Hypothesis]]] = [[] for _ in texts]
+        hypotheses = self._decode(
+            [ids for _, ids in pieces], [first + i for i, _ in pieces], options
+        )
+        for (i, _), best in zip(pieces, hypotheses, strict=True):
+            found[i].append(best)
+        return [self._translation(parts) for parts in found]
+
+    def score(self, pairs: Iterable[tuple[str, str]], batch_rows: int = 64) -> Iterator[float]:
+        """Natural log-probability of each target text, end included, given its source."""
+        chunk: list[tuple[str, str]] = []
+        for pair in pairs:
+            chunk.append(pair)
+            if len(chunk) == batch_rows:
+                yield from self._score(chunk)
+                chunk = []
+        if chunk:
+            yield from self._score(chunk)
+
+    def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
+        """How each target token, and the end, looked at the source tokens in one layer.
+
+        target: by default the model's own translation.
+        """
+        if target is None:
+            target = self.translate([source])[0].text
+        source_ids = [*self.source.encode(source), EOS]
+        target_ids = [BOS, *self.target.encode(target)]
+        with torch.inference_mode(), record_attention(self.model) as maps:
+            self.model(self._batch([source_ids]), self._batch([target_ids]))
+        name = [name for name in maps if name.endswith("cross_attention")][layer]
+        weights = maps[name][0][0].mean(0)  # (h, t, s) -> (t, s)
+        return Alignment(
+            (*self.source.tokens(source_ids[:-1]), "</s>"),
+            (*self.target.tokens(target_ids[1:]), "</s>"),
+            weights.float().cpu(),
+        )
+
+    def _decode(
+        self, sources: list[list[int]], streams: list[int], options: DecodingOptions
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses for each source, decoded in batches of like lengths."""
+        self.model.eval()
+        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        results: list[list[Hypothesis]] = [[] for _ in sources]
+        at = 0
+        while at < len(order):
+            width = options.width * (len(sources[order[at]]) + 1)
+            rows = order[at : at + max(1, options.batch_tokens // width)]
+            at += len(rows)
+            batch = self._batch([[*sources[i], EOS] for i in rows])
+            limits = [options.max_length(len(sources[i])) for i in rows]
+            with torch.inference_mode():
+                found = search(
+                    self.model.step,
+                    self.model.start(batch),
+                    torch.full((len(rows), 1), BOS, device=self.device),
+                    torch.tensor(limits, device=self.device),
+                    EOS,
+                    (BOS, PAD),
+                    options,
+                    [streams[i] for i in rows],
+                )
+            for i, hypotheses in zip(rows, found, strict=True):
+                results[i] = hypotheses
+        return results
+
+    def _translation(self, parts: list[list[Hypothesis]]) -> Translation:
+        """The translation of a text from those of its pieces, which are mostly one."""
+        if not parts:
+            return Translation("")
+        candidates = []
+        for rank in range(min(len(part) for part in parts)):
+            chosen = [part[rank] for part in parts]
+            ids = [token for hypothesis in chosen for token in hypothesis.tokens]
+            # What is one line in must be one line out, whatever the model says.
+            text = " ".join(self.target.decode(ids).splitlines())
+            score = sum(h.score for h in chosen) / len(chosen)
+            log_prob = sum(h.log_prob for h in chosen)
+            candidates.append(Candidate(text, tuple(self.target.tokens(ids)), score, log_prob))
+        best = candidates[0]
+        return Translation(best.text, best.tokens, best.score, best.log_prob, tuple(candidates))
+
+    def _fitting(self, ids: list[int], line: int) -> Iterator[list[int]]:
+        """The ids whole, or in pieces that fit, cut after the ends of sentences or words."""
+        if len(ids) <= self.longest:
+            yield ids
+            return
+        logger.warning(
+            "line %d has %d tokens, more than the %d this model was trained for; "
+            "it is translated in pieces",
+            line,
+            len(ids),
+            self.longest,
+        )
+        while len(ids) > self.longest:
+            cut = self._cut(self.source.tokens(ids[: self.longest + 1]))
+            yield ids[:cut]
+            ids = ids[cut:]
+        yield ids
+
+    def _cut(self, tokens: Sequence[str]) -> int:
+        """Where to cut: after the last end of a sentence in the later half, else before a word."""
+        half = len(tokens) // 2
+        for i in range(len(tokens) - 1, half, -1):
+            if tokens[i - 1].endswith(SENTENCE_ENDS):
+                return i
+        for i in range(len(tokens) - 1, half, -1):
+            if tokens[i].startswith(("▁", " ")):
+                return i
+        return len(tokens) - 1
+
+    @torch.inference_mode()
+    def _score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        self.model.eval()
+        sources = [[*ids, EOS] for ids in self.source.encode_batch([s for s, _ in pairs])]
+        targets = [[*ids, EOS] for ids in self.target.encode_batch([t for _, t in pairs])]
+        inputs = self._batch([[BOS, *ids[:-1]] for ids in targets])
+        wanted = self._batch(targets)
+        log_probs = self.model(self._batch(sources), inputs).float().log_softmax(-1)
+        at_target = log_probs.gather(-1, wanted.values[..., None])[..., 0]  # (b, t)
+        totals: list[float] = at_target.masked_fill(~wanted.real, 0.0).sum(1).tolist()
+        return totals
+
+    def _batch(self, rows: Sequence[Sequence[int]]) -> Padded:
+        return Padded.from_rows(rows, PAD).to(self.device)

@@ -1,0 +1,61 @@
+"""Making tokenizers: by training on text, or by loading a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from transduce.errors import RunError
+from transduce.text.characters import CharactersConfig, CharacterTokenizer
+from transduce.text.listed import read_listed
+from transduce.text.subword import SubwordConfig, SubwordTokenizer
+from transduce.text.symbols import SymbolsConfig, SymbolTokenizer
+from transduce.text.tokenizer import Tokenizer
+
+TokenizerConfig = Annotated[
+    SubwordConfig | CharactersConfig | SymbolsConfig, Field(discriminator="kind")
+]
+"""The settings of any tokenizer, told apart by `kind`."""
+
+
+def train_tokenizer(
+    config: SubwordConfig | CharactersConfig | SymbolsConfig, lines: Iterable[str]
+) -> Tokenizer:
+    """A tokenizer made from lines of text, which are read once and need not fit in memory.
+
+    Line breaks at the end of a line are not part of it.  The same lines give the same tokenizer.
+    Raises DataError when there is no text, SettingError when the settings do not suit it.
+    """
+    bare = (line.rstrip("\r\n") for line in lines)
+    match config:
+        case SubwordConfig():
+            return SubwordTokenizer.train(config, bare)
+        case CharactersConfig():
+            return CharacterTokenizer.train(config, bare)
+        case SymbolsConfig():
+            return SymbolTokenizer.train(config, bare)
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer that `save` wrote; the kind is told by the content.
+
+    Raises RunError of one line when the file is missing, damaged or something else.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        if not data.startswith(b"{"):
+            return SubwordTokenizer.from_bytes(data)
+        file = read_listed(data)
+        match file.kind:
+            case "characters":
+                return CharacterTokenizer.from_file(file)
+            case "symbols":
+                return SymbolTokenizer.from_file(file)
+    except RunError as error:
+        raise RunError(f"{path}: {error}") from None

@@ -1,0 +1,243 @@
+"""Subwords by SentencePiece: byte-pair encoding or a unigram language model.
+
+Every Unicode text can be encoded and comes back as `normalize` states it, because characters
+outside the vocabulary are spelt in UTF-8 bytes.
+
+The file is a SentencePiece model that any SentencePiece loads.  Our settings stand at its end as
+one more field of its protobuf message, in the range that SentencePiece's schema leaves to others:
+a tag, a length and a short line of JSON, readable with `tail -c 100`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import random
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal
+
+import sentencepiece
+from pydantic import Field
+
+from transduce.config import parse, section, to_dict
+from transduce.errors import DataError, RunError, SettingError
+from transduce.text.normalizer import Normalizer
+from transduce.text.tokenizer import BOS, EOS, PAD, REPLACEMENT, SPECIAL_TOKENS, UNK, Tokenizer
+
+_SPACE = "\u2581"  # how SentencePiece writes a space
+_UNUSABLE = "\u2585"  # SentencePiece drops a training line that contains its mark for unknowns
+_CHUNK = 1000  # characters; SentencePiece drops training lines above 4192 bytes
+_FIELD = b"\x92\xc7\x0e"  # protobuf tag of field 29810, length-delimited
+
+_log = logging.getLogger("transduce")
+
+
+@section
+class SubwordConfig(Normalizer):
+    """Settings of a subword tokenizer."""
+
+    kind: Literal["bpe", "unigram"] = "bpe"
+    """Byte-pair encoding, or a unigram language model"""
+    size: Annotated[int, Field(gt=260)] = 8000
+    """Entries of the vocabulary, including 4 special ones and 256 bytes"""
+    character_coverage: Annotated[float, Field(gt=0, le=1)] = 0.9995
+    """Share of the running text whose characters get an entry of their own; the rarest beyond it
+    are spelt in bytes.  That costs little, and keeps Chinese from filling the vocabulary with
+    characters seen once; 1.0 gives every character an entry"""
+    train_lines: Annotated[int, Field(ge=1)] = 1_000_000
+    """Lines to learn from, drawn evenly from all; a line above 1000 characters counts as several"""
+
+
+@section
+class _Footer(Normalizer):
+    """What stands at the end of the file.  The checksum is of everything before."""
+
+    kind: Literal["bpe", "unigram"]
+    crc32: int
+
+
+class SubwordTokenizer(Tokenizer):
+    """Pieces of words, learnt from text.  Knows every character, so UNK is never produced."""
+
+    suffix = ".model"
+
+    def __init__(
+        self, model: bytes, kind: Literal["bpe", "unigram"], normalizer: Normalizer
+    ) -> None:
+        """Around a serialised SentencePiece model with byte pieces and our special ids."""
+        super().__init__(normalizer)
+        self.kind = kind
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor()
+        self._processor.load_from_serialized_proto(model)
+        ids = list(range(self._processor.get_piece_size()))
+        self._pieces: list[str] = self._processor.id_to_piece(ids)
+        is_byte: list[bool] = self._processor.is_byte(ids)
+        pairs = zip(self._pieces, is_byte, strict=True)
+        self._bytes = [_bytes_of(piece, byte) for piece, byte in pairs]
+        self._bytes[UNK] = REPLACEMENT.encode()
+        for special in (PAD, BOS, EOS):
+            self._bytes[special] = b""
+
+    @classmethod
+    def train(cls, config: SubwordConfig, lines: Iterable[str]) -> SubwordTokenizer:
+        """Learn a vocabulary from lines, read once; the same lines give the same file.
+
+        Logs a warning when the text offers fewer pieces than asked for.  Raises DataError when
+        there is no text, SettingError when `size` cannot hold the characters of the text.
+        """
+        normalizer = Normalizer(normalization=config.normalization, lowercase=config.lowercase)
+        chunks = _sample(_chunks(lines), config.train_lines)
+        if not chunks:
+            raise DataError("there is no text to learn subwords from: every line is blank")
+        texts = (_seen_by_sentencepiece(chunk, normalizer) for chunk in chunks)
+        tokenizer = cls(_train(config, texts), config.kind, normalizer)
+        if tokenizer.size < config.size:
+            _log.warning(
+                "tokenizer size lowered from %d to %d: the text offers no more pieces",
+                config.size,
+                tokenizer.size,
+            )
+        return tokenizer
+
+    @property
+    def size(self) -> int:
+        """Entries of the vocabulary, the four special ones and the bytes included."""
+        return len(self._pieces)
+
+    def normalize(self, text: str) -> str:
+        """Text by the settings, with U+2581, SentencePiece's sign for a space, made a space.
+
+        Nothing else is touched: tabs, line breaks, repeated and outer spaces all stay.
+        """
+        return self.normalizer.apply(text).replace(_SPACE, " ")
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text; "<s>", "</s>" or "<0x41>" in it are ordinary characters."""
+        ids: list[int] = self._processor.encode(self.normalize(text), out_type=int)
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of many texts, each as `encode` gives them, in one call of SentencePiece."""
+        normalized = [self.normalize(text) for text in texts]
+        batch: list[list[int]] = self._processor.encode(normalized, out_type=int, num_threads=1)
+        return batch
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of any ids; bytes that are not UTF-8 become U+FFFD.
+
+        The one space at the start of the text is SentencePiece's and is dropped.
+        """
+        unknown = self._bytes[UNK]
+        size = len(self._bytes)
+        data = b"".join(self._bytes[i] if 0 <= i < size else unknown for i in ids)
+        return data.decode("utf-8", errors="replace").removeprefix(" ")
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The piece of each id as SentencePiece writes it: "▁the", "ing", "<0xE2>"."""
+        size = len(self._pieces)
+        return [self._pieces[i if 0 <= i < size else UNK] for i in ids]
+
+    def to_bytes(self) -> bytes:
+        """The SentencePiece model with our settings behind it."""
+        footer = _Footer(
+            kind=self.kind,
+            normalization=self.normalizer.normalization,
+            lowercase=self.normalizer.lowercase,
+            crc32=zlib.crc32(self._model),
+        )
+        text = json.dumps(to_dict(footer)).encode("ascii")
+        assert len(text) < 128  # its length is written in one byte
+        return self._model + _FIELD + bytes([len(text)]) + text
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SubwordTokenizer:
+        """The tokenizer of a file's content.  Raises RunError, without the file's name."""
+        # The tag cannot occur in the footer, which is ASCII: its last occurrence is the one.
+        model, tag, rest = data.rpartition(_FIELD)
+        try:
+            if not tag or len(rest) != 1 + rest[0]:
+                raise ValueError("no settings at the end")
+            footer = parse(_Footer, json.loads(rest[1:]))
+        except (ValueError, IndexError, RecursionError, SettingError):
+            raise RunError("damaged, or not a tokenizer that transduce saved") from None
+        if zlib.crc32(model) != footer.crc32:
+            raise RunError("damaged: the content does not match its checksum; copy it anew")
+        normalizer = Normalizer(normalization=footer.normalization, lowercase=footer.lowercase)
+        try:
+            return cls(model, footer.kind, normalizer)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise RunError(f"SentencePiece cannot read it ({_one_line(error)})") from None
+
+
+def _train(config: SubwordConfig, texts: Iterator[str]) -> bytes:
+    """A serialised SentencePiece model.  Raises SettingError when `size` is too small."""
+    written = io.BytesIO()
+    pad, unk, bos, eos = SPECIAL_TOKENS
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=texts,
+            model_writer=written,
+            model_type=config.kind,
+            vocab_size=config.size,
+            hard_vocab_limit=False,
+            character_coverage=config.character_coverage,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_piece=pad,
+            unk_piece=unk,
+            bos_piece=bos,
+            eos_piece=eos,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        sizes = re.search(r"(\d+) vs (\d+)", str(error))
+        if sizes is None:
+            raise SettingError(f"tokenizer.size = {config.size}: {_one_line(error)}") from None
+        raise SettingError(
+            f"tokenizer.size = {config.size} is too small for the characters of this text; set it "
+            f"to {sizes[2]} or more, or lower tokenizer.character_coverage"
+        ) from None
+    return written.getvalue()
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[str]:
+    """The lines that are not blank, long ones cut."""
+    for line in lines:
+        if line and not line.isspace():
+            for start in range(0, len(line), _CHUNK):
+                yield line[start : start + _CHUNK]
+
+
+def _sample(items: Iterable[str], limit: int) -> list[str]:
+    """At most `limit` items, each equally likely, the same at every call (reservoir sampling)."""
+    generator = random.Random(0)
+    chosen: list[str] = []
+    for seen, item in enumerate(items):
+        if seen < limit:
+            chosen.append(item)
+        elif (place := generator.randrange(seen + 1)) < limit:
+            chosen[place] = item
+    return chosen
+
+
+def _seen_by_sentencepiece(text: str, normalizer: Normalizer) -> str:
+    return normalizer.apply(text).replace(_SPACE, " ").replace(_UNUSABLE, " ")
+
+
+def _bytes_of(piece: str, is_byte: bool) -> bytes:
+    """UTF-8 of a piece; "<0x41>" is the one byte it names."""
+    return bytes([int(piece[3:5], 16)]) if is_byte else piece.replace(_SPACE, " ").encode()
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,90 @@
+"""Text to token ids and back: what every tokenizer promises.
+
+The first four ids mean the same in every tokenizer, so that models, decoders and data need not
+know which one they work with.  Ids of the vocabulary proper start at 4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from transduce.errors import RunError
+from transduce.text.normalizer import Normalizer
+
+PAD = 0
+UNK = 1
+BOS = 2
+EOS = 3
+SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
+"""How PAD, UNK, BOS and EOS are displayed.  The same strings in user text are ordinary text."""
+REPLACEMENT = "\ufffd"
+"""What an unknown token decodes to, the Unicode replacement character."""
+
+
+class Tokenizer(ABC):
+    """Turns a line of text into token ids and back.  Made by training or loading, then fixed."""
+
+    suffix: ClassVar[str]
+    """The customary end of a file name, `.model` or `.json`."""
+    outputs: ClassVar[Literal["text", "symbols"]] = "text"
+    """What decoding yields: running `text` (scored by BLEU, characters) or a sequence of `symbols`
+    such as phones, each one right or wrong (scored by error rate)."""
+
+    def __init__(self, normalizer: Normalizer) -> None:
+        self.normalizer = normalizer
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Entries of the vocabulary, the four special ones included."""
+
+    @abstractmethod
+    def normalize(self, text: str) -> str:
+        """Text as this tokenizer sees it; `decode(encode(text))` gives it back.
+
+        For characters and symbols that holds where none is unknown; subwords know everything.
+        """
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without BOS and EOS; the empty text has none."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of many texts, each as `encode` gives them."""
+        return [self.encode(text) for text in texts]
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of any ids in any order; never raises.
+
+        PAD, BOS and EOS are skipped; UNK, and ids outside the vocabulary, become U+FFFD.  The text
+        may contain line breaks, since the source may: who writes one line per text must see to it.
+        """
+
+    @abstractmethod
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """A string to display for each id, spaces shown as "▁", special ids as "<pad>" etc."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The whole tokenizer as the content of one file."""
+
+    def save(self, path: Path) -> None:
+        """Write the file that `load_tokenizer` reads; it appears complete or not at all.
+
+        Raises RunError when it cannot be written.
+        """
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_bytes(self.to_bytes())
+            temporary.replace(path)
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()

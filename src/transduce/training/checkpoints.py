@@ -1,0 +1,140 @@
+"""Everything needed to go on as if nothing had happened, in one directory per checkpoint.
+
+checkpoints/step-00001000/
+    model.safetensors  optimizer.safetensors  [ema.safetensors]
+    random.safetensors      states of the random generators
+    progress.json           step, place in the data, best score, time used
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from transduce.data.batches import DataState
+from transduce.errors import RunError
+from transduce.training.averaging import MovingAverage
+from transduce.training.weights import (
+    load_weights,
+    read_tensors,
+    weights_of,
+    write_tensors,
+    write_text,
+)
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where training stands."""
+
+    step: int = 0
+    data: DataState = dataclasses.field(default_factory=lambda: DataState(0, 0))
+    seconds: float = 0.0
+    """Wall-clock time used so far, over all sittings."""
+    best: float | None = None
+    """Best validation score so far; smaller or larger is better as the task says."""
+    best_step: int = 0
+    since_best: int = 0
+    """Validations since the best one."""
+    target_tokens: int = 0
+
+
+def checkpoint_path(run: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
+def checkpoints_of(run: Path) -> list[Path]:
+    """Complete checkpoints of a run, oldest first."""
+    found = (run / "checkpoints").glob("step-*")
+    return sorted(path for path in found if (path / "progress.json").is_file())
+
+
+def save_checkpoint(
+    run: Path,
+    progress: Progress,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ema: MovingAverage | None,
+) -> None:
+    """Write a checkpoint aside and rename it into place: it is complete or absent."""
+    final = checkpoint_path(run, progress.step)
+    aside = final.with_name("." + final.name)
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    write_tensors(aside / "model.safetensors", weights_of(model))
+    write_tensors(aside / "optimizer.safetensors", _optimizer_tensors(optimizer))
+    if ema is not None:
+        write_tensors(aside / "ema.safetensors", ema.weights)
+    write_tensors(aside / "random.safetensors", _random_states())
+    write_text(aside / "progress.json", json.dumps(dataclasses.asdict(progress), indent=1) + "\n")
+    shutil.rmtree(final, ignore_errors=True)
+    aside.replace(final)
+    if os.name == "posix":
+        directory = os.open(final.parent, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
+
+
+def load_checkpoint(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: MovingAverage | None
+) -> Progress:
+    """Put everything back as it was when the checkpoint was written."""
+    try:
+        values = json.loads((path / "progress.json").read_text(encoding="utf-8"))
+        progress = Progress(**{**values, "data": DataState(**values["data"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RunError(f"{path}/progress.json cannot be read ({error})") from None
+    load_weights(model, read_tensors(path / "model.safetensors"), str(path))
+    _load_optimizer(optimizer, read_tensors(path / "optimizer.safetensors"), path)
+    if ema is not None:
+        ema.weights = read_tensors(path / "ema.safetensors")
+        ema.to_device_of(model)
+    _load_random_states(read_tensors(path / "random.safetensors"))
+    return progress
+
+
+def prune_checkpoints(run: Path, keep: int) -> None:
+    """Delete all but the newest `keep` checkpoints."""
+    for path in checkpoints_of(run)[:-keep]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    state = optimizer.state_dict()["state"]
+    return {f"{i}.{name}": value for i, entry in state.items() for name, value in entry.items()}
+
+
+def _load_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], path: Path
+) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, _, key = name.partition(".")
+        state.setdefault(int(index), {})[key] = tensor
+    whole = optimizer.state_dict()
+    n_parameters = sum(len(group["params"]) for group in whole["param_groups"])
+    if state and len(state) != n_parameters:
+        raise RunError(f"{path}: the optimizer's state is of another model; start a new run")
+    optimizer.load_state_dict({**whole, "state": state})
+
+
+def _random_states() -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
+    return states
+
+
+def _load_random_states(states: dict[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"])
+    if torch.cuda.is_available():
+        for i in range(torch.cuda.device_count()):
+            if f"cuda.{i}" in states:
+                torch.cuda.set_rng_state(states[f"cuda.{i}"], i)

@@ -1,0 +1,111 @@
+"""Settings of training."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from transduce.config import section
+
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+CountOrOff = Annotated[int, Field(ge=0)]
+
+
+@section
+class Noam:
+    """factor · m^-0.5 · min(step^-0.5, step · warmup^-1.5): equation (3) of the paper."""
+
+    kind: Literal["noam"] = "noam"
+    factor: Positive = 1.0
+    warmup_steps: Count = 4000
+
+
+@section
+class InverseSquareRoot:
+    """Linear rise to `peak`, then peak · √(warmup / step)."""
+
+    kind: Literal["inverse-sqrt"] = "inverse-sqrt"
+    peak: Positive = 5e-4
+    warmup_steps: Count = 4000
+
+
+@section
+class Cosine:
+    """Linear rise to `peak`, then half a cosine down to `floor` at the end of the budget."""
+
+    kind: Literal["cosine"] = "cosine"
+    peak: Positive = 1e-3
+    floor: Annotated[float, Field(ge=0)] = 0.0
+    warmup_steps: Count = 400
+
+
+@section
+class Constant:
+    """Linear rise to `peak`, then level."""
+
+    kind: Literal["constant"] = "constant"
+    peak: Positive = 1e-3
+    warmup_steps: Count = 1
+
+
+ScheduleConfig = Annotated[
+    Noam | InverseSquareRoot | Cosine | Constant, Field(discriminator="kind")
+]
+
+
+@section
+class AdamConfig:
+    """Adam, or AdamW when `weight_decay` is not 0; the defaults are the paper's (section 5.3)."""
+
+    beta1: Share = 0.9
+    beta2: Share = 0.98
+    epsilon: Positive = 1e-9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled decay of matrices; biases, norms and embeddings are left alone."""
+
+
+@section
+class TrainingConfig:
+    """How a model is trained."""
+
+    steps: Count = 100_000
+    """Optimizer steps; the end of the budget unless `minutes` comes first."""
+    minutes: Positive | None = None
+    """Wall-clock budget; schedules that end with the budget follow whichever is nearer its end."""
+    batch_tokens: Count = 4096
+    """Neither side of a batch, padding included, is larger than this many tokens."""
+    accumulate: Count = 1
+    """Batches whose gradients are summed into one step."""
+    label_smoothing: Share = 0.1
+    clip_norm: Annotated[float, Field(ge=0)] = 0.0
+    """Largest norm of the whole gradient; 0 for no clipping."""
+    optimizer: AdamConfig = AdamConfig()
+    schedule: ScheduleConfig = Noam()
+    ema: Share = 0.0
+    """Decay of an exponential moving average of the weights, which is then validated and kept;
+    0 for none."""
+    average_last: CountOrOff = 0
+    """Average the weights of the last so many checkpoints at the end (section 6.1); 0 for none."""
+    validate_every: Count = 1000
+    """Steps between validations; each also writes a checkpoint to resume from."""
+    patience: CountOrOff = 0
+    """Stop after so many validations without improvement; 0 to use the whole budget."""
+    select_by: str = "loss"
+    """What decides which weights are best: "loss" or one of the validation metrics."""
+    keep_last: Count = 2
+    """Checkpoints to keep (at least those that `average_last` needs are kept)."""
+    log_every: Count = 50
+    """Steps between two lines of `metrics.jsonl`."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """bf16 runs matrix products in bfloat16 where that is fast (GPUs); weights stay float32."""
+    compile: bool = False
+    """Compile the stacks with `torch.compile`; pays on GPUs, costs minutes at the start."""
+    device: str = "auto"
+    """"auto" takes a GPU when there is one."""
+    threads: CountOrOff = 0
+    """CPU threads; 0 for PyTorch's choice."""
+    tensorboard: bool = False
+    """Write TensorBoard events into the run directory as well (extra `tensorboard`)."""

@@ -1,0 +1,163 @@
+"""What training says while it runs: `metrics.jsonl`, TensorBoard, and a bar or plain lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from transduce.errors import SettingError
+from transduce.training.weights import write_text
+
+T = TypeVar("T")
+
+
+class TrainingLog:
+    """Writes each record to the run directory and shows it on stderr.
+
+    On a terminal a bar moves; elsewhere each record is one plain line.
+    """
+
+    def __init__(self, run: Path, steps: int, tensorboard: bool = False) -> None:
+        self._path = run / "metrics.jsonl"
+        self._writer = _tensorboard_writer(run) if tensorboard else None
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._steps = steps
+        if self._console.is_terminal:
+            columns = (
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f}%  {task.description}"),
+                TimeElapsedColumn(),
+            )
+            self._bar = Progress(*columns, console=self._console, transient=True)
+            self._task = self._bar.add_task("first step", total=1.0)
+
+    def __enter__(self) -> TrainingLog:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if self._writer is not None:
+            self._writer.close()
+
+    def rewind(self, step: int) -> None:
+        """Drop the records after `step`, which are about to be made again."""
+        if not self._path.exists():
+            return
+        kept = []
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line)["step"] <= step:
+                    kept.append(line + "\n")
+            except (ValueError, KeyError, TypeError):
+                continue  # a line that was being written when the run was killed
+        write_text(self._path, "".join(kept))
+
+    def training(self, record: Mapping[str, Any], share_done: float, seconds_left: float) -> None:
+        """A record of training: step, loss, learning rate, speed."""
+        self._write("train", record)
+        text = (
+            f"step {record['step']:,}  loss {record['loss']:.3f}  "
+            f"rate {record['learning_rate']:.2e}  {record['tokens_per_second']:,.0f} tokens/s  "
+            f"{_clock(seconds_left)} left"
+        )
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=share_done, description=text)
+        else:
+            self.say(text)
+
+    def validation(self, record: Mapping[str, Any], best: bool) -> None:
+        """A record of validation: step, loss and scores."""
+        self._write("validation", record)
+        scores = "  ".join(f"{k} {v:.3f}" for k, v in record.items() if isinstance(v, float))
+        self.say(f"validation at step {record['step']:,}: {scores}{'  (best)' if best else ''}")
+
+    def say(self, text: str) -> None:
+        """One line for the reader."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    def _write(self, kind: str, record: Mapping[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, **record}) + "\n")
+        if self._writer is not None:
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self._writer.add_scalar(f"{kind}/{name}", value, record["step"])
+
+
+def _tensorboard_writer(run: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise SettingError(
+            "training.tensorboard needs the extra: pip install 'transduce[tensorboard]'"
+        ) from None
+    return SummaryWriter(str(run))
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+class Counter:
+    """Shows on a terminal how many items have passed, while something long is prepared."""
+
+    def __init__(self, what: str) -> None:
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,.0f}"))
+        self._progress = Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        )
+        self._task = self._progress.add_task(what, total=None)
+
+    def __enter__(self) -> Counter:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def to(self, count: int) -> None:
+        """So many have passed by now."""
+        self._progress.update(self._task, completed=count)
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """The items, counted as they pass."""
+        for i, item in enumerate(items):
+            if i % 1000 == 0:
+                self.to(i)
+            yield item

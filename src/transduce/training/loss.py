@@ -1,0 +1,89 @@
+"""Cross-entropy with label smoothing, without ever holding all probabilities at once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+# Logits made at a time: large enough for fast products, small enough to stay in the cache.
+_CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
+
+
+class LossSums(NamedTuple):
+    """Sums over real target tokens, to be divided once all parts are added up.
+
+    total: smoothed loss, differentiable.  nll: plain negative log-likelihood, in nats.
+    tokens: how many they are.
+    """
+
+    total: Tensor
+    nll: Tensor
+    tokens: int
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Sum over rows of the cross-entropy of softmax(hidden Wᵀ), some rows at a time.
+
+    The gradient is known as soon as the logits are, p - q, so it is formed at once in place of
+    them: (n, v) tensors never exist, which is what makes large vocabularies cheap.
+    """
+
+    @staticmethod
+    def forward(
+        context: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        n, v = hidden.shape[0], weight.shape[0]
+        wants_gradient = any(context.needs_input_grad[:2])
+        chunk = max(64, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // v)
+        hidden_gradient = torch.empty_like(hidden) if wants_gradient else None
+        weight_gradient = torch.zeros_like(weight) if wants_gradient else None
+        total, nll = weight.new_zeros(()), weight.new_zeros(())
+        narrow_weight = weight.to(hidden.dtype)
+        for start in range(0, n, chunk):
+            rows = slice(start, start + chunk)
+            target = targets[rows, None]
+            logits = (hidden[rows] @ narrow_weight.t()).to(weight.dtype)  # (c, v)
+            at_target = logits.gather(1, target)[:, 0]
+            mean = logits.mean(1)
+            largest = logits.amax(1, keepdim=True)
+            probabilities = logits.sub_(largest).exp_()
+            sums = probabilities.sum(1, keepdim=True)
+            log_normaliser = (largest + sums.log())[:, 0]
+            nll += (log_normaliser - at_target).sum()
+            # Smoothed target q: 1 - ε on the right token, and ε spread over the vocabulary.
+            total += (log_normaliser - (1 - smoothing) * at_target - smoothing * mean).sum()
+            if hidden_gradient is not None and weight_gradient is not None:
+                gradient = probabilities.div_(sums).sub_(smoothing / v)
+                gradient.scatter_add_(1, target, gradient.new_full(target.shape, smoothing - 1))
+                narrow = gradient.to(hidden.dtype)
+                hidden_gradient[rows] = narrow @ narrow_weight
+                weight_gradient += (narrow.t() @ hidden[rows]).to(weight.dtype)
+        context.save_for_backward(hidden_gradient, weight_gradient)
+        context.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_gradient, weight_gradient = context.saved_tensors
+        scale = gradients[0]
+        return (
+            hidden_gradient * scale.to(hidden_gradient.dtype),
+            weight_gradient * scale,
+            None,
+            None,
+        )
+
+
+def cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float = 0.0
+) -> LossSums:
+    """Loss of the vocabulary head on hidden vectors.
+
+    hidden (n, m), weight (v, m) of the head, targets (n,) ids.  The target distribution has
+    1 - smoothing on the right token and `smoothing` spread evenly over all v (section 5.4;
+    Szegedy et al. 2016), as in `torch.nn.functional.cross_entropy(label_smoothing=…)`.
+    """
+    total, nll = _LinearCrossEntropy.apply(hidden, weight, targets, smoothing)  # type: ignore[no-untyped-call]
+    return LossSums(total, nll, targets.shape[0])

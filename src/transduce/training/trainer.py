@@ -1,0 +1,334 @@
+"""The training loop: one for every task.
+
+The loop knows a `Trainable`, not what it is made of: batches that can be taken up again at any
+place, a loss as sums, and a validation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from transduce.data.batches import DataState
+from transduce.data.prefetch import prefetch
+from transduce.errors import SettingError, TrainingError
+from transduce.training.averaging import MovingAverage, averaged_weights
+from transduce.training.checkpoints import (
+    Progress,
+    checkpoints_of,
+    load_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+)
+from transduce.training.config import TrainingConfig
+from transduce.training.log import TrainingLog
+from transduce.training.loss import LossSums
+from transduce.training.schedules import learning_rate
+from transduce.training.weights import average, load_weights, read_tensors, write_tensors
+
+
+class Trainable(Protocol):
+    """What the loop needs to know of a task."""
+
+    d_model: int
+
+    @property
+    def model(self) -> nn.Module:
+        """What is trained."""
+
+    def batches(self, state: DataState) -> Iterator[tuple[Any, DataState]]:
+        """Training batches from `state` on, without end, each with the state after it."""
+
+    def loss(self, batch: Any) -> LossSums:
+        """Loss of one batch."""
+
+    def describe(self, batch: Any) -> str:
+        """A batch in a few words, for messages about it."""
+
+    def validate(self) -> dict[str, float]:
+        """Scores on held-out data, "loss" among them."""
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+
+
+class InterruptedTraining(Exception):  # noqa: N818  it is not an error
+    """A signal asked the run to stop; a checkpoint was written."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a training run ended."""
+
+    step: int
+    seconds: float
+    best_step: int
+    scores: dict[str, float]
+    """Validation scores of the weights that were kept."""
+
+
+def train(task: Trainable, config: TrainingConfig, run: Path, resume: bool) -> Outcome:
+    """Train until the budget or the patience is used up; the best weights end in `run`.
+
+    run: directory for `weights.safetensors`, `metrics.jsonl` and `checkpoints/`.
+    resume: go on from the newest checkpoint there, exactly as if never interrupted.
+    Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM.
+    """
+    with TrainingLog(run, config.steps, config.tensorboard) as log:
+        return _Trainer(task, config, run, log).train(resume)
+
+
+class _Trainer:
+    def __init__(
+        self, task: Trainable, config: TrainingConfig, run: Path, log: TrainingLog
+    ) -> None:
+        self.task = task
+        self.config = config
+        self.run = run
+        self.log = log
+        self.optimizer = build_optimizer(task.model, config)
+        self.ema = MovingAverage(task.model, config.ema) if config.ema else None
+        self.progress = Progress()
+        self.signal = 0
+        self.scores: dict[str, float] = {}
+
+    def train(self, resume: bool) -> Outcome:
+        if resume:
+            self._resume()
+        if self.config.compile:
+            for name in ("encoder", "decoder"):
+                if hasattr(self.task.model, name):
+                    getattr(self.task.model, name).compile(dynamic=True)
+        self._before, self._started = self.progress.seconds, time.monotonic()
+        self._since_log = _SinceLog(time.monotonic())
+        batches = prefetch(self.task.batches(self.progress.data))
+        with _signals_noted(self), contextlib.closing(batches):
+            while not self._finished():
+                self._step(list(itertools.islice(batches, self.config.accumulate)))
+                if self._validation_due():
+                    self._validate()
+                if self.signal:
+                    self._stop_for_signal()
+        return self._finish()
+
+    def _step(self, micro_batches: list[tuple[Any, DataState]]) -> None:
+        """One optimizer step over one or more batches."""
+        model, progress = self.task.model, self.progress
+        step = progress.step + 1
+        rate = learning_rate(self.config.schedule, step, self._share_done(), self.task.d_model)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        nll = 0.0
+        sums = []
+        count = sum(batch.target_tokens for batch, _ in micro_batches)
+        for batch, _ in micro_batches:
+            with self._precision():
+                loss = self.task.loss(batch)
+            if not math.isfinite(value := loss.total.item()):
+                self._fail(f"loss is {value}", step, batch)
+            (loss.total / count).backward()
+            sums.append(loss.tokens)
+            nll += loss.nll.item()
+        assert sum(sums) == count
+        if self.config.clip_norm:
+            norm = nn.utils.clip_grad_norm_(model.parameters(), self.config.clip_norm)
+            if not torch.isfinite(norm):
+                self._fail(f"norm of the gradient is {norm.item()}", step, micro_batches[-1][0])
+        self.optimizer.step()
+        if self.ema is not None:
+            self.ema.update(model, step)
+        progress.step = step
+        progress.data = micro_batches[-1][1]
+        progress.target_tokens += count
+        self._since_log.add(nll, count)
+        if step % self.config.log_every == 0:
+            self._log(rate)
+
+    def _fail(self, what: str, step: int, batch: Any) -> None:
+        kept = checkpoints_of(self.run)
+        where = (
+            f"the checkpoint of step {int(kept[-1].name[5:]):,} is kept"
+            if kept
+            else "no checkpoint yet"
+        )
+        raise TrainingError(
+            f"the {what} at step {step:,} in {self.task.describe(batch)}; {where}; lower "
+            "the learning rate, warm up longer, or set training.clip_norm = 1.0"
+        )
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        if self.config.precision == "float32":
+            return contextlib.nullcontext()
+        device = next(self.task.model.parameters()).device.type
+        return torch.autocast(device, torch.bfloat16)
+
+    def _seconds(self) -> float:
+        return self._before + time.monotonic() - self._started
+
+    def _share_done(self) -> float:
+        share = self.progress.step / self.config.steps
+        if self.config.minutes is not None:
+            share = max(share, self._seconds() / (60 * self.config.minutes))
+        return min(share, 1.0)
+
+    def _finished(self) -> bool:
+        patience = self.config.patience
+        return self._share_done() >= 1 or bool(patience and self.progress.since_best >= patience)
+
+    def _log(self, rate: float) -> None:
+        now, since = time.monotonic(), self._since_log
+        record = {
+            "step": self.progress.step,
+            "epoch": self.progress.data.epoch,
+            "loss": since.nll / since.count,
+            "learning_rate": rate,
+            "tokens_per_second": since.count / (now - since.started),
+            "seconds": self._seconds(),
+        }
+        self._since_log = _SinceLog(now)
+        share = self._share_done()
+        left = self._seconds() * (1 - share) / share if share else 0.0
+        self.log.training(record, share, left)
+
+    def _validation_due(self) -> bool:
+        return self.progress.step % self.config.validate_every == 0 or self._share_done() >= 1
+
+    def _validate(self) -> None:
+        """Score the weights, keep them if they are the best, write a checkpoint."""
+        progress = self.progress
+        scores = self._scores()
+        chosen = self.config.select_by
+        if chosen not in scores:
+            known = ", ".join(repr(name) for name in scores)
+            raise SettingError(f"training.select_by is {chosen!r}; this task measures {known}")
+        sign = 1 if self.task.higher_is_better(chosen) else -1
+        best = progress.best is None or sign * scores[chosen] > sign * progress.best
+        progress.since_best = 0 if best else progress.since_best + 1
+        if best:
+            progress.best, progress.best_step = scores[chosen], progress.step
+            self.scores = scores
+            self._keep(averaged_weights(self.task.model, self.ema))
+        record = {"step": progress.step, "seconds": self._seconds(), **scores}
+        self.log.validation(record, best)
+        self._save()
+        self._since_log = _SinceLog(time.monotonic())
+
+    def _scores(self) -> dict[str, float]:
+        self.task.model.eval()
+        averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
+        with averaged:
+            return self.task.validate()
+
+    def _keep(self, weights: dict[str, torch.Tensor]) -> None:
+        write_tensors(self.run / "weights.safetensors", weights)
+
+    def _save(self) -> None:
+        self.progress.seconds = self._seconds()
+        save_checkpoint(self.run, self.progress, self.task.model, self.optimizer, self.ema)
+        prune_checkpoints(self.run, max(self.config.keep_last, self.config.average_last))
+
+    def _resume(self) -> None:
+        found = checkpoints_of(self.run)
+        if not found:
+            self.log.say("nothing to resume from yet; starting at the beginning")
+            self.log.rewind(0)
+            return
+        self.progress = load_checkpoint(found[-1], self.task.model, self.optimizer, self.ema)
+        self.log.rewind(self.progress.step)
+        self.log.say(f"resuming after step {self.progress.step:,}")
+
+    def _stop_for_signal(self) -> None:
+        self._save()
+        raise InterruptedTraining(
+            self.signal,
+            f"stopped after step {self.progress.step:,}; go on with --resume",
+        )
+
+    def _finish(self) -> Outcome:
+        """Average the last checkpoints if asked to, and say how it ended."""
+        progress, scores = self.progress, self.scores
+        last = checkpoints_of(self.run)[-self.config.average_last :]
+        if self.config.average_last and len(last) > 1:
+            file = "model.safetensors" if self.ema is None else "ema.safetensors"
+            mean = average(read_tensors(path / file) for path in last)
+            load_weights(self.task.model, mean, "the average of the last checkpoints")
+            self.task.model.eval()
+            scores = self.task.validate()
+            self._keep(mean)
+            self.log.validation({"step": progress.step, "averaged": len(last), **scores}, True)
+        else:
+            best = read_tensors(self.run / "weights.safetensors")
+            load_weights(self.task.model, best, str(self.run))
+        self.task.model.eval()
+        return Outcome(progress.step, self._seconds(), progress.best_step, scores)
+
+
+@dataclasses.dataclass
+class _SinceLog:
+    """Sums since the last line of the log."""
+
+    started: float
+    nll: float = 0.0
+    count: int = 0
+
+    def add(self, nll: float, count: int) -> None:
+        self.nll += nll
+        self.count += count
+
+
+def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    """Adam over all parameters; weight decay, if any, over matrices that are not embeddings."""
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    decayed = [p for p in parameters if p.dim() > 1 and id(p) not in embeddings]
+    chosen = {id(p) for p in decayed}
+    rest = [p for p in parameters if id(p) not in chosen]
+    adam = config.optimizer
+    return torch.optim.AdamW(
+        [
+            {"params": decayed, "weight_decay": adam.weight_decay},
+            {"params": rest, "weight_decay": 0.0},
+        ],
+        lr=0.0,
+        betas=(adam.beta1, adam.beta2),
+        eps=adam.epsilon,
+        fused=True,
+    )
+
+
+@contextlib.contextmanager
+def _signals_noted(trainer: _Trainer) -> Iterator[None]:
+    """SIGINT and SIGTERM let the step end, so that a whole checkpoint can be written."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if trainer.signal:  # asked twice: at once
+            raise KeyboardInterrupt
+        trainer.signal = number
+
+    try:
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: signals are the caller's affair
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

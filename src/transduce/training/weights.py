@@ -1,0 +1,110 @@
+"""Weights on disk, in safetensors files: complete or absent, and never a program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from transduce.errors import RunError
+
+FORMAT = 1
+"""Version of the run directory's layout; a reader refuses a newer one."""
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and kept buffers by name; tied ones once, under their first name."""
+    seen: set[int] = set()
+    weights: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            weights[name] = tensor.detach()
+    return weights
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
+    """Copy weights into the model.  Raises RunError unless names and shapes are just its own."""
+    own = weights_of(model)
+    for name, tensor in own.items():
+        if name not in weights:
+            raise RunError(f"{where}: the weights lack {name!r}; they belong to another model")
+        found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
+        if found != wanted:
+            raise RunError(f"{where}: {name!r} has shape {found}, but this model's is {wanted}")
+    for name in weights:
+        if name not in own:
+            raise RunError(f"{where}: the weights hold {name!r}, which this model does not have")
+    for name, tensor in own.items():
+        tensor.copy_(weights[name])
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file aside, flush it, and rename it into place."""
+    aside = path.with_name(path.name + ".tmp")
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        safetensors.torch.save_file(contiguous, aside, {"transduce_format": str(FORMAT)})
+        flush(aside)
+        aside.replace(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        aside.unlink(missing_ok=True)
+        raise RunError(f"{path} cannot be written: {error}") from None
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file.  Raises RunError when it is missing, damaged or newer than this."""
+    if not path.is_file():
+        raise RunError(f"{path}: no such file; is this a finished run directory?")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            version = (file.metadata() or {}).get("transduce_format", "1")
+            if not version.isdigit() or int(version) > FORMAT:
+                raise RunError(
+                    f"{path} is of format {version}, newer than this version of transduce "
+                    f"(format {FORMAT}); upgrade transduce"
+                )
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RunError(
+            f"{path} is not a whole safetensors file ({error}); copy or train it again"
+        ) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file aside, flush it, and rename it into place."""
+    aside = path.with_name(path.name + ".tmp")
+    aside.write_text(text, encoding="utf-8")
+    flush(aside)
+    aside.replace(path)
+
+
+def flush(path: Path) -> None:
+    """Ask the system to put a file's content on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def average(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several models' weights, name by name.  Raises RunError where they differ."""
+    total: dict[str, Tensor] = {}
+    dtypes: dict[str, torch.dtype] = {}
+    count = 0
+    for weights in parts:
+        count += 1
+        if total and {k: v.shape for k, v in weights.items()} != {
+            k: v.shape for k, v in total.items()
+        }:
+            raise RunError("these runs have different models; only equal ones can be averaged")
+        for name, tensor in weights.items():
+            dtypes[name] = tensor.dtype
+            wide = tensor.to(torch.float64)
+            total[name] = total[name] + wide if name in total else wide
+    assert count, "nothing to average"
+    return {name: (tensor / count).to(dtypes[name]) for name, tensor in total.items()}

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.data import lines
+from transduce.data.lines import read_lines
+from transduce.errors import DataError
+
+
+def written(directory: Path, content: bytes, name: str = "text.txt") -> Path:
+    path = directory / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\rb\n", ["a\rb"]),
+        (b"a\r\r\n", ["a\r"]),
+        (b"\xef\xbb\xbfa\nb\n", ["a", "b"]),
+        (b"\n\na\n\n", ["", "", "a", ""]),
+        ("x\x85y\u2028z\x0b\x0c\n".encode(), ["x\x85y\u2028z\x0b\x0c"]),
+        ("a\n\ufeffb\n".encode(), ["a", "\ufeffb"]),
+    ],
+)
+def test_lines_end_at_newlines_only(
+    tmp_path: Path, content: bytes, expected: list[str], name: str
+) -> None:
+    assert list(read_lines(written(tmp_path, content, name))) == expected
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r\ufeff", codec="utf-8")), min_size=1))
+def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    content = "".join(text + "\n" for text in texts).encode()
+    assert list(read_lines(written(tmp_path_factory.mktemp("lines"), content))) == texts
+
+
+def test_invalid_utf8_names_line_and_byte(tmp_path: Path) -> None:
+    path = written(tmp_path, b"good\nna\xefve\n")
+    reader = read_lines(path)
+    assert next(reader) == "good"
+    with pytest.raises(
+        DataError, match=r"text\.txt: line 2, byte 3 of the line is not valid UTF-8"
+    ):
+        next(reader)
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    for name in ("a.txt", "a.txt.gz"):
+        with pytest.raises(DataError, match="is empty"):
+            list(read_lines(written(tmp_path, b"", name)))
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.txt: no such file"):
+        list(read_lines(tmp_path / "nowhere.txt"))
+    with pytest.raises(DataError, match="is a directory"):
+        list(read_lines(tmp_path))
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    whole = gzip.compress(bytes(range(65, 91)) * 100 + b"\n")
+    flipped = bytearray(whole)
+    flipped[-6] ^= 255
+    for content in (b"plain text", whole[:-9], bytes(flipped), whole[:10] + b"\xff" * 40):
+        path = tmp_path / "text.gz"
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="not a whole gzip file") as caught:
+            list(read_lines(path))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_file_without_line_ends_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "LONGEST_LINE", 100)
+    path = written(tmp_path, b"x" * 99 + b"\n" + b"x" * 101)
+    with pytest.raises(DataError, match="line 2 is longer than"):
+        list(read_lines(path))
+
+
+def test_reading_is_streamed(tmp_path: Path) -> None:
+    # The damage lies megabytes further on: only a reader that looked ahead would meet it.
+    path = written(tmp_path, b"first\n" + b"x\n" * 2**20 + b"\xff\n")
+    assert next(read_lines(path)) == "first"

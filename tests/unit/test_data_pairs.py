@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.config import parse, to_dict
+from transduce.data.pairs import (
+    HubDataset,
+    JsonLines,
+    PairsConfig,
+    ParallelFiles,
+    TabSeparated,
+    fingerprint,
+    inputs_of,
+    read_pairs,
+)
+from transduce.errors import DataError, SettingError
+
+PARALLEL = ParallelFiles(source=Path("a.de"), target=Path("a.en"))
+
+
+def parsed(settings: dict[str, Any]) -> Any:
+    return parse(PairsConfig, settings)  # type: ignore[arg-type]
+
+
+def parallel(root: Path, source: bytes, target: bytes) -> ParallelFiles:
+    (root / "a.de").write_bytes(source)
+    (root / "a.en").write_bytes(target)
+    return PARALLEL
+
+
+def test_sections_are_told_apart_by_kind() -> None:
+    settings: list[dict[str, Any]] = [
+        {"kind": "parallel", "source": "a.de", "target": "a.en"},
+        {"kind": "tsv", "path": "a.tsv", "source": 3, "target": "english"},
+        {"kind": "jsonl", "path": "a.jsonl", "source": "translation.de", "target": "t"},
+        {"kind": "parquet", "path": "a.parquet", "source": "s", "target": "t"},
+        {"kind": "hub", "path": "hf://o/n", "split": "x", "source": "s", "target": "t"},
+    ]
+    for one in settings:
+        assert to_dict(parsed(one)) == one
+    assert parsed({"kind": "tsv", "path": "a"}) == TabSeparated(path=Path("a"), source=0, target=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "tsv", "path": "a", "sorce": 0}, "did you mean 'source'"),
+        ({"kind": "tvs", "path": "a"}, "kind is 'tvs'"),
+        ({"kind": "parallel", "source": "a"}, "target is missing"),
+        ({"kind": "tsv", "path": "a", "source": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        parsed(settings)
+
+
+def test_parallel_files(tmp_path: Path) -> None:
+    config = parallel(tmp_path, b"eins\r\nzwei\r\n\r\n", b"one\ntwo\nthree")
+    expected = [("eins", "one"), ("zwei", "two"), ("", "three")]
+    assert list(read_pairs(config, tmp_path)) == expected
+
+
+def test_compressed_parallel_files_and_absolute_paths(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"eins\n"))
+    (tmp_path / "b").write_bytes(b"one\n")
+    config = ParallelFiles(source=tmp_path / "a.gz", target=Path("b"))
+    assert list(read_pairs(config, tmp_path)) == [("eins", "one")]
+    absolute = ParallelFiles(source=tmp_path / "a.gz", target=tmp_path / "b")
+    assert list(read_pairs(absolute, tmp_path / "elsewhere")) == [("eins", "one")]
+
+
+@pytest.mark.parametrize(
+    ("n_sources", "n_targets"), [(3, 5), (5, 3), (3, 4), (4, 3), (1, 2000), (2000, 1)]
+)
+def test_line_counts_must_agree(tmp_path: Path, n_sources: int, n_targets: int) -> None:
+    config = parallel(tmp_path, b"x\n" * n_sources, b"y\n" * n_targets)
+    reader = read_pairs(config, tmp_path)
+    for _ in range(min(n_sources, n_targets)):
+        assert next(reader) == ("x", "y")
+    message = rf"a\.de has {n_sources} lines but .*a\.en has {n_targets};"
+    with pytest.raises(DataError, match=message):
+        next(reader)
+
+
+def test_tables(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("x\ty\n")
+    (tmp_path / "a.jsonl").write_text('{"source": "x", "target": "y"}\n')
+    assert list(read_pairs(TabSeparated(path=Path("a.tsv")), tmp_path)) == [("x", "y")]
+    assert list(read_pairs(JsonLines(path=Path("a.jsonl")), tmp_path)) == [("x", "y")]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the extra `parquet`")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"source": ["x"], "target": ["y"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    config = parsed({"kind": "parquet", "path": "a.parquet"})
+    assert list(read_pairs(config, tmp_path)) == [("x", "y")]
+
+
+def test_local_hub_data_set(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the extra `hub`")
+    data = datasets.Dataset.from_dict({"source": ["x"], "target": ["y"]})
+    data.save_to_disk(tmp_path / "saved")
+    config = HubDataset(path="saved")
+    assert list(read_pairs(config, tmp_path)) == [("x", "y")]
+    assert tmp_path / "saved" / "state.json" in inputs_of(config, tmp_path)
+
+
+def test_inputs(tmp_path: Path) -> None:
+    assert inputs_of(PARALLEL, tmp_path) == [tmp_path / "a.de", tmp_path / "a.en"]
+    assert inputs_of(TabSeparated(path=Path("/x/a.tsv")), tmp_path) == [Path("/x/a.tsv")]
+    assert inputs_of(HubDataset(path="hf://owner/name"), tmp_path) == []
+
+
+def test_fingerprint_is_stable(tmp_path: Path) -> None:
+    config = parallel(tmp_path, b"x\n", b"y\n")
+    first = fingerprint(config, tmp_path)
+    assert first == fingerprint(config, tmp_path)
+    built_anew = ParallelFiles(target=Path("a.en"), source=Path("a.de"))
+    assert first == fingerprint(built_anew, tmp_path)
+
+
+def test_fingerprint_sees_every_change(tmp_path: Path) -> None:
+    config = parallel(tmp_path, b"x\n", b"y\n")
+    seen = {fingerprint(config, tmp_path)}
+    seen.add(fingerprint(ParallelFiles(source=Path("a.en"), target=Path("a.de")), tmp_path))
+    (tmp_path / "a.en").write_bytes(b"yy\n")
+    seen.add(fingerprint(config, tmp_path))
+    status = (tmp_path / "a.en").stat()
+    os.utime(tmp_path / "a.en", ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
+    seen.add(fingerprint(config, tmp_path))
+    (tmp_path / "b").mkdir()
+    seen.add(fingerprint(parallel(tmp_path / "b", b"x\n", b"y\n"), tmp_path / "b"))
+    for settings in ({"split": "a"}, {"split": "b"}, {"name": "a"}, {"path": "hf://o/n@2"}):
+        given = {"kind": "hub", "path": "hf://o/n", **settings}
+        seen.add(fingerprint(parsed(given), tmp_path))
+    assert len(seen) == 9
+
+
+def test_fingerprint_of_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.de cannot be read: No such file"):
+        fingerprint(PARALLEL, tmp_path)

@@ -1,0 +1,401 @@
+"""Metrics by hand-computed examples, their refusals, and the paired bootstrap."""
+
+import functools
+import math
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.errors import DataError, SettingError
+from transduce.metrics import (
+    METRICS,
+    edit_distance,
+    group_by_source,
+    make_metric,
+    measure,
+    paired_bootstrap,
+    word_error_rate,
+)
+from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
+from transduce.metrics.translation import base_language, bleu_tokenizer, moses_tokeniser
+
+WORDS = [*"abcdefgh", "cat", "dog", "mat", "tree", "house", "sleeps", "under", "small"]
+
+
+def sentences(n: int, seed: int = 0) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(4, 12))) + "." for _ in range(n)]
+
+
+def corrupted(lines: list[str], share: float, seed: int = 1) -> list[str]:
+    """Each word replaced by a random one with probability `share`."""
+    rng = random.Random(seed)
+    return [
+        " ".join(rng.choice(WORDS) if rng.random() < share else word for word in line.split())
+        for line in lines
+    ]
+
+
+def single(lines: list[str]) -> list[list[str]]:
+    return [[line] for line in lines]
+
+
+# --- edit distance
+
+symbols = st.lists(st.sampled_from("abcd"), max_size=9)
+
+
+def recursive_distance(a: tuple[str, ...], b: tuple[str, ...]) -> int:
+    """The definition, word for word."""
+
+    @functools.cache
+    def distance(i: int, j: int) -> int:
+        if i == 0 or j == 0:
+            return i + j
+        replaced = distance(i - 1, j - 1) + (a[i - 1] != b[j - 1])
+        return min(replaced, distance(i - 1, j) + 1, distance(i, j - 1) + 1)
+
+    return distance(len(a), len(b))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "distance"),
+    [
+        ("", "", 0),
+        ("", "abc", 3),
+        ("kitten", "sitting", 3),
+        ("intention", "execution", 5),
+        ("aa", "a", 1),
+        ("aba", "ababa", 2),
+        ("abc", "abc", 0),
+    ],
+)
+def test_edit_distance_by_hand(a, b, distance):
+    assert edit_distance(a, b) == distance
+
+
+def test_edit_distance_compares_words_whole():
+    assert edit_distance(["a", "bc", "d"], ["a", "bd", "d"]) == 1
+
+
+@given(symbols, symbols)
+def test_edit_distance_is_what_its_definition_says(a, b):
+    assert edit_distance(a, b) == recursive_distance(tuple(a), tuple(b))
+
+
+@given(symbols, symbols, symbols)
+def test_edit_distance_is_a_distance(a, b, c):
+    assert edit_distance(a, b) == edit_distance(b, a)
+    assert (edit_distance(a, b) == 0) == (a == b)
+    assert edit_distance(a, c) <= edit_distance(a, b) + edit_distance(b, c)
+
+
+# --- symbols
+
+
+def test_wer_per_and_accuracy_by_hand_with_several_references():
+    hypotheses = ["T AH M EY T OW", "K AE T", "D AO", ""]
+    references = [
+        ["T AH M AA T OW", "T AH M EY T OW"],  # equals the second: right, 0 of 6
+        ["K AA T"],  # one substitution of 3
+        ["D AO G Z", "D AO G"],  # closest is the second: one deletion of 3
+        ["AH"],  # one deletion of 1
+    ]
+    scores = measure(["wer", "per", "accuracy"], hypotheses, references)
+    assert scores == {
+        "wer": 75.0,
+        "per": pytest.approx(100 * (0 + 1 + 1 + 1) / (6 + 3 + 3 + 1)),
+        "accuracy": 25.0,
+    }
+
+
+def test_per_sums_before_dividing_and_may_exceed_100():
+    per = SymbolErrorRate("per")
+    rows = per.statistics(["A B C", "X Y"], [["A B C"], ["Z"]])
+    assert rows.tolist() == [[0, 3], [2, 1]]
+    assert per.score(rows.sum(0)) == 50.0  # the mean of the items' rates would be 100
+    assert per.score(rows[1]) == 200.0
+
+
+def test_per_does_not_depend_on_the_order_of_references():
+    item = ["A B", "A B C D"]  # both one edit from A B C
+    per = SymbolErrorRate("per")
+    assert per.statistics(["A B C"], [item]).tolist() == [[1, 4]]
+    assert per.statistics(["A B C"], [item[::-1]]).tolist() == [[1, 4]]
+
+
+@pytest.mark.parametrize(("hypothesis", "rate"), [("", 0.0), ("A", 100.0)])
+def test_per_of_nothing_but_empty_references(hypothesis, rate):
+    assert measure(["per"], [hypothesis], [[""]]) == {"per": rate}
+
+
+def test_white_space_around_symbols_is_no_error():
+    scores = measure(["wer", "per", "accuracy"], [" A  B\n"], [["A B"]])
+    assert scores == {"wer": 0.0, "per": 0.0, "accuracy": 100.0}
+
+
+def test_the_two_word_error_rates_differ():
+    hypotheses, references = ["the cat sat", "on a mat"], [["the cat sat"], ["on the mat"]]
+    assert word_error_rate(hypotheses, references) == pytest.approx(100 / 6)
+    assert measure(["wer"], hypotheses, references) == {"wer": 50.0}
+
+
+@given(st.lists(st.tuples(st.text("AB ", max_size=4), st.text("AB ", max_size=4)), min_size=1))
+def test_wer_is_what_accuracy_leaves(pairs):
+    hypotheses, references = [pair[0] for pair in pairs], [[pair[1]] for pair in pairs]
+    right = ExactMatch().score(ExactMatch().statistics(hypotheses, references).sum(0))
+    wrong = ItemErrorRate().score(ItemErrorRate().statistics(hypotheses, references).sum(0))
+    assert right + wrong == pytest.approx(100)
+
+
+def test_group_by_source_keeps_order_and_drops_repeats():
+    pairs = [("read", "R EH D"), ("cat", "K AE T"), ("read", "R IY D"), ("cat", "K AE T")]
+    assert group_by_source(pairs) == (["read", "cat"], [["R EH D", "R IY D"], ["K AE T"]])
+
+
+def test_a_pronouncing_dictionary_is_measured_within_seconds():
+    rng = random.Random(0)
+    references = [[" ".join(rng.choices("ABCDEFGH", k=8))] for _ in range(12_000)]
+    hypotheses = [" ".join(rng.choices("ABCDEFGH", k=8)) for _ in references]
+    start = time.perf_counter()
+    measure(["per"], hypotheses, references)
+    assert time.perf_counter() - start < 10
+
+
+# --- translation
+
+
+def test_tokenised_lowercased_bleu_by_hand():
+    #   hypothesis: der hund läuft schnell .      (5 tokens)
+    #   reference:  der hund läuft sehr schnell . (6 tokens)
+    # common n-grams: 5 of 5, 3 of 4 (hund-läuft, der-hund, schnell-.), 1 of 3, 0 of 2
+    zero = measure(
+        ["bleu_tokenised_lowercased"],
+        ["Der Hund läuft schnell."],
+        [["der Hund läuft sehr schnell."]],
+        "de",
+    )
+    assert zero["bleu_tokenised_lowercased"] == 0.0  # not smoothed
+    # with a second item, `EINE KATZE SCHLÄFT HIER .`, right but for its case:
+    # 5+5 of 5+5, 3+4 of 4+4, 1+3 of 3+3, 0+2 of 2+2; lengths 10 and 11
+    both = measure(
+        ["bleu_tokenised_lowercased"],
+        ["Der Hund läuft schnell.", "EINE KATZE SCHLÄFT HIER."],
+        [["der Hund läuft sehr schnell."], ["Eine Katze schläft hier."]],
+        "de",
+    )
+    product = (10 / 10) * (7 / 8) * (4 / 6) * (2 / 4)
+    expected = 100 * math.exp(1 - 11 / 10) * product**0.25
+    assert both["bleu_tokenised_lowercased"] == pytest.approx(expected)
+    signature = both["bleu_tokenised_lowercased_signature"]
+    assert "tok:moses-de|" in signature and "case:lc" in signature and "smooth:none" in signature
+
+
+def test_moses_tokeniser_normalises_lowercases_and_leaves_hyphens():
+    tokenise = moses_tokeniser("de")
+    assert tokenise("Saftig-grünes Gras & der Bart.") == "saftig-grünes gras & der bart ."
+    assert tokenise("Ein „Hund“ …") == tokenise('ein "hund" ...')
+    assert tokenise("") == ""
+
+
+def test_detokenised_bleu_counts_case_where_the_old_one_does_not():
+    hypotheses, references = ["the old dog sleeps here."], [["The old dog sleeps here."]]
+    scores = measure(["bleu", "bleu_tokenised_lowercased"], hypotheses, references, "en")
+    assert scores["bleu"] < 100
+    assert scores["bleu_tokenised_lowercased"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"),
+    [
+        ("", "13a"),
+        ("de", "13a"),
+        ("zh", "zh"),
+        ("zh-CN", "zh"),
+        ("zho_Hans", "zh"),
+        ("ZH", "zh"),
+        ("ko", "char"),
+        ("kor_Hang", "char"),
+    ],
+)
+def test_the_target_language_chooses_the_tokenizer_and_the_signature_says_so(language, tokenizer):
+    assert bleu_tokenizer(language) == tokenizer
+    scores = measure(["bleu"], ["我 是 学生 。"], [["我是学生。"]], language)
+    assert f"|tok:{tokenizer}|" in scores["bleu_signature"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "tokenizer"), [({"MeCab", "ipadic"}, "ja-mecab"), ({"MeCab"}, "char")]
+)
+def test_japanese_is_split_by_mecab_only_where_it_is_installed(monkeypatch, installed, tokenizer):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name in installed or None)
+    assert bleu_tokenizer("ja") == tokenizer
+
+
+def test_base_language():
+    assert [base_language(c) for c in ("pt_BR", " de ", "", "deu")] == ["pt", "de", "", "deu"]
+
+
+def test_chinese_needs_no_spaces_to_be_nearly_right():
+    hypothesis, reference = "我是一个好学生。", "我是一个学生。"
+    scores = measure(["bleu", "ter"], [hypothesis], [[reference]], "zh")
+    assert scores["bleu"] > 40
+    assert scores["ter"] < 50  # as one word it would be 100
+    assert "asian:yes" in scores["ter_signature"]
+
+
+def test_measure_gives_percent_and_signatures():
+    lines = sentences(20)
+    scores = measure(METRICS, lines, single(lines), "en")
+    for name in METRICS:
+        best = 100 if make_metric(name).higher_is_better else 0
+        assert scores[name] == pytest.approx(best), name
+    assert {name for name in scores if name.endswith("_signature")} == {
+        "bleu_signature",
+        "bleu_tokenised_lowercased_signature",
+        "chrf_signature",
+        "ter_signature",
+    }
+    assert scores["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|")
+
+
+def test_signature_says_how_many_references():
+    bleu = make_metric("bleu", "de")
+    assert bleu.signature([["a", "b"], ["c", "d"]]).startswith("nrefs:2|")
+    assert bleu.signature([["a", "b"], ["c"]]).startswith("nrefs:var|")
+    assert bleu.signature([["a"]]).startswith("nrefs:1|")
+
+
+# --- what every metric promises
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_statistics_add_up(name):
+    references = single(sentences(30))
+    hypotheses = corrupted(sentences(30), 0.3)
+    metric = make_metric(name, "en")
+    rows = metric.statistics(hypotheses, references)
+    assert metric.name == name
+    assert rows.shape[0] == 30 and rows.dtype == np.float64
+    parts = [metric.statistics(hypotheses[i : i + 7], references[i : i + 7]) for i in (0, 7, 14)]
+    parts.append(metric.statistics(hypotheses[21:], references[21:]))
+    assert np.array_equal(np.concatenate(parts), rows)
+    assert measure([name], hypotheses, references, "en")[name] == metric.score(rows.sum(0))
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_empty_hypotheses_are_measured_not_dropped(name):
+    references = single(sentences(4))
+    score = measure([name], ["", "", "", ""], references)[name]
+    assert score == (0 if make_metric(name).higher_is_better else 100)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_refusals(name):
+    def refusal(hypotheses, references):
+        with pytest.raises(DataError) as caught:
+            measure([name], hypotheses, references)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    assert "nothing to measure" in refusal([], [])
+    message = refusal(["a", "b", "c"], [["a"]])
+    assert "3 hypotheses" in message and "1 items" in message
+    assert "item 2 has no reference" in refusal(["a", "b"], [["a"], []])
+    assert "item 1" in refusal(["a"], ["a"])
+
+
+def test_unknown_metric_names_the_nearest():
+    with pytest.raises(SettingError, match="'blue' is not a metric; did you mean 'bleu'"):
+        measure(["blue"], ["a"], [["a"]])
+    with pytest.raises(SettingError, match="accuracy"):
+        make_metric("xyz")
+
+
+# --- paired bootstrap
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_identical_systems_do_not_differ(name):
+    references = sentences(40)
+    lines = corrupted(references, 0.3)
+    result = paired_bootstrap(make_metric(name, "en"), lines, lines, single(references), 200)
+    assert (result.difference, result.low, result.high, result.p_value) == (0, 0, 0, 1)
+    assert result.score_a == result.score_b
+    assert all(type(value) is float for value in vars(result).values())  # for JSON
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_clearly_better_system_is_significant(name):
+    references = sentences(120)
+    worse, better = corrupted(references, 0.6), corrupted(references, 0.1, seed=2)
+    metric = make_metric(name, "en")
+    result = paired_bootstrap(metric, worse, better, single(references), 300)
+    sign = 1 if metric.higher_is_better else -1
+    assert result.p_value < 0.05
+    assert sign * result.difference > 0
+    assert result.difference == result.score_b - result.score_a
+    assert result.low < result.difference < result.high
+    assert sign * (result.low if sign > 0 else result.high) > 0
+
+
+def test_equally_good_systems_are_not_significant():
+    references = sentences(200)
+    a, b = corrupted(references, 0.3, seed=1), corrupted(references, 0.3, seed=2)
+    result = paired_bootstrap(make_metric("accuracy"), a, b, single(references))
+    assert result.p_value > 0.05
+    assert result.low < 0 < result.high
+
+
+def test_exchanging_the_systems_mirrors_the_result():
+    references = single(sentences(60))
+    a, b = corrupted(sentences(60), 0.4, seed=1), corrupted(sentences(60), 0.3, seed=2)
+    metric = make_metric("per")
+    there, back = (paired_bootstrap(metric, *pair, references) for pair in ((a, b), (b, a)))
+    assert back.difference == -there.difference
+    assert (back.low, back.high) == pytest.approx((-there.high, -there.low))
+    assert back.p_value == there.p_value
+
+
+def test_the_interval_is_as_wide_as_theory_says():
+    # a is right on 100 items of 400, b on those and on 100 more: the difference of accuracies is
+    # a mean of 400 values, 100 of them 1, so its standard error is sqrt(.25 * .75 / 400)
+    references = single(["A"] * 400)
+    a, b = ["A"] * 100 + ["B"] * 300, ["A"] * 200 + ["B"] * 200
+    result = paired_bootstrap(make_metric("accuracy"), a, b, references, samples=4000)
+    half = 196 * math.sqrt(0.25 * 0.75 / 400)
+    assert result.difference == 25
+    assert result.low == pytest.approx(25 - half, abs=0.5)
+    assert result.high == pytest.approx(25 + half, abs=0.5)
+
+
+def test_a_seed_is_a_result():
+    references = single(sentences(50))
+    a, b = corrupted(sentences(50), 0.4, seed=1), corrupted(sentences(50), 0.3, seed=2)
+    metric = make_metric("per")
+    first = paired_bootstrap(metric, a, b, references, seed=7)
+    assert paired_bootstrap(metric, a, b, references, seed=7) == first
+    assert paired_bootstrap(metric, a, b, references, seed=8) != first
+
+
+def test_bootstrap_refusals():
+    accuracy = make_metric("accuracy")
+    with pytest.raises(SettingError, match="samples is 0"):
+        paired_bootstrap(accuracy, ["a"], ["a"], [["a"]], samples=0)
+    with pytest.raises(SettingError, match="seed is -1"):
+        paired_bootstrap(accuracy, ["a"], ["a"], [["a"]], seed=-1)
+    with pytest.raises(DataError, match="2 hypotheses"):
+        paired_bootstrap(accuracy, ["a"], ["a", "b"], [["a"]])
+    with pytest.raises(DataError, match="nothing to measure"):
+        paired_bootstrap(accuracy, [], [], [])
+
+
+def test_the_page_explains_every_metric():
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    for name in METRICS:
+        assert f"`{name}`" in page
