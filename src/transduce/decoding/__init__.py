@@ -1,1 +1,7 @@
-"""From a trained model to the best or a sampled output."""
+"""From a model's steps to hypotheses: beam search, greedy search and sampling, one loop."""
+
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.search import State, search
+
+__all__ = ["DecodingOptions", "Hypothesis", "State", "search"]

@@ -143,13 +143,13 @@ class Translator:
             rows = order[at : at + max(1, options.batch_tokens // width)]
             at += len(rows)
             batch = self._batch([[*sources[i], EOS] for i in rows])
-            limits = [options.max_length(len(sources[i])) for i in rows]
+            limits = options.max_lengths(torch.tensor([len(sources[i]) for i in rows]))
             with torch.inference_mode():
                 found = search(
                     self.model.step,
                     self.model.start(batch),
                     torch.full((len(rows), 1), BOS, device=self.device),
-                    torch.tensor(limits, device=self.device),
+                    limits.to(self.device),
                     EOS,
                     (BOS, PAD),
                     options,

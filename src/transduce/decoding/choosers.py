@@ -1,0 +1,83 @@
+"""How to go on: the best continuations (beam search), or drawn ones (sampling)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transduce.decoding.filters import keep_top_k, keep_top_p
+from transduce.decoding.hypotheses import Candidates, Live
+from transduce.decoding.largest import largest
+from transduce.decoding.options import DecodingOptions
+
+Chooser = Callable[[Tensor, Live], Candidates]
+"""Called with log-probabilities (l, w, v), filtered, and the hypotheses that they continue."""
+
+
+def choose_best(beam_size: int) -> Chooser:
+    """The best 2 * beam_size continuations of each sentence, best first.
+
+    So many, because at most beam_size of them end the sentence (one for each hypothesis), which
+    leaves beam_size to go on with.  Equals go to the better parent, then to the lower id.
+    """
+
+    def choose(log_probs: Tensor, live: Live) -> Candidates:
+        v = log_probs.shape[2]
+        totals = (log_probs + live.log_probs.unsqueeze(2)).flatten(1)  # (l, w, v) -> (l, w * v)
+        best, index = largest(totals, min(2 * beam_size, totals.shape[1]))
+        return Candidates(best, index // v, index % v)
+
+    return choose
+
+
+def choose_random(options: DecodingOptions, streams: Sequence[int], limits: list[int]) -> Chooser:
+    """One draw for each of `n_best` independent samples of each sentence.
+
+    streams, limits: (n) names of the sentences for the random numbers, and most tokens of each.
+    What is drawn depends on seed, stream and number of the sample alone, not on the batch.
+    """
+    uniforms = _uniforms(options, streams, limits)  # (n, samples, steps)
+
+    def choose(log_probs: Tensor, live: Live) -> Candidates:
+        rows = torch.from_numpy(uniforms[live.sentences, :, live.length]).to(log_probs.device)
+        each = options.n_best // live.width  # samples drawn from a row: all at first, then one
+        cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)
+        at = rows.view(-1, live.width, each) * cumulative[:, :, -1:]
+        # In the order of ids, not of probability: rounding that differs from batch to batch
+        # cannot then swap neighbours, and moves a border by next to nothing.
+        tokens = torch.searchsorted(cumulative, at, right=True)  # (l, w, each)
+        # only a row where nothing is allowed has no token there, and that row is dead
+        tokens = tokens.clamp(max=log_probs.shape[2] - 1)
+        totals = live.log_probs.unsqueeze(2) + log_probs.gather(2, tokens)
+        parents = torch.arange(live.width, device=tokens.device)[:, None].expand_as(tokens)
+        return Candidates(totals.flatten(1), parents.flatten(1), tokens.flatten(1))
+
+    return choose
+
+
+def _distribution(log_probs: Tensor, options: DecodingOptions) -> Tensor:
+    """What to draw from, (l, w, v) in float64; all zero where nothing is allowed."""
+    # float64 and new: in float32 a sum over a large vocabulary would never reach rare tokens
+    scaled = log_probs.double() / options.temperature
+    if options.top_k:
+        scaled = keep_top_k(scaled, options.top_k)
+    if options.top_p < 1:
+        scaled = keep_top_p(scaled, options.top_p)
+    return scaled.softmax(2).nan_to_num(0.0)
+
+
+def _uniforms(
+    options: DecodingOptions, streams: Sequence[int], limits: list[int]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """One number from [0, 1) for each sentence, sample and step."""
+    uniforms = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))
+    for i, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
+        for sample in range(options.n_best):
+            # SeedSequence mixes the three into 128 bits; torch.Generator would keep 32 of them
+            seed = np.random.SeedSequence((options.seed, stream, sample))
+            generator = np.random.Generator(np.random.PCG64(seed))
+            uniforms[i, sample, : limit + 1] = generator.random(limit + 1)
+    return uniforms

@@ -1,0 +1,60 @@
+"""What may come next: each filter turns some log-probabilities into -inf, in place.
+
+The log-probabilities of what remains stay the model's own, so the score of a hypothesis is what
+forced scoring would give it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.hypotheses import DEAD, Live
+from transduce.decoding.largest import largest
+
+Filter = Callable[[Tensor, Live], None]
+"""Called with log-probabilities (l, w, v) and the hypotheses that they continue."""
+
+
+def forbid(tokens: Sequence[int]) -> Filter:
+    """Never emit these ids."""
+
+    def apply(log_probs: Tensor, live: Live) -> None:
+        for token in tokens:
+            log_probs[:, :, token] = DEAD
+
+    return apply
+
+
+def bound_length(eos: int, min_length: int) -> Filter:
+    """No end of sentence before `min_length` tokens; nothing else at the sentence's limit."""
+
+    def apply(log_probs: Tensor, live: Live) -> None:
+        full = [i for i, limit in enumerate(live.limits) if limit <= live.length]
+        if full:
+            rows = torch.tensor(full, device=log_probs.device)
+            end = log_probs[rows, :, eos]  # (full, w)
+            log_probs[rows] = DEAD
+            log_probs[rows, :, eos] = end
+        if live.length < min_length and len(full) < len(live.limits):
+            open_ = [i for i, limit in enumerate(live.limits) if limit > live.length]
+            log_probs[torch.tensor(open_, device=log_probs.device), :, eos] = DEAD
+
+    return apply
+
+
+def keep_top_k(log_probs: Tensor, k: int) -> Tensor:
+    """The k likeliest of each row (..., v), the rest -inf; of equals the lower ids."""
+    rows = log_probs.flatten(0, -2)
+    values, ids = largest(rows, min(k, rows.shape[1]))
+    return torch.full_like(rows, DEAD).scatter_(1, ids, values).view_as(log_probs)
+
+
+def keep_top_p(log_probs: Tensor, p: float) -> Tensor:
+    """The fewest likeliest of each row (..., v) that hold at least `p` of its probability."""
+    probs, ids = log_probs.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    before = probs.cumsum(-1) - probs
+    drop = torch.empty_like(ids, dtype=torch.bool).scatter_(-1, ids, before >= p)
+    return log_probs.masked_fill(drop, DEAD)

@@ -1,0 +1,51 @@
+"""The largest values of each row, exactly and repeatably: equals go to the lower index.
+
+`torch.topk` leaves open which of several equal values it takes, so that a result could depend on
+device and batch.  Equal values are common where a model computes in 16 bits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+GROUP = 64
+
+
+def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row (l, x), best first: values and indices (l, count).
+
+    Wide rows are searched in two rounds: first for the groups with the largest maxima, then
+    inside these.  That is exact: had a value of another group a right to be chosen, each of the
+    `count` chosen groups would hold one that goes before it.  It spares most of the work.
+    """
+    groups = values.shape[1] // GROUP
+    if groups < 2 * count:
+        return _largest(values, count)
+    split = groups * GROUP
+    grouped = values[:, :split].view(-1, groups, GROUP)  # (l, x) -> (l, groups, GROUP)
+    # in ascending order, so that the order of candidates is the order of indices
+    chosen = _largest(grouped.amax(2), count)[1].sort(1).values.unsqueeze(2)
+    inside = grouped.gather(1, chosen.expand(-1, -1, GROUP)).flatten(1)
+    every = torch.arange(values.shape[1], device=values.device)
+    index = (chosen * GROUP + every[:GROUP]).flatten(1)
+    if split < values.shape[1]:
+        inside = torch.cat([inside, values[:, split:]], 1)
+        index = torch.cat([index, every[split:].expand(len(values), -1)], 1)
+    top, at = _largest(inside, count)
+    return top, index.gather(1, at)
+
+
+def _largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    top, index = values.topk(min(count + 1, values.shape[1]))
+    edge = top[:, count - 1 : count]
+    tied = (top[:, count:] == edge) & (edge > float("-inf"))
+    index = index[:, :count]
+    if bool(tied.any()):  # topk took some of the equals: take the first of them instead
+        every = torch.arange(values.shape[1], device=values.device)
+        key = torch.where(values == edge, every, len(every))
+        key = torch.where(values > edge, every - len(every), key)
+        index = key.topk(count, largest=False).indices
+    index = index.sort(1).values
+    top, order = values.gather(1, index).sort(dim=1, descending=True, stable=True)
+    return top, index.gather(1, order)

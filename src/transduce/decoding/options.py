@@ -1,0 +1,75 @@
+"""How to decode: every setting of the search, checked once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import section
+from transduce.errors import SettingError
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@section
+class DecodingOptions:
+    """Beam search or sampling, and when to stop.
+
+    `config.parse` checks each range; building one directly checks only what settings mean for
+    each other, and raises SettingError.
+    """
+
+    method: Literal["beam", "sample"] = "beam"
+    """Look for the best hypotheses (beam) or draw them at random (sample)."""
+    beam_size: Count = 5
+    """Live hypotheses kept per sentence; 1 is greedy search.  Beam only."""
+    n_best: Count = 1
+    """Hypotheses returned per sentence, best first; in sampling, samples drawn."""
+    length_penalty: Literal["none", "mean", "gnmt"] = "gnmt"
+    """What log-probabilities are divided by before hypotheses are compared: 1, the length L, or
+    ((5 + L) / 6)^alpha (Wu et al. 2016, equation 14).  L counts the end of sentence."""
+    alpha: Annotated[float, Field(ge=0, le=10)] = 0.6
+    """Strength of the gnmt penalty: 0 is none, higher favours longer hypotheses."""
+    stop: Literal["first", "exact"] = "first"
+    """When a sentence is done: once beam_size hypotheses have finished or no live one can still
+    win (first), or only in the latter case (exact)."""
+    min_length: Natural = 0
+    """Tokens before the end of sentence may come; the maximum goes first where they conflict."""
+    max_length_ratio: NotNegative = 2.0
+    """Tokens allowed per token of the source ..."""
+    max_length_extra: Natural = 20
+    """... and on top of that."""
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Logits are divided by it: below 1 samples are likelier, above 1 more varied.  Sampling only,
+    as are the next two, which apply after it."""
+    top_k: Natural = 0
+    """Sample from the k likeliest tokens; 0 is from all."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the fewest tokens that together hold this probability (Holtzman et al. 2020)."""
+    seed: Natural = 0
+    """Where the random numbers of sampling start."""
+    batch_tokens: Count = 4096
+    """Source tokens decoded at once, padding included; no influence on what is found."""
+
+    def __post_init__(self) -> None:
+        if self.method == "beam" and self.n_best > self.beam_size:
+            raise SettingError(
+                f"n_best = {self.n_best} needs a beam_size of at least {self.n_best}, "
+                f"not {self.beam_size}"
+            )
+
+    @property
+    def width(self) -> int:
+        """Hypotheses kept side by side for each sentence."""
+        return self.beam_size if self.method == "beam" else self.n_best
+
+    def max_lengths(self, source_lengths: Tensor) -> Tensor:
+        """Most tokens (n,) before the end of sentence, for sources of lengths (n,)."""
+        # float64: float32 would round the product of a long source differently from Python
+        scaled = (source_lengths.to("cpu", torch.float64) * self.max_length_ratio).long()
+        return scaled + self.max_length_extra

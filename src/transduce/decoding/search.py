@@ -1,0 +1,213 @@
+"""The one loop of every search: beam search, greedy search and sampling.
+
+It sees a model only as a `step` from token ids to logits, and a state whose rows it can select.
+What may come next (`filters`), how to go on (`choosers`) and when a sentence is done
+(`stopping`) are parts that it is given by the options.
+
+Hypotheses of a sentence stand side by side, w rows for each of l sentences, so that a state can
+keep what belongs to the sentence once.  A sentence that is done leaves the batch at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.choosers import Chooser, choose_best, choose_random
+from transduce.decoding.filters import Filter, bound_length, forbid
+from transduce.decoding.hypotheses import (
+    DEAD,
+    Candidates,
+    Finished,
+    Hypothesis,
+    LengthPenalty,
+    Live,
+    length_penalty,
+)
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.stopping import StoppingRule, stopping_rule
+from transduce.errors import TransduceError
+from transduce.sequence import Padded
+
+
+class State(Protocol):
+    """What a model remembers of each hypothesis."""
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+
+
+S = TypeVar("S", bound=State)
+
+
+@torch.inference_mode()
+def search(
+    step: Callable[[Padded, S], Tensor],
+    state: S,
+    prefix: Tensor,
+    max_lengths: Tensor,
+    eos: int,
+    forbidden: Sequence[int],
+    options: DecodingOptions,
+    streams: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """The `n_best` hypotheses of each sentence, best first; fewer where there are no more.
+
+    step:        ids (r, t) and state -> logits (r, t, v); the state moves on by t.
+    state:       of n rows, one for each sentence.
+    prefix:      (n, p) ids that start every hypothesis, p >= 1: the beginning of sentence, and
+                 after it whatever is forced.
+    max_lengths: (n,) most tokens after the prefix, the end of sentence not counted.
+    eos:         id of the end of sentence.
+    forbidden:   ids never to be emitted, such as the beginning of sentence and the padding.
+    streams:     (n) numbers >= 0 that tell sentences apart in sampling, such as line numbers;
+                 their place in the batch if None.
+
+    Log-probabilities are those of the whole vocabulary, in float32 unless the logits are
+    float64.  Raises TransduceError when the model's logits are not numbers.
+    """
+    limits: list[int] = max_lengths.tolist()
+    chooser = _chooser(options, range(len(limits)) if streams is None else streams, limits)
+    filters = [forbid(forbidden), bound_length(eos, options.min_length)]
+    results = _Results(options, len(limits))
+    fed, live = prefix, _start(prefix, limits)
+    while live.sentences:
+        log_probs, broken = _log_probs(step(Padded.unpadded(fed), state), live, filters)
+        candidates = chooser(log_probs, live)
+        going_on, ending = _split(candidates, eos, options.width)
+        keep = results.update(live, candidates, going_on, ending, broken)
+        old, live = live, _advance(live, going_on, keep)
+        if keep:
+            _select(state, old, going_on.parents, keep)
+            fed = live.tokens[:, :, -1].reshape(-1, 1)  # (l, w, length) -> (r, 1)
+    return [finished.best for finished in results.finished]
+
+
+def _chooser(options: DecodingOptions, streams: Sequence[int], limits: list[int]) -> Chooser:
+    if options.method == "sample":
+        return choose_random(options, streams, limits)
+    return choose_best(options.beam_size)
+
+
+def _start(prefix: Tensor, limits: list[int]) -> Live:
+    """One empty hypothesis for each sentence."""
+    n = len(prefix)
+    nothing = torch.zeros(n, 1, device=prefix.device)
+    return Live(list(range(n)), limits, nothing, prefix.new_empty(n, 1, 0))
+
+
+def _log_probs(logits: Tensor, live: Live, filters: list[Filter]) -> tuple[Tensor, Tensor]:
+    """Log-probabilities (l, w, v) of the last of logits (r, t, v), filtered.
+
+    Also (l,) True where the model gave something that is no number.
+    """
+    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    last = logits[:, -1].view(len(live.sentences), live.width, -1)
+    log_probs = last.log_softmax(2, dtype=dtype)
+    broken = log_probs[:, :, 0].isnan().any(1)  # one NaN or +inf turns its whole row into NaN
+    for apply in filters:
+        apply(log_probs, live)
+    return log_probs, broken
+
+
+def _split(candidates: Candidates, eos: int, width: int) -> tuple[Candidates, Tensor]:
+    """The first `width` candidates that go on, and (l, c) which ones end their sentence.
+
+    Only an end of sentence among the first `width` counts.
+    """
+    ends = candidates.tokens == eos
+    ending = ends & (candidates.log_probs > DEAD)
+    ending[:, width:] = False
+    going_on = candidates._replace(log_probs=candidates.log_probs.masked_fill(ends, DEAD))
+    if ends.shape[1] > width:
+        order = ends.int().argsort(dim=1, stable=True)[:, :width]
+        going_on = Candidates(*(part.gather(1, order) for part in going_on))
+    return going_on, ending
+
+
+def _advance(live: Live, going_on: Candidates, keep: list[int]) -> Live:
+    """The kept sentences' hypotheses, one token longer."""
+    past = live.tokens.gather(1, going_on.parents.unsqueeze(2).expand(-1, -1, live.length))
+    tokens = torch.cat([past, going_on.tokens.unsqueeze(2)], 2)
+    if len(keep) == len(live.sentences):
+        return Live(live.sentences, live.limits, going_on.log_probs, tokens)
+    rows = torch.tensor(keep, dtype=torch.long, device=tokens.device)
+    return Live(
+        [live.sentences[i] for i in keep],
+        [live.limits[i] for i in keep],
+        going_on.log_probs[rows],
+        tokens[rows],
+    )
+
+
+def _select(state: State, old: Live, parents: Tensor, keep: list[int]) -> None:
+    """Make the state follow `parents` (l, w) of the kept sentences; no work if nothing moves."""
+    every = torch.arange(len(old.sentences) * old.width, device=parents.device)
+    rows = every[:: old.width, None] + parents
+    if len(keep) < len(old.sentences):
+        rows = rows[torch.tensor(keep, device=parents.device)]
+    rows = rows.flatten()
+    if not torch.equal(rows, every):
+        state.select(rows)
+
+
+class _Results:
+    """What has finished, sentence by sentence, and who is done."""
+
+    def __init__(self, options: DecodingOptions, n: int) -> None:
+        self.finished = [Finished(options.n_best) for _ in range(n)]
+        self._n_best = options.n_best
+        self._penalty: LengthPenalty = length_penalty(options)
+        self._is_done: StoppingRule = stopping_rule(options)
+
+    def update(
+        self,
+        live: Live,
+        candidates: Candidates,
+        going_on: Candidates,
+        ending: Tensor,
+        broken: Tensor,
+    ) -> list[int]:
+        """Note what ends at this step; which of the live sentences (by place) go on."""
+        best = going_on.log_probs.amax(1)
+        facts = torch.stack([best, broken.to(best), ending.any(1).to(best)])
+        # one look at the device for all that a step needs to know where nothing ends
+        bests, are_broken, have_ending = facts.tolist()
+        if any(are_broken):
+            raise TransduceError(
+                f"the model's scores are not numbers after {live.length} tokens; its weights are "
+                "damaged, or its number format is too narrow (try float32)"
+            )
+        if any(have_ending):
+            self._collect(live, candidates, ending)
+        keep = []
+        for i, (sentence, limit) in enumerate(zip(live.sentences, live.limits, strict=True)):
+            bound = bests[i] / self._penalty(limit + 1)
+            if not self._is_done(self.finished[sentence], bound):
+                keep.append(i)
+            elif not self.finished[sentence].count:
+                self._give_up(live, i)
+        return keep
+
+    def _collect(self, live: Live, candidates: Candidates, ending: Tensor) -> None:
+        """Add the candidates that end their sentence."""
+        rows, places = ending.nonzero(as_tuple=True)
+        tokens = live.tokens[rows, candidates.parents[rows, places]].tolist()
+        log_probs = candidates.log_probs[rows, places].tolist()
+        penalty = self._penalty(live.length + 1)
+        for i, ids, log_prob in zip(rows.tolist(), tokens, log_probs, strict=True):
+            self.finished[live.sentences[i]].add(
+                Hypothesis(ids, log_prob, log_prob / penalty, finished=True)
+            )
+
+    def _give_up(self, live: Live, i: int) -> None:
+        """Nothing may follow and nothing has finished: what there was is all there is."""
+        penalty = self._penalty(live.length)
+        for ids, log_prob in zip(live.tokens[i].tolist(), live.log_probs[i].tolist(), strict=True):
+            if log_prob > DEAD:
+                self.finished[live.sentences[i]].add(
+                    Hypothesis(ids, log_prob, log_prob / penalty, finished=False)
+                )

@@ -1,0 +1,40 @@
+"""When a sentence is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from transduce.decoding.hypotheses import Finished
+from transduce.decoding.options import DecodingOptions
+
+StoppingRule = Callable[[Finished, float], bool]
+"""Called with what has finished and a bound on the score of anything still to finish."""
+
+
+def stopping_rule(options: DecodingOptions) -> StoppingRule:
+    """The rule that `options.stop` names.
+
+    Exact: done when no live hypothesis can still beat the n-th best finished one.  The bound is
+    live_log_prob / penalty(max_length + 1), where live_log_prob <= 0 is the best live
+    hypothesis's.  Proof: tokens to come only add log-probabilities <= 0, so whatever finishes
+    has log_prob <= live_log_prob <= 0.  Its length, end of sentence included, is at most
+    max_length + 1, and every penalty here is positive and never falls with length (alpha >= 0),
+    so dividing a number <= 0 by the penalty of the greatest length gives the most it can be:
+
+        log_prob / penalty(length) <= live_log_prob / penalty(length)
+                                   <= live_log_prob / penalty(max_length + 1)
+
+    The n best are then those that the same beam, run to the end, would have found.
+
+    First: also done once as many hypotheses as the beam is wide have finished.
+    """
+
+    def nothing_can_win(finished: Finished, bound: float) -> bool:
+        return bound <= finished.to_beat
+
+    def enough(finished: Finished, bound: float) -> bool:
+        return finished.count >= options.width or bound <= finished.to_beat
+
+    # Samples do not compete: the first rule waits for every one of them.
+    exact = options.stop == "exact" and options.method == "beam"
+    return nothing_can_win if exact else enough

@@ -1,0 +1,92 @@
+"""Imports go down only, and siblings on a floor do not import each other."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "src" / "transduce"
+
+# The floors of docs/architecture.md.  A module's floor is that of its longest prefix here.
+FLOORS = {
+    "transduce.errors": -1,  # the ground under the ground floor
+    "transduce.config": 0,
+    "transduce.sequence": 0,
+    "transduce.text": 1,
+    "transduce.nn": 2,
+    "transduce.data": 2,
+    "transduce.metrics": 2,
+    "transduce.models": 3,
+    "transduce.training": 4,
+    "transduce.decoding": 4,
+    "transduce.inspect": 4,
+    "transduce.tasks": 5,
+    "transduce.run": 6,
+    "transduce": 6,
+    "transduce.cli": 7,
+    "transduce.__main__": 7,
+}
+
+
+def home(module: str) -> str:
+    """The longest prefix of a module's name that has a floor."""
+    parts = module.split(".")
+    return next(
+        name for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in FLOORS
+    )
+
+
+def imports() -> list[tuple[str, str]]:
+    """Every (module, imported module) inside the package, lazy imports included."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.append((module, node.module))
+            elif isinstance(node, ast.Import):
+                found += [(module, name.name) for name in node.names]
+            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module}: relative"
+    return [(a, b) for a, b in found if b.split(".")[0] == "transduce"]
+
+
+def test_every_module_has_a_floor_and_some_import_something() -> None:
+    pairs = imports()
+    assert len(pairs) > 50
+    assert {home(module) for module, _ in pairs} <= set(FLOORS)
+
+
+def test_imports_go_down() -> None:
+    upward = [
+        f"{module} imports {imported}"
+        for module, imported in imports()
+        if home(module) != home(imported)
+        and not FLOORS[home(module)] > FLOORS[home(imported)]
+        # The public names and the run directory share a floor.
+        and {home(module), home(imported)} != {"transduce", "transduce.run"}
+    ]
+    assert upward == []
+
+
+def test_no_circles_between_modules() -> None:
+    """Depth-first search over the modules themselves, finer than the floors."""
+    graph: dict[str, set[str]] = {}
+    for module, imported in imports():
+        if module != "transduce":  # its names are imported on demand
+            graph.setdefault(module, set()).add(imported)
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path, module))
+        if module not in done:
+            for imported in graph.get(module, ()):
+                visit(imported, (*path, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_text_and_settings_do_not_need_torch() -> None:
+    for module, imported in imports():
+        if home(module) in ("transduce.text", "transduce.config", "transduce.errors"):
+            assert home(imported) in ("transduce.text", "transduce.config", "transduce.errors")
