@@ -152,7 +152,7 @@ def _show_inside(model: Run, tell: Tell) -> None:
     figures = []
     for word in INVENTED:
         sounds = model(word).text
-        seen = model.align(word, sounds)
+        seen = model.align(word, sounds, layer=0)
         # The rows and columns that mark the end of word and sounds are left out.
         letters, rows = seen.source[:-1], seen.target[:-1]
         weights = seen.weights[:-1, :-1].tolist()
@@ -164,7 +164,7 @@ def _show_inside(model: Run, tell: Tell) -> None:
         attention_page(
             "Where each sound looked",
             "Each row is a sound the model spoke, each column a letter it read; the darker the "
-            "cell, the more of its attention (last layer, mean over the heads) went there.",
+            "cell, the more of its attention (first layer, mean over the heads) went there.",
             figures,
         ),
         encoding="utf-8",

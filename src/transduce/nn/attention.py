@@ -20,7 +20,7 @@ def attention_with_weights(
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d) V, equation (1), spelled out.
 
     query (…, t, d), key and value (…, s, d).  Returns the output (…, t, d) and the weights
-    (…, t, s), which sum to one over s.
+    (…, t, s), which sum to one over s, or to zero where nothing may be looked at.
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (…, t, s)
     if mask.bias is not None:
@@ -29,6 +29,8 @@ def attention_with_weights(
     if allowed is not None:
         scores = scores.masked_fill(~allowed, float("-inf"))
     weights = scores.softmax(-1)
+    if allowed is not None:  # a query that may look at nothing gets zeros, as from fused kernels
+        weights = weights.masked_fill(~allowed, 0.0)
     return F.dropout(weights, dropout) @ value, weights
 
 

