@@ -39,7 +39,7 @@ def section(cls: type[T]) -> type[T]:
 def load_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.  Raises SettingError naming file and line."""
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         raise SettingError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -50,11 +50,16 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path}: byte {error.start} is not UTF-8; TOML is UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
 
 
 def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Settings with each `a.b=value` applied; the value is read as TOML, else as a string."""
-    result = merge(settings, {})
+    """Settings with each `a.b=value` applied; the value is read as TOML, else as a string.
+
+    The order matters only where two overrides name the same setting: the last one counts.
+    """
+    given: dict[str, Any] = {}
     for override in overrides:
         name, equals, text = override.partition("=")
         keys = [key.strip() for key in name.split(".")]
@@ -62,12 +67,15 @@ def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> di
             raise SettingError(f"--set {override!r}: write it as section.name=value")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError):
             value = text
-        for key in reversed(keys):
-            value = {key: value}
-        result = merge(result, value)
-    return result
+        inner = given
+        for key in keys[:-1]:
+            if not isinstance(inner.get(key), dict):
+                inner[key] = {}
+            inner = inner[key]
+        inner[keys[-1]] = value
+    return merge(settings, given)
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +87,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in above.items():
         old = result.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
-            other_kind = "kind" in value and value["kind"] != old.get("kind")
+            other_kind = "kind" in old and value.get("kind", old["kind"]) != old["kind"]
             result[key] = dict(value) if other_kind else merge(old, value)
         else:
             result[key] = value
@@ -92,11 +100,13 @@ def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
     where: file name to put before the message.  Raises SettingError of one line, naming the
     setting and the nearest right name or the value that was found.
     """
+    prefix = f"{where}: " if where else ""
     try:
         return pydantic.TypeAdapter(kind).validate_python(settings)
+    except SettingError as error:  # from a section that checks what its settings mean together
+        raise SettingError(f"{prefix}{error}") from None
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
-        prefix = f"{where}: " if where else ""
         raise SettingError(prefix + _explain(kind, settings, first)) from None
 
 
@@ -143,19 +153,20 @@ def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:
     name = ".".join(path) or "the recipe"
     match error["type"]:
         case "unexpected_keyword_argument" | "extra_forbidden":
-            names = set(setting_names(kind))
-            parent = ".".join(path[:-1])
-            siblings = [n.rpartition(".")[2] for n in names if n.rpartition(".")[0] == parent]
-            hint = did_you_mean(path[-1], siblings) or did_you_mean(name, names)
-            return f"{name} is not a setting" + (hint or f" ({_list(sorted(siblings))} are)")
+            inside = _sections_at(kind, settings, path[:-1])
+            siblings = {field.name for section in inside for field in dataclasses.fields(section)}
+            hint = did_you_mean(path[-1], siblings)
+            hint = hint or did_you_mean(name, set(setting_names(kind)))
+            return f"{name} is not a setting" + (hint or f" ({_list(siblings)} are)")
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return f"{name} is missing"
         case "union_tag_not_found":
-            return f"{name}.kind is missing; it is one of {error['ctx'].get('expected_tags', '')}"
+            kinds = {k for section in _sections_at(kind, settings, path) for k in _kinds(section)}
+            return f"{name}.kind is missing; it is one of {_list(kinds)}"
         case "union_tag_invalid":
             tag, tags = error["ctx"]["tag"], error["ctx"]["expected_tags"]
             return f"{name}.kind is {tag!r}; it must be one of {tags}"
-        case "dataclass_type" | "dataclass_exact_type":
+        case "dataclass_type" | "dataclass_exact_type" | "model_attributes_type":
             return f"{name} must be a section of settings, not {error['input']!r}"
         case "value_error":
             return f"{name}: {error['ctx']['error']}"
@@ -178,8 +189,30 @@ def _path_of(settings: Any, location: tuple[Any, ...]) -> list[str]:
     return path
 
 
-def _list(names: list[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+def _sections_at(kind: Any, settings: Any, path: list[str]) -> list[Any]:
+    """The sections that may stand at a path: of a union the one chosen by `kind`, or else all."""
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    members = typing.get_args(kind) if union else (kind,)
+    sections = [member for member in members if dataclasses.is_dataclass(member)]
+    chosen = settings.get("kind") if isinstance(settings, Mapping) else None
+    sections = [section for section in sections if chosen in _kinds(section)] or sections
+    if not path:
+        return sections
+    inner = settings.get(path[0]) if isinstance(settings, Mapping) else None
+    hints = [typing.get_type_hints(section, include_extras=True) for section in sections]
+    wanted = [hint[path[0]] for hint in hints if path[0] in hint]
+    return [section for hint in wanted for section in _sections_at(hint, inner, path[1:])]
+
+
+def _kinds(section: Any) -> tuple[Any, ...]:
+    """The values of `kind` that stand for a section; none if it has no such setting."""
+    return typing.get_args(typing.get_type_hints(section).get("kind"))
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names))
 
 
 def _short(value: Any) -> str:

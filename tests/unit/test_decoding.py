@@ -250,6 +250,18 @@ def test_the_two_stopping_rules_differ() -> None:
     pytest.fail("no difference found")
 
 
+@pytest.mark.parametrize("stop", ["first", "exact"])
+def test_a_live_hypothesis_may_win_by_its_last_and_longest_length(stop: str) -> None:
+    """Its score improves up to the length that the end of sentence completes."""
+    probs = torch.zeros(1, 2, SIZE, SIZE, dtype=torch.float64)
+    probs[0, 0, :, [EOS, 3]] = torch.tensor([0.55, 0.45], dtype=torch.float64)
+    probs[0, 1, :, EOS] = 1.0
+    model = ToyModel(probs.log())
+    ((best,),) = decode(model, [0], 1, beam_size=2, stop=stop, length_penalty="mean")
+    assert best.tokens == [3]
+    assert best.score == pytest.approx(math.log(0.45) / 2)
+
+
 def test_exact_stopping_stops_early() -> None:
     model = toy()
     model.table[:, :, :, EOS] += 10.0
@@ -396,6 +408,17 @@ def test_only_where_nothing_can_finish_is_the_unfinished_returned(method: str) -
     assert normal and all(h.finished for h in normal)
 
 
+def test_dead_rows_are_not_returned() -> None:
+    model = toy()
+    model.table[..., [EOS, 4, 5]] = -math.inf
+    ((only,),) = decode(model, [0], max_length=2, n_best=5)
+    assert only.tokens == [3, 3] and not only.finished
+    model = toy()
+    model.table[..., [4, 5]] = -math.inf
+    (found,) = decode(model, [0], max_length=2, n_best=5)
+    assert sorted(h.tokens for h in found) == [[], [3], [3, 3]]
+
+
 @pytest.mark.parametrize("method", ["beam", "sample"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_scores_that_are_no_numbers_are_an_error(method: str, value: float) -> None:
@@ -534,9 +557,20 @@ def test_top_k_and_top_p_keep_what_they_say() -> None:
     assert kept(keep_top_k(probs.log(), 2)) == [[1, 3], [0, 1]]
     assert kept(keep_top_k(probs.log(), 99)) == [[0, 1, 2, 3]] * 2
     assert kept(keep_top_p(probs.log(), 0.6)) == [[1, 3], [0, 1, 2]]
+    assert kept(keep_top_p(probs.log(), 0.695)) == [[1, 3], [0, 1, 2]]
     assert kept(keep_top_p(probs.log(), 1e-9)) == [[1], [0]]
     values = keep_top_p(probs.log(), 0.6)
     assert values[0, 1] == probs[0, 1].log()
+
+
+def test_top_p_of_a_large_vocabulary_is_that_of_a_full_sort() -> None:
+    peaked = torch.randn(2, 3, 2000, dtype=torch.float64) * 8
+    flat = torch.randn(2, 3, 2000, dtype=torch.float64) / 8
+    for scores in (peaked, flat):  # the likeliest few suffice, or do not
+        row = keep_top_p(scores, 0.9)[1, 2]
+        ranked = scores[1, 2].softmax(0).sort(descending=True)
+        n = int((ranked.values.cumsum(0) < 0.9).sum()) + 1
+        assert (row > -math.inf).nonzero().flatten().tolist() == sorted(ranked.indices[:n].tolist())
 
 
 def test_penalties_follow_their_formulas() -> None:

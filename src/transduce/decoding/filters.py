@@ -14,6 +14,9 @@ from torch import Tensor
 from transduce.decoding.hypotheses import DEAD, Live
 from transduce.decoding.largest import largest
 
+RANKED = 256
+"""Tokens that `keep_top_p` ranks at first; it sorts the vocabulary only where they fall short."""
+
 Filter = Callable[[Tensor, Live], None]
 """Called with log-probabilities (l, w, v) and the hypotheses that they continue."""
 
@@ -54,7 +57,10 @@ def keep_top_k(log_probs: Tensor, k: int) -> Tensor:
 
 def keep_top_p(log_probs: Tensor, p: float) -> Tensor:
     """The fewest likeliest of each row (..., v) that hold at least `p` of its probability."""
-    probs, ids = log_probs.softmax(-1).sort(dim=-1, descending=True, stable=True)
-    before = probs.cumsum(-1) - probs
-    drop = torch.empty_like(ids, dtype=torch.bool).scatter_(-1, ids, before >= p)
-    return log_probs.masked_fill(drop, DEAD)
+    probs = log_probs.softmax(-1).flatten(0, -2)
+    ranked, ids = largest(probs, min(RANKED, probs.shape[1]))
+    if ranked.shape[1] < probs.shape[1] and not bool((ranked.sum(1) >= p).all()):
+        ranked, ids = probs.sort(dim=1, descending=True, stable=True)
+    before = ranked.cumsum(1) - ranked
+    drop = torch.ones_like(probs, dtype=torch.bool).scatter_(1, ids, before >= p)
+    return log_probs.masked_fill(drop.view_as(log_probs), DEAD)

@@ -18,6 +18,7 @@ from transduce.data.batches import DataState, PairBatch, TokenBatches
 from transduce.data.encoded import EncodedPairs, Side, cached_pairs
 from transduce.errors import RunError, SettingError
 from transduce.metrics.measure import make_metric, measure
+from transduce.metrics.symbols import group_by_source
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.sequence import Padded
 from transduce.tasks.recipe import (
@@ -145,10 +146,7 @@ def references_by_source(
     if target.outputs == "text":
         listed = list(pairs)
         return [s for s, _ in listed], [[t] for _, t in listed]
-    joined: dict[str, list[str]] = {}
-    for source, reference in pairs:
-        joined.setdefault(source, []).append(reference)
-    return list(joined), list(joined.values())
+    return group_by_source(pairs)
 
 
 def _translator(

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import Hypothesis, search
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.search import search
 from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded

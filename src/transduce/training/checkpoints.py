@@ -40,9 +40,14 @@ class Progress:
     best: float | None = None
     """Best validation score so far; smaller or larger is better as the task says."""
     best_step: int = 0
+    best_scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    """All validation scores of the best weights."""
     since_best: int = 0
     """Validations since the best one."""
     target_tokens: int = 0
+    interrupted: bool = False
+    """Written where a signal came, not after a validation.  Such a checkpoint is there to resume
+    from and goes with the next one, so that an interruption leaves no trace in the results."""
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
@@ -96,14 +101,30 @@ def load_checkpoint(
     if ema is not None:
         ema.weights = read_tensors(path / "ema.safetensors")
         ema.to_device_of(model)
-    _load_random_states(read_tensors(path / "random.safetensors"))
+    try:
+        _load_random_states(read_tensors(path / "random.safetensors"))
+    except (KeyError, TypeError, RuntimeError):
+        raise RunError(f"{path}/random.safetensors holds no states of random generators") from None
     return progress
 
 
 def prune_checkpoints(run: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints."""
-    for path in checkpoints_of(run)[:-keep]:
+    """Delete all but the newest `keep` checkpoints, and those that interruptions left."""
+    regular = []
+    for path in checkpoints_of(run):
+        if _is_interrupted(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            regular.append(path)
+    for path in regular[:-keep]:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_interrupted(path: Path) -> bool:
+    try:
+        return bool(json.loads((path / "progress.json").read_bytes())["interrupted"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -117,10 +138,10 @@ def _load_optimizer(
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         index, _, key = name.partition(".")
-        state.setdefault(int(index), {})[key] = tensor
+        state.setdefault(int(index) if index.isdecimal() else -1, {})[key] = tensor
     whole = optimizer.state_dict()
     n_parameters = sum(len(group["params"]) for group in whole["param_groups"])
-    if state and len(state) != n_parameters:
+    if state and set(state) != set(range(n_parameters)):
         raise RunError(f"{path}: the optimizer's state is of another model; start a new run")
     optimizer.load_state_dict({**whole, "state": state})
 

@@ -70,7 +70,8 @@ class TrainingLog:
         kept = []
         for line in self._path.read_text(encoding="utf-8").splitlines():
             try:
-                if json.loads(line)["step"] <= step:
+                record = json.loads(line)
+                if record["step"] <= step and "averaged" not in record:
                     kept.append(line + "\n")
             except (ValueError, KeyError, TypeError):
                 continue  # a line that was being written when the run was killed

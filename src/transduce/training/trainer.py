@@ -22,7 +22,7 @@ from torch import nn
 
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
-from transduce.errors import SettingError, TrainingError
+from transduce.errors import RunError, SettingError, TrainingError
 from transduce.training.averaging import MovingAverage, averaged_weights
 from transduce.training.checkpoints import (
     Progress,
@@ -105,7 +105,6 @@ class _Trainer:
         self.ema = MovingAverage(task.model, config.ema) if config.ema else None
         self.progress = Progress()
         self.signal = 0
-        self.scores: dict[str, float] = {}
 
     def train(self, resume: bool) -> Outcome:
         if resume:
@@ -118,11 +117,16 @@ class _Trainer:
         self._since_log = _SinceLog(time.monotonic())
         batches = prefetch(self.task.batches(self.progress.data))
         with _signals_noted(self), contextlib.closing(batches):
-            while not self._finished():
+            finished = self._finished()
+            while not finished:
                 self._step(list(itertools.islice(batches, self.config.accumulate)))
-                if self._validation_due():
+                # Asked once: had the clock passed the end between two looks, the last weights
+                # would never be validated.
+                finished = self._finished()
+                if finished or self.progress.step % self.config.validate_every == 0:
                     self._validate()
-                if self.signal:
+                    finished = finished or self._finished()
+                if self.signal and not finished:
                     self._stop_for_signal()
         return self._finish()
 
@@ -142,7 +146,7 @@ class _Trainer:
             with self._precision():
                 loss = self.task.loss(batch)
             if not math.isfinite(value := loss.total.item()):
-                self._fail(f"loss is {value}", step, batch)
+                self._fail(f"loss is {value}", step, f" in {self.task.describe(batch)}")
             (loss.total / count).backward()
             sums.append(loss.tokens)
             nll += loss.nll.item()
@@ -150,7 +154,8 @@ class _Trainer:
         if self.config.clip_norm:
             norm = nn.utils.clip_grad_norm_(model.parameters(), self.config.clip_norm)
             if not torch.isfinite(norm):
-                self._fail(f"norm of the gradient is {norm.item()}", step, micro_batches[-1][0])
+                described = " and ".join(self.task.describe(batch) for batch, _ in micro_batches)
+                self._fail(f"norm of the gradient is {norm.item()}", step, f" in {described}")
         self.optimizer.step()
         if self.ema is not None:
             self.ema.update(model, step)
@@ -161,16 +166,16 @@ class _Trainer:
         if step % self.config.log_every == 0:
             self._log(rate)
 
-    def _fail(self, what: str, step: int, batch: Any) -> None:
+    def _fail(self, what: str, step: int, where: str) -> None:
         kept = checkpoints_of(self.run)
-        where = (
+        left = (
             f"the checkpoint of step {int(kept[-1].name[5:]):,} is kept"
             if kept
             else "no checkpoint yet"
         )
         raise TrainingError(
-            f"the {what} at step {step:,} in {self.task.describe(batch)}; {where}; lower "
-            "the learning rate, warm up longer, or set training.clip_norm = 1.0"
+            f"the {what} at step {step:,}{where}; {left}; lower the learning rate, warm up "
+            "longer, or set training.clip_norm = 1.0"
         )
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
@@ -207,13 +212,12 @@ class _Trainer:
         left = self._seconds() * (1 - share) / share if share else 0.0
         self.log.training(record, share, left)
 
-    def _validation_due(self) -> bool:
-        return self.progress.step % self.config.validate_every == 0 or self._share_done() >= 1
-
     def _validate(self) -> None:
         """Score the weights, keep them if they are the best, write a checkpoint."""
         progress = self.progress
         scores = self._scores()
+        if not math.isfinite(scores["loss"]):
+            self._fail(f"validation loss is {scores['loss']}", progress.step, "")
         chosen = self.config.select_by
         if chosen not in scores:
             known = ", ".join(repr(name) for name in scores)
@@ -223,11 +227,12 @@ class _Trainer:
         progress.since_best = 0 if best else progress.since_best + 1
         if best:
             progress.best, progress.best_step = scores[chosen], progress.step
-            self.scores = scores
+            progress.best_scores = scores
             self._keep(averaged_weights(self.task.model, self.ema))
         record = {"step": progress.step, "seconds": self._seconds(), **scores}
         self.log.validation(record, best)
         self._save()
+        prune_checkpoints(self.run, max(self.config.keep_last, self.config.average_last))
         self._since_log = _SinceLog(time.monotonic())
 
     def _scores(self) -> dict[str, float]:
@@ -242,7 +247,6 @@ class _Trainer:
     def _save(self) -> None:
         self.progress.seconds = self._seconds()
         save_checkpoint(self.run, self.progress, self.task.model, self.optimizer, self.ema)
-        prune_checkpoints(self.run, max(self.config.keep_last, self.config.average_last))
 
     def _resume(self) -> None:
         found = checkpoints_of(self.run)
@@ -250,12 +254,29 @@ class _Trainer:
             self.log.say("nothing to resume from yet; starting at the beginning")
             self.log.rewind(0)
             return
-        self.progress = load_checkpoint(found[-1], self.task.model, self.optimizer, self.ema)
+        self.progress = self._load_newest(found)
+        self.progress.interrupted = False
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
 
+    def _load_newest(self, found: list[Path]) -> Progress:
+        """The newest checkpoint that is not damaged; what is wrong with newer ones is said."""
+        reasons = []
+        for path in reversed(found):
+            try:
+                progress = load_checkpoint(path, self.task.model, self.optimizer, self.ema)
+            except RunError as error:
+                reasons.append(str(error))
+                continue
+            for reason in reasons:
+                self.log.say(f"{reason}; falling back to the checkpoint before it")
+            return progress
+        raise RunError(f"{self.run} has no checkpoint that can be resumed from: {reasons[0]}")
+
     def _stop_for_signal(self) -> None:
-        self._save()
+        if self.progress.step % self.config.validate_every:  # else there is a checkpoint already
+            self.progress.interrupted = True
+            self._save()
         raise InterruptedTraining(
             self.signal,
             f"stopped after step {self.progress.step:,}; go on with --resume",
@@ -263,7 +284,7 @@ class _Trainer:
 
     def _finish(self) -> Outcome:
         """Average the last checkpoints if asked to, and say how it ended."""
-        progress, scores = self.progress, self.scores
+        progress, scores = self.progress, self.progress.best_scores
         last = checkpoints_of(self.run)[-self.config.average_last :]
         if self.config.average_last and len(last) > 1:
             file = "model.safetensors" if self.ema is None else "ema.safetensors"

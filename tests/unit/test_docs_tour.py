@@ -1,0 +1,49 @@
+"""The tour: its snippets run, its files exist, and its Chinese twin has the same code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def code_of(name: str) -> list[str]:
+    return FENCE.findall((DOCS / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", ["tour.md", "tour.zh.md"])
+def test_snippets_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    snippets = code_of(page)
+    assert len(snippets) >= 8
+    names: dict[str, object] = {}
+    for snippet in snippets:
+        exec(compile(snippet, page, "exec"), names)
+
+
+def test_twins_hold_the_same_code() -> None:
+    def bare(snippet: str) -> str:
+        return re.sub(r"\s*#.*", "", snippet)
+
+    assert [bare(s) for s in code_of("tour.md")] == [bare(s) for s in code_of("tour.zh.md")]
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
+def test_links_lead_somewhere(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", text):
+        assert (DOCS / target).exists(), f"{page} links to {target}"
+
+
+def test_files_named_by_the_architecture_exist() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+/[a-z_/]+\.(?:py|toml))`", text))
+    assert len(named) > 30
+    missing = [
+        name for name in named
+        if not (ROOT / name).exists() and not (ROOT / "src" / "transduce" / name).exists()
+    ]  # fmt: skip
+    assert missing == []
