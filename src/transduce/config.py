@@ -156,7 +156,7 @@ def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:
             inside = _sections_at(kind, settings, path[:-1])
             siblings = {field.name for section in inside for field in dataclasses.fields(section)}
             hint = did_you_mean(path[-1], siblings)
-            hint = hint or did_you_mean(name, set(setting_names(kind)))
+            hint = hint or _elsewhere(name, kind)
             return f"{name} is not a setting" + (hint or f" ({_list(siblings)} are)")
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return f"{name} is missing"
@@ -204,6 +204,14 @@ def _sections_at(kind: Any, settings: Any, path: list[str]) -> list[Any]:
     hints = [typing.get_type_hints(section, include_extras=True) for section in sections]
     wanted = [hint[path[0]] for hint in hints if path[0] in hint]
     return [section for hint in wanted for section in _sections_at(hint, inner, path[1:])]
+
+
+def _elsewhere(name: str, kind: Any) -> str:
+    """A hint at a setting of the same or nearly the same name in another section."""
+    wanted = name.rpartition(".")[2]
+    others = {n.rpartition(".")[2]: n for n in setting_names(kind) if n != name}
+    near = difflib.get_close_matches(wanted, others, n=1, cutoff=0.75)
+    return f"; did you mean {others[near[0]]!r}?" if near else ""
 
 
 def _kinds(section: Any) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import datetime
 import fcntl
+import importlib.metadata
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-import transduce
 from transduce.config import apply_overrides, did_you_mean, load_toml, to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
@@ -264,7 +264,7 @@ def model_card(path: Path, recipe: TranslationRecipe, outcome: Outcome) -> str:
     scores = "\n".join(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items())
     return (
         f"# {path.name}\n\n"
-        f"A {recipe.task} model trained with transduce {transduce.__version__} "
+        f"A {recipe.task} model trained with transduce {importlib.metadata.version('transduce')} "
         f"on {datetime.date.today()}: {outcome.step:,} steps in "
         f"{outcome.seconds / 60:.1f} minutes; best at step {outcome.best_step:,}.\n\n"
         f"| validation | |\n|-|-|\n{scores}\n\n"

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -82,7 +83,7 @@ class TranslationTraining:
                 tokens += sums.tokens
         scores = {"loss": nll / tokens}
         sources, references = self._examples
-        if sources:
+        if sources and math.isfinite(scores["loss"]):  # else there is nothing to decode with
             size = self.recipe.evaluation.validation_beam_size
             options = dataclasses.replace(self.recipe.decoding, beam_size=size, n_best=1)
             outputs = [t.text for t in self.translator.translate(sources, options)]

@@ -93,7 +93,11 @@ class TrainingLog:
     def validation(self, record: Mapping[str, Any], best: bool) -> None:
         """A record of validation: step, loss and scores."""
         self._write("validation", record)
-        scores = "  ".join(f"{k} {v:.3f}" for k, v in record.items() if isinstance(v, float))
+        scores = "  ".join(
+            f"{name} {value:.3f}"
+            for name, value in record.items()
+            if isinstance(value, float) and name != "seconds"
+        )
         self.say(f"validation at step {record['step']:,}: {scores}{'  (best)' if best else ''}")
 
     def say(self, text: str) -> None:

@@ -118,6 +118,8 @@ class _Trainer:
         batches = prefetch(self.task.batches(self.progress.data))
         with _signals_noted(self), contextlib.closing(batches):
             finished = self._finished()
+            if finished and self.progress.interrupted:  # resumed with a smaller budget
+                self._validate()
             while not finished:
                 self._step(list(itertools.islice(batches, self.config.accumulate)))
                 # Asked once: had the clock passed the end between two looks, the last weights
@@ -225,6 +227,7 @@ class _Trainer:
         sign = 1 if self.task.higher_is_better(chosen) else -1
         best = progress.best is None or sign * scores[chosen] > sign * progress.best
         progress.since_best = 0 if best else progress.since_best + 1
+        progress.interrupted = False
         if best:
             progress.best, progress.best_step = scores[chosen], progress.step
             progress.best_scores = scores
@@ -255,7 +258,6 @@ class _Trainer:
             self.log.rewind(0)
             return
         self.progress = self._load_newest(found)
-        self.progress.interrupted = False
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
 

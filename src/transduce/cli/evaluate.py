@@ -1,0 +1,136 @@
+"""`transduce evaluate`: what a model's outputs are worth, and whether they beat others."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.output import open_output, print_lines
+from transduce.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from transduce.decoding.options import DecodingOptions
+    from transduce.metrics.significance import Comparison
+    from transduce.run import Evaluation
+
+
+def evaluate(
+    run: Path,
+    /,
+    *,
+    split: Literal["test", "valid"] | None = None,
+    source: Path | None = None,
+    reference: Path | None = None,
+    against: Path | None = None,
+    output: Annotated[str | None, Parameter(show_default=False)] = None,
+    json: Flag = False,
+    decoding: Decoding = AS_THE_RECIPE,
+    machine: Machine = THIS_MACHINE,
+) -> None:
+    """Translate held-out sources and measure the outputs.
+
+    Scores are in percent.  For text every pair is an item; for symbols, such as the phones of a
+    word, equal sources are one item with several right answers.
+
+    Parameters
+    ----------
+    run
+        A run directory.
+    split
+        Which pairs of the recipe's data; by default test.
+    source
+        File with one source text a line, to use instead of the recipe's data.
+    reference
+        File with the reference for each line of --source.
+    against
+        Another run, decoded with the same options, or a text file with one output for each
+        item, in the order of the items' first appearance.  Adds the difference (this run minus
+        the other), its 95 % confidence interval and the p-value of a paired bootstrap.
+    output
+        File to write the outputs to, one line for each item.
+    json
+        Print one JSON object.
+    """
+    if (source is None) != (reference is None):
+        raise SettingError("--source and --reference go together; give both")
+    if source is not None and split is not None:
+        raise SettingError("--split and --source both say what to translate; give one")
+    if against is not None and not against.exists():
+        raise DataError(f"{against}: no such run or file to compare with")
+    model = machine.load(run)
+    options = decoding.over(model.recipe.decoding)
+    evaluation = model.evaluate(split or "test", _pairs(source, reference), options)
+    if output is not None:
+        with open_output(output) as file:
+            file.write(evaluation.hypotheses)
+    comparison: Mapping[str, Comparison] = {}
+    if against is not None:
+        other = _other_outputs(against, evaluation, options, machine)
+        comparison = evaluation.against(other, model.recipe.evaluation.target_language)
+    if json:
+        print_lines(json_format.dumps(_as_object(evaluation, comparison)))
+    else:
+        print_lines(*_as_table(evaluation, comparison, str(against)))
+
+
+def _pairs(source: Path | None, reference: Path | None) -> list[tuple[str, str]] | None:
+    if source is None or reference is None:
+        return None
+    from transduce.data.pairs import ParallelFiles, read_pairs
+
+    return list(read_pairs(ParallelFiles(source=source, target=reference), Path()))
+
+
+def _other_outputs(
+    against: Path, evaluation: Evaluation, options: DecodingOptions, machine: Machine
+) -> list[str]:
+    """The outputs to compare with, from another run or a file."""
+    from transduce.data.lines import read_lines
+
+    if not against.is_dir():
+        return list(read_lines(against))
+    return [t.text for t in machine.load(against).translate(evaluation.sources, options)]
+
+
+def _as_object(evaluation: Evaluation, comparison: Mapping[str, Comparison]) -> dict[str, Any]:
+    result: dict[str, Any] = {**evaluation.scores, "pairs": len(evaluation.sources)}
+    if comparison:
+        result["against"] = {
+            name: {
+                "score": found.score_a,
+                "difference": found.difference,
+                "low": found.low,
+                "high": found.high,
+                "p_value": found.p_value,
+            }
+            for name, found in comparison.items()
+        }
+    return result
+
+
+def _as_table(
+    evaluation: Evaluation, comparison: Mapping[str, Comparison], other: str
+) -> Iterator[str]:
+    scores = evaluation.scores
+    names = [name for name, value in scores.items() if isinstance(value, float)]
+    width = max(map(len, [*names, "pairs"]))
+    for name in names:
+        signature = scores.get(f"{name}_signature", "")
+        yield f"{name:<{width}}  {scores[name]:6.2f}  {signature}".rstrip()
+    yield f"{'pairs':<{width}}  {len(evaluation.sources):6d}"
+    if not comparison:
+        return
+    yield ""
+    yield f"against {other}"
+    yield f"{'':<{width}}   other  difference  95 % interval     p-value"
+    for name, found in comparison.items():
+        interval = f"[{found.low:+.2f}, {found.high:+.2f}]"
+        yield (
+            f"{name:<{width}}  {found.score_a:6.2f}  {found.difference:+10.2f}  "
+            f"{interval:<16}  {found.p_value:7.3f}"
+        )

@@ -1,0 +1,45 @@
+"""`transduce info`: what a run is."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from transduce.cli.options import Flag, Machine
+from transduce.cli.output import print_lines
+
+
+def info(run: Path, /, *, json: Flag = False) -> None:
+    """Say what a run is: sizes, settings, checkpoints.
+
+    Parameters
+    ----------
+    run
+        A run directory.
+    json
+        Print one JSON object.
+    """
+    facts = Machine(device="cpu").load(run).info()
+    if json:
+        print_lines(json_format.dumps(facts, ensure_ascii=False))
+    else:
+        print_lines(*_readable(facts))
+
+
+def _readable(facts: dict[str, Any]) -> Iterator[str]:
+    """Lines of names and values; then the recipe as it would stand in a file."""
+    import tomli_w
+
+    for name, value in facts.items():
+        if name != "recipe":
+            yield f"{name.replace('_', ' '):<20}{_shown(value)}"
+    yield ""
+    yield from tomli_w.dumps(facts["recipe"]).splitlines()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:,}" if isinstance(value, int) else str(value)

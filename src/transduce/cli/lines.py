@@ -1,0 +1,173 @@
+r"""Lines of input as they come: each is taken up at once, and none is ever dropped or merged.
+
+Only "\n" ends a line.  Where `data.lines` refuses what is not UTF-8, here it is replaced with a
+warning: whoever pipes lines through needs one line out for every line in.
+"""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import logging
+import os
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from transduce.data.lines import BYTE_ORDER_MARK, LONGEST_LINE
+from transduce.errors import DataError
+
+logger = logging.getLogger("transduce")
+
+STDIN = "-"
+BATCH_LINES = 512
+AHEAD_BYTES = 2**22
+"""How much may be read ahead; a single longer line is let through."""
+BAR_AFTER_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class LineBatch:
+    """Consecutive lines, without their ends."""
+
+    first: int
+    """Number of the first one, from 0."""
+    lines: list[str]
+    n_bytes: int
+    """Of the input, line ends included."""
+
+
+class LineReader:
+    """Iterates over batches of whatever lines are there, waiting only when there are none.
+
+    A thread reads ahead, a bounded number of bytes.  Opening raises DataError for a file that
+    cannot be read, iterating for one that turns out to be damaged.
+    """
+
+    def __init__(self, name: str = STDIN) -> None:
+        """name: a file, plain or `.gz`, or "-" for stdin."""
+        self.name = "stdin" if name == STDIN else name
+        self._file = _open(name)
+        self._changed = threading.Condition()
+        self._lines: collections.deque[bytes] = collections.deque()
+        self._bytes = 0
+        self._ended = False
+        self._error: Exception | None = None
+        threading.Thread(target=self._read, name="lines", daemon=True).start()
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of a plain regular file; None where they are not known or not lasting."""
+        path = Path(self.name)
+        plain = self.name != "stdin" and path.suffix != ".gz" and path.is_file()
+        return path.stat().st_size if plain else None
+
+    def __iter__(self) -> Iterator[LineBatch]:
+        first = 0
+        while raw := self._take():
+            texts = [self._text(line, first + i + 1) for i, line in enumerate(raw)]
+            yield LineBatch(first, texts, sum(map(len, raw)))
+            first += len(raw)
+        if self._error is not None:
+            raise self._error
+
+    def _take(self) -> list[bytes]:
+        """The lines that are there, at least one; none at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines or self._ended)
+            count = min(len(self._lines), BATCH_LINES)
+            taken = [self._lines.popleft() for _ in range(count)]
+            self._bytes -= sum(map(len, taken))
+            self._changed.notify()
+        return taken
+
+    def _read(self) -> None:
+        try:
+            while line := self._file.readline(LONGEST_LINE + 1):
+                if len(line) > LONGEST_LINE:
+                    raise DataError(
+                        f"{self.name}: a line is longer than {LONGEST_LINE >> 20} MiB; "
+                        "is this a text file with line ends?"
+                    )
+                self._put(line)
+        except DataError as error:
+            self._error = error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            self._error = DataError(f"{self.name} is not a whole gzip file ({error})")
+        except OSError as error:
+            self._error = DataError(f"{self.name} cannot be read: {error.strerror or error}")
+        self._file.close()
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+    def _put(self, line: bytes) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._bytes < AHEAD_BYTES)
+            self._lines.append(line)
+            self._bytes += len(line)
+            self._changed.notify()
+
+    def _text(self, raw: bytes, number: int) -> str:
+        line = raw.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            logger.warning(
+                "%s: line %d is not valid UTF-8; what is not became U+FFFD", self.name, number
+            )
+            text = line.decode("utf-8", "replace")
+        return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
+
+
+def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
+    """The batches, with a bar on stderr while they take long.
+
+    The bar is for a regular file and a terminal, after two seconds, and never when `quiet`.
+    """
+    size = reader.size
+    if quiet or size is None or sys.stderr is None or not sys.stderr.isatty():
+        yield from reader
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    bar = Progress(console=console, transient=True, redirect_stdout=False)
+    task = bar.add_task("translating", total=size)
+    begin = time.monotonic()
+    try:
+        for batch in reader:
+            if time.monotonic() - begin > BAR_AFTER_SECONDS:
+                bar.start()
+            yield batch
+            bar.advance(task, batch.n_bytes)
+    finally:
+        bar.stop()
+
+
+def _open(name: str) -> BinaryIO:
+    if name == STDIN:
+        if sys.stdin is None:
+            raise DataError("stdin is closed; name a file to read")
+        if sys.stdin.isatty():
+            logger.info("reading lines from the terminal; Ctrl-D ends them")
+        # Not `sys.stdin.buffer`: Python closes that at its exit, and would wait for, or die of,
+        # the lock that the reading thread holds.
+        return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+    path = Path(name)
+    try:
+        if path.suffix == ".gz":
+            return cast(BinaryIO, gzip.open(path, "rb"))
+        return path.open("rb")
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{name} is a directory; name a file in it") from None
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None

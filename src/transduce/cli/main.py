@@ -1,0 +1,118 @@
+"""The command `transduce`: finds the verb, runs it, and says in one line what went wrong.
+
+    exit code   0  done
+                1  the input, the run or the training is at fault
+                2  the command, an option or a setting is at fault
+              130  interrupted (128 + the number of the signal; 143 for SIGTERM)
+              141  nobody reads the output any more, as for `cat` or `grep` in a pipe
+
+Nothing here imports torch: `--help` must answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Parameter
+
+import transduce
+from transduce.cli.console import complain, log_to_stderr
+from transduce.errors import SettingError, TransduceError
+
+VERBS = {
+    "train": "Train a model by a recipe.",
+    "translate": "Translate lines of text, from a file or as they come.",
+    "evaluate": "Translate held-out sources and measure the outputs.",
+    "score": "Print the log-probability of each given pair.",
+    "average": "Average the weights of several runs, or of a run's last checkpoints.",
+    "info": "Say what a run is: sizes, settings, checkpoints.",
+    "demo": "Train a speller in five minutes, measure it, look inside it.",
+}
+"""Each verb is the function of that name in the file of that name, and is imported when used."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command, by default that of `sys.argv`; returns the exit code."""
+    # Threads that spin at OpenMP's barriers burn the core that another process needs: up to four
+    # times slower on a busy machine.  It must be said before torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    log_to_stderr()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        result = build_app()(with_plain_hyphens(arguments))
+        return result if isinstance(result, int) else 0
+    except CycloptsError as error:
+        complain(usage_message(error))
+        return SettingError.exit_code
+    except TransduceError as error:
+        complain(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        _silence_stdout()
+        return 128 + signal.SIGPIPE
+    except OSError as error:  # no space left, no permission: the machine's no, not a bug of ours
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"{where}{error.strerror or error}")
+        _silence_stdout()
+        return TransduceError.exit_code
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except _interrupted_training() as stop:
+        complain(str(stop))
+        return 128 + int(getattr(stop, "number", signal.SIGINT))
+
+
+def build_app() -> App:
+    """The command line with every verb in its place, none of them imported yet."""
+    app = App(
+        name="transduce",
+        help="Train a Transformer on your own pairs, translate with it, measure it.",
+        version=transduce.__version__,
+        help_format="markdown",
+        default_parameter=Parameter(negative=()),
+        result_action="return_value",
+        print_error=False,
+        exit_on_error=False,
+    )
+    for place, (verb, purpose) in enumerate(VERBS.items()):
+        app.command(f"transduce.cli.{verb}:{verb}", name=verb, help=purpose, sort_key=place)
+    return app
+
+
+def with_plain_hyphens(arguments: Sequence[str]) -> list[str]:
+    """The arguments without a lone `-`, which cyclopts would take for an option.
+
+    As FILE it means stdin and as --output stdout, which are what their absence means too.
+    """
+    kept: list[str] = []
+    for argument in arguments:
+        if argument != "-":
+            kept.append(argument)
+        elif kept and kept[-1] == "--output":
+            kept[-1] = "--output=-"
+    return kept
+
+
+def usage_message(error: CycloptsError) -> str:
+    """One line for a command that cannot be understood."""
+    error.verbose = False
+    command = " ".join(["transduce", *(error.command_chain or ())])
+    return f"{' '.join(str(error).split())} See `{command} --help`."
+
+
+def _interrupted_training() -> tuple[type[BaseException], ...]:
+    """What training raises after a signal; no need to import torch where nothing has trained."""
+    trainer = sys.modules.get("transduce.training.trainer")
+    return () if trainer is None else (trainer.InterruptedTraining,)
+
+
+def _silence_stdout() -> None:
+    """Let Python's last flush at its exit succeed, or it would report the error once more."""
+    if sys.stdout is None:
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

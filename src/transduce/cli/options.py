@@ -1,0 +1,100 @@
+"""Options that several verbs share, each group a small dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter, validators
+
+from transduce.errors import SettingError
+
+if TYPE_CHECKING:
+    from transduce.decoding.options import DecodingOptions
+    from transduce.run import Run
+
+logger = logging.getLogger("transduce")
+
+Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+Flag = Annotated[bool, Parameter(show_default=False)]
+
+
+@Parameter(name="*", group="Decoding (by default as the recipe says)")
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How to decode; what is not given stays as the run's recipe says."""
+
+    beam_size: Count | None = None
+    """Hypotheses kept side by side; 1 is greedy search."""
+    length_penalty: Literal["none", "mean", "gnmt"] | None = None
+    """What log-probabilities are divided by before hypotheses are compared."""
+    alpha: float | None = None
+    """Strength of the gnmt penalty."""
+    min_length: int | None = None
+    """Tokens before an output may end."""
+    max_length_ratio: float | None = None
+    """Tokens allowed per token of the source ..."""
+    max_length_extra: int | None = None
+    """... and on top of that."""
+    sample: Flag = False
+    """Draw outputs at random instead of searching for the best."""
+    temperature: float | None = None
+    """With --sample: below 1 for likelier outputs, above 1 for more varied ones."""
+    top_k: int | None = None
+    """With --sample: draw from the K likeliest tokens only."""
+    top_p: float | None = None
+    """With --sample: draw from the fewest tokens that together hold this probability."""
+    seed: int | None = None
+    """With --sample: where the random numbers start."""
+
+    def over(self, recipe: DecodingOptions, n_best: int = 1) -> DecodingOptions:
+        """The recipe's options with these laid over them, for `n_best` outputs per input.
+
+        Raises SettingError for a value that cannot be.
+        """
+        from transduce.config import parse, to_dict
+        from transduce.decoding.options import DecodingOptions
+
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        method = "sample" if given.pop("sample") else recipe.method
+        if method == "beam":
+            for name in ("temperature", "top_k", "top_p", "seed"):
+                if name in given:
+                    raise SettingError(f"--{name.replace('_', '-')} is for --sample; add that")
+        settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **given}
+        if method == "beam" and n_best > settings["beam_size"]:
+            logger.warning(
+                "the beam is widened from %d to %d for so many outputs",
+                settings["beam_size"],
+                n_best,
+            )
+            settings["beam_size"] = n_best
+        return parse(DecodingOptions, {**settings, "method": method, "n_best": n_best})
+
+
+@Parameter(name="*", group="Machine")
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What to compute on."""
+
+    device: str = "auto"
+    """cpu, cuda, cuda:1, ...; auto takes a GPU when there is one."""
+    threads: Count | None = None
+    """CPU threads; by default PyTorch's choice."""
+
+    def load(self, run: Path) -> Run:
+        """The run, loaded onto this machine.  Raises RunError, or SettingError for the device."""
+        import torch
+
+        import transduce
+
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        return transduce.load(run, self.device)
+
+
+AS_THE_RECIPE = Decoding()
+THIS_MACHINE = Machine()

@@ -1,0 +1,78 @@
+"""Results: to stdout as they come, or to a file that is complete or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from transduce.errors import DataError
+
+STDOUT = "-"
+
+
+class Output:
+    """Writes lines as UTF-8, whatever the locale."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Write lines and let the reader have them at once.
+
+        Raises DataError when there is no room, BrokenPipeError when nobody reads.
+        """
+        data = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+        with _said_plainly(self._name):
+            self._file.write(data)
+            self._file.flush()
+
+
+@contextmanager
+def open_output(path: str = STDOUT) -> Iterator[Output]:
+    """Stdout, or a file: written aside and renamed when the context ends without an error.
+
+    Raises DataError when the file cannot be written.
+    """
+    if path == STDOUT:
+        if sys.stdout is None:
+            raise DataError("stdout is closed; there is nowhere to write to")
+        yield Output(sys.stdout.buffer, "stdout")
+        return
+    final = Path(path).resolve()  # through a link to what it names, which the rename replaces
+    if final.exists() and not final.is_file():  # /dev/null, a named pipe
+        with _said_plainly(path), final.open("wb") as file:
+            yield Output(file, path)
+        return
+    aside = final.with_name(f"{final.name}.{os.getpid()}.part")
+    with _said_plainly(path):
+        file = aside.open("wb")
+    try:
+        with contextlib.closing(file):
+            yield Output(file, path)
+        with _said_plainly(path):
+            aside.replace(final)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def print_lines(*lines: str) -> None:
+    """Write lines to stdout."""
+    with open_output() as output:
+        output.write(lines)
+
+
+@contextmanager
+def _said_plainly(name: str) -> Iterator[None]:
+    """Turn what the system says about writing into one line."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise DataError(f"{name} cannot be written: {error.strerror or error}") from None

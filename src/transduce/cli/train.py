@@ -1,0 +1,51 @@
+"""`transduce train`: from a recipe to a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from transduce.cli.options import Flag
+from transduce.cli.output import print_lines
+from transduce.errors import SettingError
+
+
+def train(
+    recipe: Path,
+    /,
+    *more: Annotated[str, Parameter(show=False)],
+    overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
+    run: Path | None = None,
+    resume: Flag = False,
+    overwrite: Flag = False,
+) -> None:
+    """Train a model by a recipe.
+
+    Prints the run directory when it is done; the way there is told on stderr.  Ctrl-C writes a
+    checkpoint and stops; --resume goes on from it.
+
+    Parameters
+    ----------
+    recipe
+        A TOML file, or a run directory to go by its recipe.
+    more
+        Further overrides, as in `--set a.b=1 c.d=2`.
+    overrides
+        Settings to change, as a.b=value; may be given several times.
+    run
+        Directory to make; by default runs/ and the recipe's name.
+    resume
+        Go on where an interrupted run stopped.
+    overwrite
+        Delete the run that is there.
+    """
+    if resume and overwrite:
+        raise SettingError("--resume keeps what --overwrite would delete; give one of them")
+    if resume and run is None and (recipe / "recipe.toml").is_file():
+        run = recipe
+    import transduce
+
+    path, _ = transduce.train(recipe, run, (*overrides, *more), resume, overwrite)
+    print_lines(str(path))

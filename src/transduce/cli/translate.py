@@ -1,0 +1,79 @@
+"""`transduce translate`: one line out for every line in, in the same order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from transduce.cli.lines import STDIN, LineReader, shown
+from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Count, Decoding, Flag, Machine
+from transduce.cli.output import STDOUT, open_output
+from transduce.cli.records import read_records
+
+if TYPE_CHECKING:
+    from transduce.tasks.translator import Translation
+
+
+def translate(
+    run: Path,
+    file: Annotated[str, Parameter(show_default=False)] = STDIN,
+    /,
+    *,
+    output: Annotated[str, Parameter(show_default=False)] = STDOUT,
+    n_best: Count | None = None,
+    jsonl: Flag = False,
+    decoding: Decoding = AS_THE_RECIPE,
+    machine: Machine = THIS_MACHINE,
+) -> None:
+    """Translate lines of text, from a file or as they come.
+
+    Every line gives one line, in order, as soon as it is there; a blank line gives a blank one.
+    Bytes that are not UTF-8 are replaced, with a warning.
+
+    Parameters
+    ----------
+    run
+        A run directory.
+    file
+        One text a line, plain or .gz; without it, or with -, stdin.
+    output
+        File to write instead of stdout; it appears when it is complete.
+    n_best
+        Write up to N lines `id ||| text ||| score` for each input line, best first. The id
+        counts input lines from 0; a blank line has one line, with no text and score 0.
+    jsonl
+        Lines are JSON objects with the field "source". They come back with all their fields
+        and "translation", "score", "tokens", and for --n-best N above 1 "n_best".
+    """
+    count = n_best or 1
+    lines = LineReader(file)
+    with open_output(output) as out:
+        model = machine.load(run)
+        options = decoding.over(model.recipe.decoding, count)
+        quiet = output == STDOUT and sys.stdout.isatty()
+        for batch in shown(lines, quiet):
+            if jsonl:
+                records = read_records(batch, lines.name)
+                found = model.translate_batch(records.sources, options, batch.first)
+                out.write(records.answered(found, count))
+                if records.error is not None:
+                    raise records.error
+            else:
+                found = model.translate_batch(batch.lines, options, batch.first)
+                out.write(_best(found) if n_best is None else _n_best(batch.first, found))
+
+
+def _best(found: Iterable[Translation]) -> Iterator[str]:
+    return (translation.text for translation in found)
+
+
+def _n_best(first: int, found: Iterable[Translation]) -> Iterator[str]:
+    for number, translation in enumerate(found, first):
+        for candidate in translation.candidates:
+            yield f"{number} ||| {candidate.text} ||| {candidate.score:.6f}"
+        if not translation.candidates:
+            yield f"{number} |||  ||| {0:.6f}"

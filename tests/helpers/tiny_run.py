@@ -1,0 +1,89 @@
+"""A tiny task, reversing short strings of letters, and runs that learn it in seconds."""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import transduce
+from transduce.config import apply_overrides
+from transduce.tasks.recipe import TranslationRecipe, parse_translation
+from transduce.tasks.translation import TranslationTraining, _encoded, _tokenizers, _translator
+from transduce.training.trainer import Outcome
+
+Pair = tuple[str, str]
+
+
+def reversal_pairs(
+    n: int, letters: str = "abcde", shortest: int = 2, longest: int = 6, seed: int = 0
+) -> list[Pair]:
+    """`n` different strings, each with its letters in reverse order as symbols."""
+    generator = random.Random(seed)
+    words: dict[str, None] = {}
+    while len(words) < n:
+        length = generator.randint(shortest, longest)
+        words["".join(generator.choice(letters) for _ in range(length))] = None
+    return [(word, " ".join(reversed(word))) for word in words]
+
+
+def write_pairs(path: Path, pairs: Sequence[Pair]) -> Path:
+    """The pairs as a tab-separated file."""
+    path.write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
+    return path
+
+
+def stack(**changes: Any) -> dict[str, Any]:
+    """Settings of one tiny stack."""
+    small = {"n_layers": 1, "n_heads": 2, "d_ff": 32, "norm_order": "pre", "dropout": 0.0}
+    return {**small, **changes}
+
+
+def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
+    """Settings of a recipe for the tab-separated pairs in `data`, with `a.b=value` applied."""
+    settings = {
+        "task": "translation",
+        "data": {"train": {"kind": "tsv", "path": str(data)}, "hold_out": 0.1},
+        "text": {"source": {"kind": "characters"}, "target": {"kind": "symbols"}},
+        "model": {"d_model": 16, "tie": "two-way", "encoder": stack(), "decoder": stack()},
+        "training": {
+            "steps": 12,
+            "batch_tokens": 256,
+            "validate_every": 6,
+            "log_every": 1,
+            "schedule": {"kind": "constant", "peak": 3e-3},
+            "device": "cpu",
+        },
+        "evaluation": {"validation_pairs": 8},
+    }
+    return apply_overrides(settings, overrides)
+
+
+def tiny_recipe(data: Path, *overrides: str) -> TranslationRecipe:
+    """The same settings as a recipe."""
+    return parse_translation(tiny_settings(data, *overrides), "recipe")
+
+
+def train_tiny(
+    data: Path, run: Path, *overrides: str, resume: bool = False
+) -> tuple[Path, Outcome]:
+    """Train from the tiny settings into `run`."""
+    return transduce.train(tiny_settings(data, *overrides), run, resume=resume)
+
+
+def tiny_task(data: Path, directory: Path, *overrides: str) -> TranslationTraining:
+    """What the training loop is given for the tiny settings; tokenizers lie in `directory`."""
+    recipe = tiny_recipe(data, *overrides)
+    torch.manual_seed(recipe.seed)
+    directory.mkdir(parents=True, exist_ok=True)
+    source, target = _tokenizers(recipe, directory)
+    encoded = _encoded(recipe, source, target, directory / ".cache")
+    return TranslationTraining(recipe, _translator(recipe, source, target, "cpu"), encoded)
+
+
+def records(run: Path, kind: str) -> list[dict[str, Any]]:
+    """The lines of `metrics.jsonl` of one kind, "train" or "validation"."""
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]

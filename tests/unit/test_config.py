@@ -1,0 +1,312 @@
+"""Settings: what is accepted, and the one line that answers what is not."""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from helpers.tiny_run import tiny_settings
+from pydantic import Field
+
+from transduce.config import (
+    apply_overrides,
+    did_you_mean,
+    load_toml,
+    merge,
+    parse,
+    section,
+    setting_names,
+    to_dict,
+    to_toml,
+)
+from transduce.data.pairs import JsonLines, ParallelFiles
+from transduce.errors import SettingError
+from transduce.models.presets import PRESETS
+from transduce.tasks.recipe import TranslationRecipe, parse_translation
+from transduce.training.config import Cosine, Noam
+
+
+@section
+class Wheel:
+    kind: Literal["wheel"] = "wheel"
+    radius: float = 1.0
+    spokes: int = 8
+
+
+@section
+class Runner:
+    kind: Literal["runner"] = "runner"
+    length: float = 2.0
+
+
+@section
+class Cart:
+    name: str
+    under: Annotated[Wheel | Runner, Field(discriminator="kind")] = Wheel()
+    spare: Wheel = Wheel()
+    tags: tuple[str, ...] = ()
+    road: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.name == "none":
+            raise SettingError("a cart needs a name")
+
+
+def refusal(settings: dict[str, Any], where: str = "") -> str:
+    with pytest.raises(SettingError) as caught:
+        parse(Cart, settings, where)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def recipe(*overrides: str) -> TranslationRecipe:
+    return parse_translation(tiny_settings(Path("pairs.tsv"), *overrides), "r.toml")
+
+
+def recipe_refusal(*overrides: str) -> str:
+    with pytest.raises(SettingError) as caught:
+        recipe(*overrides)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class TestParse:
+    def test_defaults_and_values(self) -> None:
+        cart = parse(Cart, {"name": "a", "spare": {"radius": 3}, "tags": ["x", "y"]})
+        assert cart == Cart(name="a", spare=Wheel(radius=3.0), tags=("x", "y"))
+
+    def test_unknown_name_suggests_the_nearest(self) -> None:
+        assert refusal({"name": "a", "spare": {"spoke": 3}}, "c.toml") == (
+            "c.toml: spare.spoke is not a setting; did you mean 'spokes'?"
+        )
+
+    def test_unknown_name_like_nothing_lists_what_there_is(self) -> None:
+        assert refusal({"name": "a", "spare": {"zzz": 3}}) == (
+            "spare.zzz is not a setting ('kind', 'radius', 'spokes' are)"
+        )
+
+    def test_unknown_name_suggests_only_settings_of_the_chosen_kind(self) -> None:
+        message = refusal({"name": "a", "under": {"kind": "runner", "radius": 3}})
+        assert message == "under.radius is not a setting; did you mean 'spare.radius'?"
+
+    def test_name_of_another_level_is_found(self) -> None:
+        assert "did you mean 'spare.spokes'?" in refusal({"name": "a", "spokes": 3})
+        assert "did you mean 'under.length'?" in refusal({"name": "a", "spare": {"length": 3}})
+
+    def test_missing(self) -> None:
+        assert refusal({}, "c.toml") == "c.toml: name is missing"
+
+    @pytest.mark.parametrize("under", [{}, {"radius": 2.0}])
+    def test_missing_kind_lists_the_kinds(self, under: dict[str, Any]) -> None:
+        assert refusal({"name": "a", "under": under}) == (
+            "under.kind is missing; it is one of 'runner', 'wheel'"
+        )
+
+    def test_wrong_kind_lists_the_kinds(self) -> None:
+        message = refusal({"name": "a", "under": {"kind": "hover"}})
+        assert message.startswith("under.kind is 'hover'; it must be one of ")
+        assert "'wheel'" in message and "'runner'" in message
+
+    def test_wrong_type_shows_what_was_found(self) -> None:
+        message = refusal({"name": "a", "spare": {"spokes": "many"}})
+        assert message.startswith("spare.spokes ") and message.endswith("not 'many'")
+
+    @pytest.mark.parametrize("name", ["spare", "under"])
+    def test_value_where_a_section_belongs(self, name: str) -> None:
+        assert refusal({"name": "a", name: 5}) == f"{name} must be a section of settings, not 5"
+
+    def test_long_values_are_cut(self) -> None:
+        assert len(refusal({"name": "a", "spare": {"spokes": "x" * 10_000}})) < 200
+
+    def test_what_settings_mean_together_is_said_with_the_place(self) -> None:
+        assert refusal({"name": "none"}, "c.toml") == "c.toml: a cart needs a name"
+
+
+class TestToml:
+    def test_round_trip_leaves_out_none(self) -> None:
+        cart = Cart(name='quo"te = 1', under=Runner(length=1e-9), tags=("é", "\t"))
+        assert "road" not in to_dict(cart)
+        assert parse(Cart, tomllib.loads(to_toml(cart))) == cart
+
+    def test_round_trip_of_a_path(self) -> None:
+        cart = Cart(name="a", road=Path("b/c.txt"))
+        assert parse(Cart, tomllib.loads(to_toml(cart))) == cart
+
+    @pytest.mark.parametrize("preset", PRESETS)
+    def test_round_trip_of_a_whole_recipe(self, preset: str) -> None:
+        made = recipe("training.minutes=2.5", "training.schedule.kind=cosine")
+        made = replace(made, model=PRESETS[preset])
+        again = parse_translation(tomllib.loads(to_toml(made)), "recipe.toml")
+        assert again == made
+        assert to_toml(again) == to_toml(made)
+
+    def test_byte_order_mark_is_no_matter(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.toml"
+        path.write_bytes(b"\xef\xbb\xbfseed = 3\r\n")
+        assert load_toml(path) == {"seed": 3}
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"seed = ]", "line 1"),
+            (b"a = 1\na = 2\n", "line 2"),
+            (b"a = 1\nb = '\xff'\n", "byte 11 is not UTF-8"),
+            (b"a = " + b"[" * 20_000, "nested too deeply"),
+            (b"\x00", "not valid TOML"),
+        ],
+    )
+    def test_what_is_not_toml(self, tmp_path: Path, content: bytes, said: str) -> None:
+        path = tmp_path / "a.toml"
+        path.write_bytes(content)
+        with pytest.raises(SettingError) as caught:
+            load_toml(path)
+        assert str(path) in str(caught.value) and said in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_missing_file_and_directory(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingError, match="no such file"):
+            load_toml(tmp_path / "a.toml")
+        with pytest.raises(SettingError, match="is a directory"):
+            load_toml(tmp_path)
+
+
+class TestMerge:
+    def test_section_by_section_and_below_unchanged(self) -> None:
+        below = {"a": {"x": 1, "y": 2}, "b": 3}
+        assert merge(below, {"a": {"y": 5}, "c": 6}) == {"a": {"x": 1, "y": 5}, "b": 3, "c": 6}
+        assert below == {"a": {"x": 1, "y": 2}, "b": 3}
+
+    def test_section_of_another_kind_replaces(self) -> None:
+        below = {"s": {"kind": "noam", "factor": 2.0}}
+        assert merge(below, {"s": {"kind": "cosine"}}) == {"s": {"kind": "cosine"}}
+        assert merge(below, {"s": {"kind": "noam"}}) == below
+
+    def test_kind_that_was_left_out_below_replaces_nothing(self) -> None:
+        below = {"encoder": {"n_layers": 2}}
+        above = {"encoder": {"kind": "transformer"}}
+        assert merge(below, above) == {"encoder": {"kind": "transformer", "n_layers": 2}}
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("1e-3", 1e-3),
+            ("5", 5),
+            ("true", True),
+            ("[1, 2]", [1, 2]),
+            ('"5"', "5"),
+            ("plain", "plain"),
+            ("a=b.tsv", "a=b.tsv"),
+            ("~/my data/$HOME", "~/my data/$HOME"),
+            ("", ""),
+            ("a # b", "a # b"),
+        ],
+    )
+    def test_values(self, text: str, value: object) -> None:
+        assert apply_overrides({}, [f"a.b={text}"]) == {"a": {"b": value}}
+
+    def test_spaces_around_names(self) -> None:
+        assert apply_overrides({"a": {"b": 1}}, [" a . b = 2"]) == {"a": {"b": 2}}
+
+    @pytest.mark.parametrize("text", ["seed", "=3", "a..b=3", ".a=3", ""])
+    def test_not_an_override(self, text: str) -> None:
+        with pytest.raises(SettingError, match="write it as section.name=value"):
+            apply_overrides({}, [text])
+
+    def test_the_last_one_counts(self) -> None:
+        assert apply_overrides({}, ["a=1", "a=2"]) == {"a": 2}
+        assert apply_overrides({}, ["a=1", "a.b=2"]) == {"a": {"b": 2}}
+
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_kind_and_its_settings_in_either_order(self, order: int) -> None:
+        overrides = ["training.schedule.kind=cosine", "training.schedule.peak=1e-3"][::order]
+        assert recipe(*overrides).training.schedule == Cosine(peak=1e-3)
+
+    def test_into_a_union_of_the_same_kind(self) -> None:
+        made = recipe("training.schedule.kind=noam", "training.schedule.warmup_steps=7")
+        assert made.training.schedule == Noam(warmup_steps=7)
+
+    def test_below_a_setting_that_is_no_section(self) -> None:
+        message = recipe_refusal("training.steps.x=1")
+        assert message.startswith("r.toml: training.steps ") and "{'x': 1}" in message
+
+    def test_section_replaced_by_a_value(self) -> None:
+        message = recipe_refusal("training=5")
+        assert message == "r.toml: training must be a section of settings, not 5"
+
+
+class TestRecipe:
+    def test_the_promised_example(self) -> None:
+        assert recipe_refusal("model.encoder.n_layer=3") == (
+            "r.toml: model.encoder.n_layer is not a setting; did you mean 'n_layers'?"
+        )
+
+    def test_suggestions_know_the_kind(self) -> None:
+        message = recipe_refusal("training.schedule.kind=noam", "training.schedule.peak=1")
+        assert message == (
+            "r.toml: training.schedule.peak is not a setting ('factor', 'kind', 'warmup_steps' are)"
+        )
+
+    def test_kinds_of_data(self) -> None:
+        with pytest.raises(SettingError) as caught:
+            parse_translation({"data": {"train": {"path": "x"}}}, "r.toml")
+        assert str(caught.value) == (
+            "r.toml: data.train.kind is missing; it is one of 'hub', 'jsonl', 'parallel', "
+            "'parquet', 'tsv'"
+        )
+
+    def test_data_of_another_kind_by_override(self) -> None:
+        made = recipe("data.train.kind=jsonl", "data.train.path=a.jsonl")
+        assert made.data.train == JsonLines(path=Path("a.jsonl"))
+        made = recipe("data.valid={kind='parallel', source='a', target='b'}")
+        assert made.data.valid == ParallelFiles(source=Path("a"), target=Path("b"))
+
+    @pytest.mark.parametrize(
+        "override",
+        [
+            "training.steps=0",
+            "training.ema=1.0",
+            "training.ema=nan",
+            "training.label_smoothing=-0.1",
+            "training.minutes=inf",
+            "training.schedule.peak=inf",
+            "training.precision=fp8",
+            "seed=-1",
+            "data.hold_out=0.5",
+            "decoding.n_best=9",
+            "evaluation.metrics=bleu",
+        ],
+    )
+    def test_values_out_of_range(self, override: str) -> None:
+        name, _, value = override.partition("=")
+        message = recipe_refusal(override)
+        assert message.startswith("r.toml: ") and value in message
+        assert name.rpartition(".")[2] in message
+
+    def test_preset_is_spelled_out_and_may_be_changed(self) -> None:
+        settings = tiny_settings(Path("a.tsv"))
+        settings["model"] = {"preset": "speller", "encoder": {"n_layers": 1}}
+        model = parse_translation(settings, "r.toml").model
+        speller = PRESETS["speller"]
+        assert model == replace(speller, encoder=replace(speller.encoder, n_layers=1))
+
+    def test_unknown_preset(self) -> None:
+        message = recipe_refusal("model.preset=tinny")
+        assert message == "r.toml: model.preset 'tinny' is not known; did you mean 'tiny'?"
+
+    def test_root_with_variables(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("CORPORA", str(tmp_path))
+        assert recipe("data.root=$CORPORA/x").data.root == str(tmp_path / "x")
+        assert "names the variable NOWHERE_AT_ALL" in recipe_refusal("data.root=$NOWHERE_AT_ALL/x")
+
+
+def test_setting_names_go_through_unions() -> None:
+    names = set(setting_names(Cart))
+    assert {"name", "under", "under.length", "under.radius", "spare.spokes", "road"} <= names
+
+
+def test_did_you_mean() -> None:
+    assert did_you_mean("droput", ["dropout", "d_ff"]) == "; did you mean 'dropout'?"
+    assert did_you_mean("xyz", ["dropout", "d_ff"]) == ""
