@@ -209,6 +209,7 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     """
     if output.exists():
         raise RunError(f"{output} exists; give another --output")
+    recipes = [read_recipe(path) for path in paths]
     files = [path / "weights.safetensors" for path in paths]
     if last:
         files = [c / "model.safetensors" for path in paths for c in checkpoints_of(path)[-last:]]
@@ -217,9 +218,9 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
             "averaging needs at least two sets of weights; give more runs, or --last N for "
             "the last N checkpoints of a run"
         )
-    recipe = read_recipe(paths[0])
-    for path in paths[1:]:
-        if read_recipe(path).model != recipe.model:
+    recipe = recipes[0]
+    for path, other_recipe in zip(paths[1:], recipes[1:], strict=True):
+        if other_recipe.model != recipe.model:
             raise RunError(f"{path} and {paths[0]} have different models; they cannot be averaged")
         for tokenizer in paths[0].glob("*tokenizer.*"):
             other = path / tokenizer.name
@@ -304,6 +305,8 @@ def _make_room(path: Path, recipe: TranslationRecipe, resume: bool, overwrite: b
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
     holds_run = (path / "recipe.toml").is_file()
+    # What stopped before its first checkpoint, at a misspelt file name say, is nothing to spoil.
+    begun = holds_run and ((path / "weights.safetensors").exists() or checkpoints_of(path))
     if resume and holds_run:
         before = read_recipe(path)
         for name in ("text", "model", "seed"):
@@ -312,7 +315,7 @@ def _make_room(path: Path, recipe: TranslationRecipe, resume: bool, overwrite: b
                     f"{path} was begun with other settings of {name!r}; to resume it they must "
                     "stay as they were"
                 )
-    elif holds_run and not overwrite:
+    elif begun and not overwrite:
         raise RunError(
             f"{path} holds a run already; go on with --resume, replace it with --overwrite, or "
             "give another --run"

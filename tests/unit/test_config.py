@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from helpers.tiny_run import tiny_settings
 from pydantic import Field
 
+from helpers.tiny_run import tiny_settings
 from transduce.config import (
     apply_overrides,
     did_you_mean,
@@ -212,7 +212,7 @@ class TestOverrides:
 
     @pytest.mark.parametrize("text", ["seed", "=3", "a..b=3", ".a=3", ""])
     def test_not_an_override(self, text: str) -> None:
-        with pytest.raises(SettingError, match="write it as section.name=value"):
+        with pytest.raises(SettingError, match=r"write it as section.name=value"):
             apply_overrides({}, [text])
 
     def test_the_last_one_counts(self) -> None:

@@ -7,9 +7,9 @@ import pytest
 import safetensors.torch
 import torch
 import torch.nn.functional as F
-from helpers.golden import read_golden
 from torch import nn
 
+from helpers.golden import read_golden
 from transduce.data.batches import DataState
 from transduce.errors import RunError
 from transduce.training import loss as loss_module
@@ -338,7 +338,9 @@ class TestCheckpoints:
             load_checkpoint(path, model, optimizer, ema)
         assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"data": 3}', '{"step": 1, "data": {}}'])
+    @pytest.mark.parametrize(
+        "text", ["", "{", "[]", "{}", '{"data": 3}', '{"step": 1, "data": {}}']
+    )
     def test_damaged_progress(self, tmp_path: Path, text: str) -> None:
         model, optimizer, ema = trained()
         save_checkpoint(tmp_path, Progress(step=5), model, optimizer, ema)
@@ -347,7 +349,7 @@ class TestCheckpoints:
         if text == '{"step": 1, "data": {}}':  # all that is left out has a default
             assert load_checkpoint(path, model, optimizer, ema) == Progress(step=1)
             return
-        with pytest.raises(RunError, match="progress.json cannot be read"):
+        with pytest.raises(RunError, match=r"progress.json cannot be read"):
             load_checkpoint(path, model, optimizer, ema)
 
     def test_prune_keeps_the_newest_and_no_interrupted_one(self, tmp_path: Path) -> None:
@@ -355,4 +357,7 @@ class TestCheckpoints:
         for step in (10, 20, 25, 30):
             save_checkpoint(tmp_path, Progress(step=step, interrupted=step == 25), *parts)
         prune_checkpoints(tmp_path, 2)
-        assert [path.name for path in checkpoints_of(tmp_path)] == ["step-00000020", "step-00000030"]
+        assert [path.name for path in checkpoints_of(tmp_path)] == [
+            "step-00000020",
+            "step-00000030",
+        ]

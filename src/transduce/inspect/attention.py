@@ -15,7 +15,8 @@ def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """Record the weights of every attention while the context lasts; results do not change.
 
     Gives a dict from the attention's name, such as `decoder.layers.0.cross_attention`, to a list
-    with one tensor (b, h, t, s) per call.
+    with one tensor (b, h, t, s) per call.  The cross-attention of a beam search has the k
+    hypotheses of a sentence in one row: (n, h, k·t, s).
     """
     try:
         yield record_into(model, on=True)

@@ -21,6 +21,7 @@ from transduce.data.batches import DataState
 from transduce.errors import RunError
 from transduce.training.averaging import MovingAverage
 from transduce.training.weights import (
+    check_weights,
     load_weights,
     read_tensors,
     weights_of,
@@ -99,7 +100,9 @@ def load_checkpoint(
     load_weights(model, read_tensors(path / "model.safetensors"), str(path))
     _load_optimizer(optimizer, read_tensors(path / "optimizer.safetensors"), path)
     if ema is not None:
-        ema.weights = read_tensors(path / "ema.safetensors")
+        averages = read_tensors(path / "ema.safetensors")
+        check_weights(ema.weights, averages, str(path / "ema.safetensors"))
+        ema.weights = averages
         ema.to_device_of(model)
     try:
         _load_random_states(read_tensors(path / "random.safetensors"))

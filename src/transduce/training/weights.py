@@ -32,6 +32,13 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Copy weights into the model.  Raises RunError unless names and shapes are just its own."""
     own = weights_of(model)
+    check_weights(own, weights, where)
+    for name, tensor in own.items():
+        tensor.copy_(weights[name])
+
+
+def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], where: str) -> None:
+    """Raises RunError unless `weights` have the names and shapes of `own`."""
     for name, tensor in own.items():
         if name not in weights:
             raise RunError(f"{where}: the weights lack {name!r}; they belong to another model")
@@ -41,8 +48,6 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) ->
     for name in weights:
         if name not in own:
             raise RunError(f"{where}: the weights hold {name!r}, which this model does not have")
-    for name, tensor in own.items():
-        tensor.copy_(weights[name])
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -50,7 +55,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     aside = path.with_name(path.name + ".tmp")
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
+        aside.touch()
+        mode = aside.stat().st_mode
         safetensors.torch.save_file(contiguous, aside, {"transduce_format": str(FORMAT)})
+        aside.chmod(mode)  # safetensors shuts out all but the owner
         flush(aside)
         aside.replace(path)
     except (OSError, safetensors.SafetensorError) as error:

@@ -1,0 +1,203 @@
+"""An interrupted and resumed run ends with the very weights of one that was left alone."""
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.tiny_run import records, reversal_pairs, tiny_task, train_tiny, write_pairs
+from transduce.training.checkpoints import checkpoint_path, checkpoints_of
+from transduce.training.log import TrainingLog
+from transduce.training.trainer import InterruptedTraining
+
+STEPS = 16
+# 8 batches an epoch, so that 16 steps go through several epochs
+BASE = (
+    f"training.steps={STEPS}",
+    "training.validate_every=6",
+    "training.batch_tokens=64",
+    "model.encoder.dropout=0.2",
+    "model.decoder.dropout=0.2",
+    "model.decoder.attention_dropout=0.1",
+    "data.hold_out=0.2",
+)
+SCHEDULES = {
+    kind: (f"training.schedule={{kind='{kind}', warmup_steps=5, {size}}}",)
+    for kind, size in [
+        ("noam", "factor=0.5"),
+        ("inverse-sqrt", "peak=3e-3"),
+        ("cosine", "peak=3e-3"),
+        ("constant", "peak=3e-3"),
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(60))
+
+
+def interrupt_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    """Have a SIGTERM arrive during that step."""
+    show = TrainingLog.training
+
+    def show_and_signal(log: TrainingLog, record: Any, *rest: float) -> None:
+        show(log, record, *rest)
+        if record["step"] == step:
+            signal.raise_signal(signal.SIGTERM)
+
+    patch.setattr(TrainingLog, "training", show_and_signal)
+
+
+def train_interrupted(data: Path, run: Path, overrides: Sequence[str], steps: list[int]) -> None:
+    """Train with a SIGTERM at each of `steps`, resuming after each."""
+    for i, step in enumerate(steps):
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt_at(step, patch)
+            with pytest.raises(InterruptedTraining) as caught:
+                train_tiny(data, run, *overrides, resume=i > 0)
+        assert caught.value.number == signal.SIGTERM
+        assert f"after step {step}" in str(caught.value)
+    train_tiny(data, run, *overrides, resume=True)
+
+
+def losses(run: Path, kind: str) -> list[tuple[int, float]]:
+    return [(record["step"], record["loss"]) for record in records(run, kind)]
+
+
+def assert_alike(run: Path, whole: Path) -> None:
+    name = "weights.safetensors"
+    assert (run / name).read_bytes() == (whole / name).read_bytes()
+    assert [p.name for p in checkpoints_of(run)] == [p.name for p in checkpoints_of(whole)]
+    last = checkpoints_of(run)[-1].name
+    for part in ("model", "optimizer", "random"):
+        file = Path("checkpoints") / last / f"{part}.safetensors"
+        assert (run / file).read_bytes() == (whole / file).read_bytes()
+    for kind in ("train", "validation"):
+        assert losses(run, kind) == losses(whole, kind)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        pytest.param(SCHEDULES["noam"], [4], id="noam, within an epoch"),
+        pytest.param(SCHEDULES["inverse-sqrt"], [8], id="inverse-sqrt, in a later epoch"),
+        pytest.param(SCHEDULES["cosine"], [6], id="cosine, at a validation"),
+        pytest.param(SCHEDULES["constant"], [15], id="constant, right before the end"),
+        pytest.param((), [1, 5, 7, 13], id="many times"),
+        pytest.param(("training.ema=0.8",), [5, 11], id="moving average"),
+        pytest.param(("training.accumulate=3",), [5], id="accumulation"),
+        pytest.param(("training.average_last=2",), [7, 14], id="average of checkpoints"),
+        pytest.param(("training.average_last=2", "training.ema=0.8"), [9], id="both averages"),
+        pytest.param(
+            ("training.clip_norm=0.1", "training.optimizer.weight_decay=0.1"), [5], id="clip"
+        ),
+        pytest.param(
+            ("training.select_by=per", "training.keep_last=1"), [9], id="best by decoding"
+        ),
+        pytest.param(("training.precision=bf16",), [5], id="bf16"),
+        pytest.param(
+            ("model.encoder.positions=rotary", "decoding.method=sample"), [9], id="sampling"
+        ),
+        pytest.param(("training.patience=1", "training.schedule.peak=0.5"), [7], id="patience"),
+    ],
+)
+def test_exact(data: Path, tmp_path: Path, settings: tuple[str, ...], steps: list[int]) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train_tiny(data, whole, *BASE, *settings)
+    train_interrupted(data, run, [*BASE, *settings], steps)
+    assert_alike(run, whole)
+
+
+def test_a_longer_budget_goes_on_alike(data: Path, tmp_path: Path) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train_tiny(data, whole, *BASE, "training.steps=18")
+    train_tiny(data, run, *BASE, "training.steps=12")
+    train_tiny(data, run, *BASE, "training.steps=18", resume=True)
+    assert_alike(run, whole)
+
+
+def test_a_smaller_budget_ends_where_it_stands(data: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(4, patch)
+        with pytest.raises(InterruptedTraining):
+            train_tiny(data, tmp_path / "run", *BASE)
+    outcome = train_tiny(data, tmp_path / "run", *BASE, "training.steps=2", resume=True)[1]
+    assert (outcome.step, outcome.best_step) == (4, 4)
+    assert (tmp_path / "run" / "weights.safetensors").exists()
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from helpers.tiny_run import train_tiny
+data, run, resume, *overrides = sys.argv[1:]
+train_tiny(Path(data), Path(run), *overrides, resume=resume == "resume")
+"""
+
+
+def train_killed(data: Path, run: Path, how: str, step: int, number: signal.Signals) -> None:
+    """Train in another process, and send it a signal once it has made `step` steps."""
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(data), str(run), how, *BASE]
+    tests = Path(__file__).parents[1]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, cwd=tests, env={"OMP_NUM_THREADS": "1"}
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith(f"step {step} "):
+            process.send_signal(number)
+            break
+    said += process.stderr.readlines()
+    assert process.wait() != 0, "".join(said)
+    process.stderr.close()
+    if number == signal.SIGTERM:
+        assert "InterruptedTraining" in said[-1], "".join(said)
+
+
+def test_exact_after_real_signals(data: Path, tmp_path: Path) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    long = "training.steps=400"  # more than can be done before the signal arrives
+    base = [*BASE, long, "training.validate_every=100"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "BASE", base)
+        train_killed(data, run, "new", 103, signal.SIGTERM)
+        train_killed(data, run, "resume", 210, signal.SIGKILL)
+    train_tiny(data, run, *base, resume=True)
+    train_tiny(data, whole, *base)
+    assert_alike(run, whole)
+
+
+def test_looking_on_does_not_disturb(data: Path, tmp_path: Path) -> None:
+    """How often is validated and logged makes no difference to what is learnt."""
+    quiet, chatty = tmp_path / "quiet", tmp_path / "chatty"
+    train_tiny(data, quiet, *BASE, "training.validate_every=100", "training.log_every=100")
+    train_tiny(
+        data, chatty, *BASE, "training.validate_every=1", "evaluation.validation_beam_size=3"
+    )
+    for name in ("model", "optimizer", "random"):
+        file = f"{name}.safetensors"
+        a, b = (checkpoint_path(run, STEPS) / file for run in (quiet, chatty))
+        assert a.read_bytes() == b.read_bytes()
+
+
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_validation_draws_no_random_numbers(data: Path, tmp_path: Path, method: str) -> None:
+    task = tiny_task(data, tmp_path, *BASE, f"decoding.method={method}")
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    task.model.eval()
+    first = task.validate()
+    after = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    assert torch.equal(before[0], after[0]) and before[1] == after[1]
+    assert (before[2][1] == after[2][1]).all() and before[2][2:] == after[2][2:]
+    assert task.validate() == first
+    assert "per" in first

@@ -1,0 +1,336 @@
+"""The training loop, on a task so small that its every step can be foreseen."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from helpers.tiny_run import records, reversal_pairs, tiny_task, write_pairs
+from transduce.data.batches import DataState
+from transduce.errors import RunError, SettingError, TrainingError
+from transduce.training import trainer as trainer_module
+from transduce.training.checkpoints import checkpoint_path, checkpoints_of
+from transduce.training.config import Constant, Cosine, TrainingConfig
+from transduce.training.loss import LossSums
+from transduce.training.trainer import Outcome, train
+from transduce.training.weights import read_tensors, weights_of
+
+CONFIG = TrainingConfig(
+    steps=10, validate_every=2, log_every=1, schedule=Constant(peak=0.05), device="cpu"
+)
+
+
+@dataclasses.dataclass
+class Numbers:
+    values: torch.Tensor
+    target_tokens: int
+
+
+class Sums:
+    """Learn to add three numbers; `losses` and `scores` may be replaced by given ones."""
+
+    d_model = 16
+
+    def __init__(
+        self, validations: dict[str, list[float]] | None = None, bad_batch: int = -1
+    ) -> None:
+        torch.manual_seed(3)
+        self.model = nn.Sequential(nn.Linear(3, 1), nn.Dropout(0.2))
+        self.validations = validations
+        self.validated = 0
+        self.bad_batch = bad_batch
+
+    def batches(self, state: DataState) -> Iterator[tuple[Numbers, DataState]]:
+        position = state.position
+        while True:
+            generator = torch.Generator().manual_seed(position)
+            rows = 1 + position % 3
+            values = torch.randn(rows, 3, generator=generator)
+            if position == self.bad_batch:
+                values[0] = math.nan
+            position += 1
+            yield Numbers(values, rows), DataState(0, position)
+
+    def loss(self, batch: Numbers) -> LossSums:
+        total = (self.model(batch.values)[:, 0] - batch.values.sum(1)).square().sum()
+        return LossSums(total, total.detach(), batch.target_tokens)
+
+    def describe(self, batch: Numbers) -> str:
+        return f"a batch of {len(batch.values)}"
+
+    def validate(self) -> dict[str, float]:
+        assert not self.model.training
+        self.validated += 1
+        if self.validations is None:
+            return {"loss": float((self.model[0].weight - 1).detach().square().sum())}
+        return {name: values[self.validated - 1] for name, values in self.validations.items()}
+
+    def higher_is_better(self, score: str) -> bool:
+        return score == "bleu"
+
+
+def run(path: Path, task: Sums | None = None, resume: bool = False, **changes: Any) -> Outcome:
+    path.mkdir(exist_ok=True)
+    return train(task or Sums(), dataclasses.replace(CONFIG, **changes), path, resume)
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return read_tensors(path / "weights.safetensors")
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+class TestSteps:
+    def test_learns_and_keeps_the_best(self, tmp_path: Path) -> None:
+        task = Sums()
+        outcome = run(tmp_path, task, steps=200, validate_every=50)
+        losses = [record["loss"] for record in records(tmp_path, "validation")]
+        assert outcome.scores["loss"] == min(losses) < 0.5
+        assert outcome.best_step == 50 * (1 + losses.index(min(losses)))
+        assert equal(weights(tmp_path), weights_of(task.model))  # the best ones are loaded
+
+    def test_accumulation_adds_up_to_the_whole_batch(self, tmp_path: Path) -> None:
+        """Each row weighs the same, whichever of the uneven batches it came in."""
+        data = write_pairs(tmp_path / "a.tsv", reversal_pairs(60))
+        task = tiny_task(data, tmp_path / "task", "training.batch_tokens=64")
+        batches = [batch for batch, _ in zip(task.batches(DataState()), range(2), strict=False)]
+        halves = [batch for batch, _ in batches]
+        assert halves[0].target_tokens != halves[1].target_tokens
+        gradients = []
+        for parts in (halves, [joined(halves)]):
+            task.model.zero_grad()
+            count = sum(part.target_tokens for part in parts)
+            for part in parts:
+                (task.loss(part).total / count).backward()
+            gradients.append({n: p.grad.clone() for n, p in task.model.named_parameters()})
+        torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
+
+    def test_step_sees_the_sum_over_micro_batches(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[torch.Tensor] = []
+        task = Sums()
+        task.model[1] = nn.Identity()
+        expected = Sums()
+        expected.model.load_state_dict(task.model.state_dict())
+        two = [batch for (batch, _), _ in zip(task.batches(DataState()), range(2), strict=False)]
+        expected.model[1] = nn.Identity()
+        (sum(expected.loss(batch).total for batch in two) / 3).backward()  # 1 + 2 rows
+
+        def look(model: nn.Module, optimizer: Any) -> Any:
+            optimizer.register_step_pre_hook(lambda *_: seen.append(model[0].weight.grad.clone()))
+            return optimizer
+
+        build = trainer_module.build_optimizer
+        monkeypatch.setattr(
+            trainer_module,
+            "build_optimizer",
+            lambda model, config: look(model, build(model, config)),
+        )
+        run(tmp_path, task, steps=1, accumulate=2)
+        torch.testing.assert_close(seen[0], expected.model[0].weight.grad)
+
+    def test_clipping(self, tmp_path: Path) -> None:
+        norms: list[float] = []
+        task = Sums()
+
+        def look(parameter: nn.Parameter) -> None:
+            norms.append(
+                math.sqrt(
+                    sum(
+                        float(p.grad.square().sum())
+                        for p in task.model.parameters()
+                        if p.grad is not None
+                    )
+                )
+            )
+
+        build = trainer_module.build_optimizer
+
+        def building(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+            optimizer = build(model, config)
+            optimizer.register_step_pre_hook(lambda *_: look(model[0].weight))
+            return optimizer
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trainer_module, "build_optimizer", building)
+            run(tmp_path, task, steps=5, clip_norm=0.01)
+        assert len(norms) == 5 and max(norms) == pytest.approx(0.01, rel=1e-3)
+
+    def test_learning_rate_follows_the_schedule(self, tmp_path: Path) -> None:
+        run(tmp_path, schedule=Cosine(peak=1.0, warmup_steps=1), steps=4)
+        rates = [record["learning_rate"] for record in records(tmp_path, "train")]
+        assert rates == pytest.approx([1.0, 0.8535534, 0.5, 0.1464466])
+
+    def test_minutes_end_with_a_validation(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The clock runs on between any two looks at it."""
+        ticks = iter(range(10_000))
+        monkeypatch.setattr(trainer_module.time, "monotonic", lambda: float(next(ticks)))
+        outcome = run(tmp_path, steps=100_000, minutes=1.0, validate_every=100_000)
+        assert 0 < outcome.step < 60
+        validations = records(tmp_path, "validation")
+        assert [record["step"] for record in validations] == [outcome.step]
+
+
+def joined(parts: list[Any]) -> Any:
+    """Two batches of pairs as one, padded to the wider of them."""
+    from transduce.data.batches import PairBatch
+    from transduce.sequence import Padded
+
+    def rows(side: Padded) -> list[list[int]]:
+        return [v[r].tolist() for v, r in zip(side.values, side.real, strict=True)]
+
+    source = Padded.from_rows([row for part in parts for row in rows(part.source)])
+    target = Padded.from_rows([row for part in parts for row in rows(part.target)])
+    return PairBatch(source, target, parts[0].rows, sum(part.target_tokens for part in parts))
+
+
+class TestValidation:
+    def test_patience(self, tmp_path: Path) -> None:
+        task = Sums({"loss": [3.0, 2.0, 2.5, 2.0, 1.0, 0.5]})
+        outcome = run(tmp_path, task, patience=2, steps=12)
+        assert (outcome.step, outcome.best_step, outcome.scores) == (8, 4, {"loss": 2.0})
+        assert equal(weights(tmp_path), weights_of(task.model))
+
+    @pytest.mark.parametrize(("name", "best"), [("bleu", 4), ("wer", 6), ("loss", 2)])
+    def test_select_by(self, tmp_path: Path, name: str, best: int) -> None:
+        task = Sums({"loss": [1.0, 2.0, 3.0], "bleu": [5.0, 9.0, 7.0], "wer": [50.0, 40.0, 30.0]})
+        outcome = run(tmp_path, task, select_by=name, steps=6)
+        assert outcome.best_step == best
+        assert outcome.scores == {n: v[best // 2 - 1] for n, v in task.validations.items()}
+        validated = read_tensors(checkpoint_path(tmp_path, 6) / "model.safetensors")
+        assert equal(weights(tmp_path), validated) == (best == 6)
+
+    def test_select_by_something_else(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingError, match=r"training.select_by is 'blue'; .* 'loss'"):
+            run(tmp_path, select_by="blue")
+
+    def test_average_last(self, tmp_path: Path) -> None:
+        task = Sums()
+        run(tmp_path, task, average_last=3, keep_last=1)
+        kept = checkpoints_of(tmp_path)
+        assert [int(path.name[5:]) for path in kept] == [6, 8, 10]
+        parts = [read_tensors(path / "model.safetensors") for path in kept]
+        for name, tensor in weights(tmp_path).items():
+            mean = torch.stack([part[name] for part in parts]).mean(0)
+            torch.testing.assert_close(tensor, mean)
+        assert equal(weights(tmp_path), weights_of(task.model))
+        assert records(tmp_path, "validation")[-1]["averaged"] == 3
+
+    def test_moving_average_is_what_is_kept(self, tmp_path: Path) -> None:
+        run(tmp_path, ema=0.9, schedule=Constant(peak=0.001))
+        last = checkpoint_path(tmp_path, 10)
+        assert equal(weights(tmp_path), read_tensors(last / "ema.safetensors"))
+        assert not equal(weights(tmp_path), read_tensors(last / "model.safetensors"))
+
+    def test_outcome_is_remembered(self, tmp_path: Path) -> None:
+        task = Sums({"loss": [3.0, 2.0, 2.5, 4.0, 5.0]})
+        first = run(tmp_path, task)
+        again = run(tmp_path, Sums({"loss": []}), resume=True)
+        assert (again.step, again.best_step, again.scores) == (10, 4, {"loss": 2.0})
+        assert again.scores == first.scores
+
+
+class TestFailure:
+    def test_loss_that_is_not_finite(self, tmp_path: Path) -> None:
+        with pytest.raises(TrainingError) as caught:
+            run(tmp_path, Sums(bad_batch=6))
+        message = str(caught.value)
+        assert "loss is nan at step 7 in a batch of 1" in message and "\n" not in message
+        assert "the checkpoint of step 6 is kept" in message
+        assert weights(tmp_path)["0.weight"].isfinite().all()
+        with pytest.raises(TrainingError, match="at step 7"):  # and it can be taken up
+            run(tmp_path, Sums(bad_batch=6), resume=True)
+        assert run(tmp_path, Sums(), resume=True).step == 10
+
+    def test_before_any_checkpoint(self, tmp_path: Path) -> None:
+        with pytest.raises(TrainingError, match=r"step 1 .*no checkpoint yet"):
+            run(tmp_path, Sums(bad_batch=0))
+
+    def test_gradient_that_is_not_finite(self, tmp_path: Path) -> None:
+        task = Sums()
+        plain = task.loss
+
+        def loss(batch: Numbers) -> LossSums:
+            sums = plain(batch)
+            if batch.target_tokens < 3:
+                return sums
+            zero = (task.model[0].weight * 0).sum()
+            return sums._replace(total=sums.total + zero.sqrt())  # 0, with an infinite slope
+
+        task.loss = loss  # type: ignore[method-assign]
+        with pytest.raises(TrainingError, match="norm of the gradient is nan at step 3 in a batch"):
+            run(tmp_path, task, clip_norm=1.0)
+
+    def test_validation_that_is_not_finite_spoils_nothing(self, tmp_path: Path) -> None:
+        with pytest.raises(TrainingError, match="validation loss is nan at step 4"):
+            run(tmp_path, Sums({"loss": [1.0, math.nan]}))
+        assert [path.name for path in checkpoints_of(tmp_path)] == ["step-00000002"]
+        kept = read_tensors(checkpoint_path(tmp_path, 2) / "model.safetensors")
+        assert equal(weights(tmp_path), kept)
+
+
+class TestResume:
+    def test_every_step_is_logged_once(self, tmp_path: Path) -> None:
+        run(tmp_path / "whole")
+        with pytest.raises(TrainingError):
+            run(tmp_path / "run", Sums(bad_batch=7))  # stops at step 8, after the checkpoint of 6
+        with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+            file.write('{"kind": "train", "st')  # killed while writing
+        run(tmp_path / "run", resume=True)
+        for kind in ("train", "validation"):
+            whole, found = records(tmp_path / "whole", kind), records(tmp_path / "run", kind)
+            assert [r["step"] for r in found] == [r["step"] for r in whole]
+            assert [r["loss"] for r in found] == [r["loss"] for r in whole]
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+    def test_finished_run_is_left_as_it_is(self, tmp_path: Path) -> None:
+        run(tmp_path, average_last=2)
+        before = (tmp_path / "metrics.jsonl").read_text(), weights(tmp_path)
+        run(tmp_path, average_last=2, resume=True)
+        assert (tmp_path / "metrics.jsonl").read_text() == before[0]
+        assert equal(weights(tmp_path), before[1])
+
+    def test_nothing_to_resume(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n')
+        assert run(tmp_path, resume=True).step == 10
+        assert "nothing to resume from yet" in capsys.readouterr().err
+        assert [r["step"] for r in records(tmp_path, "train")] == list(range(1, 11))
+
+    def test_damaged_checkpoint_falls_back(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run(tmp_path / "whole")
+        run(tmp_path / "run", steps=6)
+        newest = checkpoint_path(tmp_path / "run", 6) / "optimizer.safetensors"
+        newest.write_bytes(newest.read_bytes()[:100])
+        run(tmp_path / "run", resume=True)
+        said = capsys.readouterr().err
+        assert f"{newest} is not a whole safetensors file" in said
+        assert "resuming after step 4" in said
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+        steps = [r["step"] for r in records(tmp_path / "run", "train")]
+        assert steps == list(range(1, 11))
+
+    def test_all_checkpoints_damaged(self, tmp_path: Path) -> None:
+        run(tmp_path, steps=6)
+        for path in checkpoints_of(tmp_path):
+            (path / "progress.json").write_text("{")
+        with pytest.raises(RunError, match=r"step-00000006/progress.json cannot be read") as caught:
+            run(tmp_path, resume=True)
+        assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+
+    def test_progress_is_readable(self, tmp_path: Path) -> None:
+        run(tmp_path)
+        progress = json.loads((checkpoint_path(tmp_path, 10) / "progress.json").read_text())
+        assert progress["step"] == 10 and progress["data"] == {"epoch": 0, "position": 10}
