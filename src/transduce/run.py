@@ -250,8 +250,12 @@ def read_recipe(path: Path) -> TranslationRecipe:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the run directory for writing.  Raises RunError while another process does."""
-    path.mkdir(parents=True, exist_ok=True)
-    with (path / ".lock").open("w") as file:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        file = (path / ".lock").open("w")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written to: {error.strerror}") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -294,7 +298,7 @@ def _parse(settings: Mapping[str, Any], where: str) -> TranslationRecipe:
     task = settings.get("task")
     if task is None:
         raise SettingError(f'{where}: task is missing; write task = "translation"')
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
         raise SettingError(f"{where}: task {task!r} is not known{hint}")
     return TASKS[task].parse(settings, where)

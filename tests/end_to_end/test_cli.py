@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Done, command, environment, some_words, transduce
 
+from conftest import Done, command, environment, some_words, transduce
 from transduce.cli.main import VERBS
 
 Here = Callable[..., Done]

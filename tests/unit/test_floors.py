@@ -29,9 +29,7 @@ FLOORS = {
 def home(module: str) -> str:
     """The longest prefix of a module's name that has a floor."""
     parts = module.split(".")
-    return next(
-        name for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in FLOORS
-    )
+    return next(name for n in range(len(parts), 0, -1) if (name := ".".join(parts[:n])) in FLOORS)
 
 
 def imports() -> list[tuple[str, str]]:
@@ -59,8 +57,7 @@ def test_imports_go_down() -> None:
     upward = [
         f"{module} imports {imported}"
         for module, imported in imports()
-        if home(module) != home(imported)
-        and not FLOORS[home(module)] > FLOORS[home(imported)]
+        if home(module) != home(imported) and not FLOORS[home(module)] > FLOORS[home(imported)]
     ]
     assert upward == []
 

@@ -94,7 +94,7 @@ def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRec
 
 
 def _preset(name: Any, where: str) -> dict[str, Any]:
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         hint = did_you_mean(str(name), PRESETS) or f"; there are {', '.join(PRESETS)}"
         raise SettingError(f"{where}: model.preset {name!r} is not known{hint}")
     preset: dict[str, Any] = to_dict(PRESETS[name])

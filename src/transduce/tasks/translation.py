@@ -17,7 +17,7 @@ import torch
 from transduce.config import to_dict
 from transduce.data.batches import DataState, PairBatch, TokenBatches
 from transduce.data.encoded import EncodedPairs, Side, cached_pairs
-from transduce.errors import RunError, SettingError
+from transduce.errors import DataError, RunError, SettingError
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.symbols import group_by_source
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
@@ -215,28 +215,41 @@ def _encoded(
     recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
 ) -> dict[Split, EncodedPairs]:
     """Training and validation pairs as token ids on disk, made now unless they are there."""
-    made: dict[Split, EncodedPairs] = {}
-    splits: tuple[Split, ...] = ("train", "valid")
-    for split in splits:
-        facts = [
-            split_fingerprint(recipe.data, split),
-            hashlib.sha256(source.to_bytes()).hexdigest(),
-            hashlib.sha256(target.to_bytes()).hexdigest(),
-        ]
-        filters = recipe.data.filters
-        if split == "valid":  # validation is not for us to thin out
-            filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
-        key = json.dumps([facts, to_dict(filters)], sort_keys=True)
-        name = hashlib.sha256(key.encode()).hexdigest()
-        with Counter(f"encoding {split} pairs") as count:
-            made[split] = cached_pairs(
-                functools.partial(read_split, recipe.data, split),
-                Side(source.encode_batch, source.size),
-                Side(target.encode_batch, target.size),
-                filters,
-                cache / name[:16],
-                name,
-                count.to,
-            )
-        logger.info("%s: %s", split, made[split].report)
-    return made
+    train = _encoded_split(recipe, "train", source, target, cache)
+    try:
+        valid = _encoded_split(recipe, "valid", source, target, cache)
+    except DataError as error:
+        if recipe.data.valid is not None:
+            raise
+        raise DataError(
+            f"nothing to validate with: holding out {recipe.data.hold_out:.0%} of the sources of "
+            f"{len(train)} training pairs left no pair; raise data.hold_out, or name data.valid"
+        ) from error
+    return {"train": train, "valid": valid}
+
+
+def _encoded_split(
+    recipe: TranslationRecipe, split: Split, source: Tokenizer, target: Tokenizer, cache: Path
+) -> EncodedPairs:
+    filters = recipe.data.filters
+    if split == "valid":  # validation is not for us to thin out
+        filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
+    facts = [
+        split_fingerprint(recipe.data, split),
+        hashlib.sha256(source.to_bytes()).hexdigest(),
+        hashlib.sha256(target.to_bytes()).hexdigest(),
+        to_dict(filters),
+    ]
+    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    with Counter(f"encoding {split} pairs") as count:
+        pairs = cached_pairs(
+            functools.partial(read_split, recipe.data, split),
+            Side(source.encode_batch, source.size),
+            Side(target.encode_batch, target.size),
+            filters,
+            cache / name[:16],
+            name,
+            count.to,
+        )
+    logger.info("%s: %s", split, pairs.report)
+    return pairs

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from transduce.decoding.options import DecodingOptions
 from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import search
 from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder

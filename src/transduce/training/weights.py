@@ -51,7 +51,10 @@ def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], wher
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file aside, flush it, and rename it into place."""
+    """Write a safetensors file aside, flush it, and rename it into place.
+
+    Raises RunError when it cannot be written.
+    """
     aside = path.with_name(path.name + ".tmp")
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
@@ -86,11 +89,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file aside, flush it, and rename it into place."""
+    """Write a text file aside, flush it, and rename it into place.
+
+    Raises RunError when it cannot be written.
+    """
     aside = path.with_name(path.name + ".tmp")
-    aside.write_text(text, encoding="utf-8")
-    flush(aside)
-    aside.replace(path)
+    try:
+        aside.write_text(text, encoding="utf-8")
+        flush(aside)
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def flush(path: Path) -> None:

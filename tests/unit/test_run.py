@@ -1,0 +1,481 @@
+"""A run directory: made, loaded and used, as from Python."""
+
+import importlib
+import json
+import logging
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import transduce
+from helpers.tiny_run import (
+    records,
+    reversal_pairs,
+    tiny_recipe,
+    tiny_settings,
+    train_tiny,
+    write_pairs,
+)
+from transduce import DataError, DecodingOptions, Run, RunError, SettingError
+from transduce.run import STREAM_TEXTS, average_runs, locked
+from transduce.tasks.recipe import DataConfig, Split, has_split, read_split
+from transduce.training.weights import read_tensors
+
+LEARNT = (
+    "training.steps=120",
+    "training.validate_every=40",
+    "training.schedule.peak=0.01",
+    "data.filters.max_length=12",
+    "decoding.beam_size=3",
+    "decoding.length_penalty=none",
+)
+WORDS = ["abc", "edcba", "aa", "ce", "bbbd", "dcab", "eeea", "ab"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
+
+
+@pytest.fixture(scope="module")
+def path(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_tiny(data, tmp_path_factory.mktemp("runs") / "tiny", *LEARNT)[0]
+
+
+@pytest.fixture(scope="module")
+def run(path: Path) -> Run:
+    return transduce.load(path, device="cpu")
+
+
+class TestPublicNames:
+    def test_every_name_resolves(self) -> None:
+        for name in transduce.__all__:
+            assert getattr(transduce, name) is not None
+        assert sorted(transduce.__all__) == transduce.__all__ == dir(transduce)
+
+    def test_nothing_else_is_public(self) -> None:
+        lazily = set(transduce._HOMES)
+        assert lazily <= set(transduce.__all__)
+        for name, home in transduce._HOMES.items():
+            assert getattr(importlib.import_module(home), name) is getattr(transduce, name)
+
+    def test_errors_are_all_there(self) -> None:
+        from transduce import errors
+
+        classes = {n for n, v in vars(errors).items() if isinstance(v, type)}
+        assert classes <= set(transduce.__all__)
+
+    def test_unknown_name(self) -> None:
+        with pytest.raises(AttributeError, match="no attribute 'translate'"):
+            _ = transduce.translate  # type: ignore[attr-defined]
+
+    def test_torch_is_not_imported_before_it_is_needed(self) -> None:
+        program = (
+            "import sys, transduce; assert transduce.__version__; transduce.SettingError\n"
+            "assert not {'torch', 'numpy', 'sacrebleu'} & set(sys.modules), 'too early'\n"
+            "transduce.load; assert 'torch' in sys.modules"
+        )
+        subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
+
+
+class TestDirectory:
+    def test_holds_what_it_says(self, path: Path) -> None:
+        names = {file.name for file in path.iterdir() if not file.name.startswith(".")}
+        assert names == {
+            *("recipe.toml", "weights.safetensors", "metrics.jsonl", "README.md", "checkpoints"),
+            *("source_tokenizer.json", "target_tokenizer.json"),
+        }
+
+    def test_nothing_pickled(self, path: Path) -> None:
+        for file in path.rglob("*"):
+            if file.is_file() and file.suffix != ".safetensors":
+                file.read_text(encoding="utf-8")
+            elif file.is_file():
+                read_tensors(file)
+
+    def test_recipe_is_spelled_out(self, path: Path, data: Path) -> None:
+        again = transduce.run.read_recipe(path)
+        assert again == tiny_recipe(data, *LEARNT)
+        assert "epsilon = 1e-09" in (path / "recipe.toml").read_text()
+
+    def test_can_be_moved(self, path: Path, run: Run, tmp_path: Path) -> None:
+        moved = tmp_path / "elsewhere"
+        moved.mkdir()
+        for file in path.glob("*.*"):
+            if file.is_file():
+                (moved / file.name).write_bytes(file.read_bytes())
+        texts = [t.text for t in transduce.load(moved).translate(WORDS)]
+        assert texts == [t.text for t in run.translate(WORDS)]
+
+    def test_info(self, path: Path, run: Run) -> None:
+        info = run.info()
+        weights = read_tensors(path / "weights.safetensors")
+        assert info["parameters"] == sum(tensor.numel() for tensor in weights.values())
+        assert info["source_vocabulary"] == info["target_vocabulary"] == 4 + 5
+        assert info["checkpoints"] == ["step-00000080", "step-00000120"]
+        json.dumps(info)
+
+
+class TestLoad:
+    def test_what_is_no_run(self, tmp_path: Path) -> None:
+        with pytest.raises(RunError, match="is not a directory"):
+            transduce.load(tmp_path / "none")
+        with pytest.raises(RunError, match=r"has no recipe\.toml"):
+            transduce.load(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("weights.safetensors", None),
+            ("weights.safetensors", b"\x80\x02half a pickle"),
+            ("source_tokenizer.json", None),
+            ("source_tokenizer.json", b"{"),
+            ("target_tokenizer.json", b"\x00"),
+            ("recipe.toml", b"task = []"),
+            ("recipe.toml", b"task = 'translatoin'"),
+            ("recipe.toml", b"task = 'translation'\nmodel.preset = []\n"),
+            ("recipe.toml", b"\x00"),
+        ],
+    )
+    def test_damaged(self, path: Path, tmp_path: Path, name: str, content: bytes | None) -> None:
+        for file in path.glob("*.*"):
+            if file.is_file():
+                (tmp_path / file.name).write_bytes(file.read_bytes())
+        (tmp_path / name).unlink()
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises((RunError, SettingError)) as caught:
+            transduce.load(tmp_path)
+        assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+
+    def test_no_such_device(self, path: Path) -> None:
+        with pytest.raises(SettingError, match="device 'abacus'") as caught:
+            transduce.load(path, device="abacus")
+        assert "\n" not in str(caught.value)
+
+
+class TestTranslate:
+    def test_one_text_or_many(self, run: Run) -> None:
+        one = run("abc")
+        assert isinstance(one, transduce.Translation)
+        assert one.text == " ".join(one.tokens) == one.candidates[0].text
+        many = list(run(iter(WORDS)))
+        assert len(many) == len(WORDS) and many[0] == one == run.translate("abc")
+
+    def test_it_has_learnt_something(self, run: Run) -> None:
+        texts = [run(word).text for word in WORDS]
+        assert any(text == " ".join(reversed(w)) for w, text in zip(WORDS, texts, strict=True))
+
+    @pytest.mark.parametrize("blank", ["", " ", "\t", "\u3000", "\n"])
+    def test_blank_gives_blank(self, run: Run, blank: str) -> None:
+        assert [t.text == "" for t in run.translate(["abc", blank, "abc"])] == [False, True, False]
+        assert run(blank).candidates == ()
+
+    def test_is_lazy(self, run: Run) -> None:
+        taken = []
+
+        def texts() -> Iterator[str]:
+            for i in range(10 * STREAM_TEXTS):
+                taken.append(i)
+                yield ""
+
+        results = run.translate(texts())
+        assert not taken
+        next(results)
+        assert len(taken) == STREAM_TEXTS
+
+    def test_stream_keeps_the_order(self, run: Run) -> None:
+        texts = ["", *WORDS] * (STREAM_TEXTS // len(WORDS) + 1)
+        assert len(texts) > STREAM_TEXTS
+        options = DecodingOptions(beam_size=1)
+        wanted = {text: run.translate(text, options).text for text in ["", *WORDS]}
+        assert [t.text for t in run.translate(texts, options)] == [wanted[text] for text in texts]
+
+    @pytest.mark.parametrize("method", ["beam", "sample"])
+    def test_company_in_a_batch_does_not_matter(self, run: Run, method: str) -> None:
+        options = replace(run.recipe.decoding, method=method, n_best=3, seed=5)
+        together = run.translate_batch(WORDS, options)
+        one_by_one = [run.translate_batch([w], options, i)[0] for i, w in enumerate(WORDS)]
+        small = run.translate_batch(WORDS, replace(options, batch_tokens=1))
+        for a, b, c in zip(together, one_by_one, small, strict=True):
+            assert [x.text for x in a.candidates] == [x.text for x in b.candidates]
+            assert [x.text for x in a.candidates] == [x.text for x in c.candidates]
+            scores = [[x.log_prob for x in t.candidates] for t in (a, b, c)]
+            assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+            assert scores[0] == pytest.approx(scores[2], abs=1e-4)
+
+    def test_n_best(self, run: Run) -> None:
+        found = run("abcd", replace(run.recipe.decoding, n_best=3))
+        scores = [candidate.score for candidate in found.candidates]
+        assert len(scores) == 3 and scores == sorted(scores, reverse=True)
+        assert (found.text, found.score) == (found.candidates[0].text, scores[0])
+
+    def test_unknown_letters(self, run: Run) -> None:
+        assert isinstance(run("añ🙂\x00b").text, str)
+
+    def test_over_long_input_goes_in_pieces(
+        self, run: Run, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        long = "abcde" * 8  # 40 letters, 12 at a time
+        with caplog.at_level(logging.WARNING, "transduce"):
+            results = list(run.translate(["abc", long, "abc"]))
+        assert len(results) == 3 and results[0] == results[2]
+        assert [r.message for r in caplog.records] == [
+            "line 2 has 40 tokens, more than the 12 this model was trained for; it is translated "
+            "in pieces"
+        ]
+        parts = [run(long[i : i + 12]) for i in range(0, 40, 12)]
+        assert results[1].text == " ".join(part.text for part in parts)
+        assert results[1].log_prob == pytest.approx(sum(p.log_prob for p in parts), abs=1e-4)
+
+    def test_length_at_the_limit_is_whole(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.WARNING, "transduce"):
+            assert run("abcdeabcdeab").text
+        assert not caplog.records
+
+
+class TestScore:
+    def test_equals_what_translating_reports(self, run: Run) -> None:
+        found = [
+            c
+            for t in run.translate(WORDS, replace(run.recipe.decoding, n_best=3))
+            for c in t.candidates
+        ]
+        pairs = [
+            (word, c.text)
+            for word, t in zip(
+                WORDS, run.translate(WORDS, replace(run.recipe.decoding, n_best=3)), strict=True
+            )
+            for c in t.candidates
+        ]
+        assert list(run.score(pairs)) == pytest.approx([c.log_prob for c in found], abs=1e-4)
+
+    def test_is_a_log_probability(self, run: Run) -> None:
+        """Over all targets of up to one symbol, and the rest, probabilities sum to at most 1."""
+        targets = ["", *"abcde"]
+        probabilities = [math.exp(x) for x in run.score([("ab", t) for t in targets])]
+        assert 0 < sum(probabilities) <= 1
+
+    def test_company_does_not_matter(self, run: Run) -> None:
+        pairs = [(word, " ".join(reversed(word))) for word in WORDS] * 10  # more than a batch
+        alone = [next(run.score([pair])) for pair in pairs[: len(WORDS)]]
+        assert list(run.score(iter(pairs))) == pytest.approx(alone * 10, abs=1e-4)
+
+
+class TestAlign:
+    def test_shapes_and_sums(self, run: Run) -> None:
+        found = run.align("abcd", "d c b a")
+        assert found.source == ("a", "b", "c", "d", "</s>")
+        assert found.target == ("d", "c", "b", "a", "</s>")
+        assert found.weights.shape == (5, 5)
+        torch.testing.assert_close(found.weights.sum(1), torch.ones(5))
+
+    def test_own_output_by_default(self, run: Run) -> None:
+        assert run.align("abcd").target[:-1] == run("abcd").tokens
+
+    def test_recording_changes_nothing(self, run: Run) -> None:
+        before = run("abcd")
+        with transduce.record_attention(run.model) as maps:
+            during = run("abcd")
+        assert before == during == run("abcd")
+        assert any(name.endswith("cross_attention") for name in maps)
+
+
+class TestEvaluate:
+    def test_on_the_held_out_split(self, run: Run) -> None:
+        result = run.evaluate()
+        assert set(result.scores) == {"wer", "per", "accuracy"}
+        assert result.scores["wer"] + result.scores["accuracy"] == pytest.approx(100)
+        assert list(result.sources) == [s for s, _ in read_split(run.recipe.data, "test")]
+
+    def test_on_given_pairs_with_several_references(self, run: Run) -> None:
+        right = run("abc").text
+        pairs = [("abc", "e e e"), ("abc", right), ("de", "a a a a a")]
+        result = run.evaluate(pairs=pairs)
+        assert result.references == [["e e e", right], ["a a a a a"]]
+        assert result.scores["accuracy"] == 50
+
+    def test_against_other_outputs(self, run: Run) -> None:
+        result = run.evaluate()
+        comparison = result.against(list(result.hypotheses))
+        assert set(comparison) == {"wer", "per", "accuracy"}
+        with pytest.raises(DataError, match="one line per item"):
+            result.against(["a"])
+
+    def test_nothing_to_evaluate(self, run: Run) -> None:
+        with pytest.raises(DataError, match="no pairs"):
+            run.evaluate(pairs=[])
+
+
+class TestAverage:
+    def test_of_checkpoints(self, path: Path, tmp_path: Path) -> None:
+        average_runs([path], tmp_path / "mean", last=2)
+        files = sorted((path / "checkpoints").glob("*/model.safetensors"))
+        one, two = (read_tensors(file) for file in files)
+        mean = read_tensors(tmp_path / "mean" / "weights.safetensors")
+        for name, tensor in mean.items():
+            torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
+        assert transduce.load(tmp_path / "mean")("abc").text
+
+    def test_of_runs(self, path: Path, tmp_path: Path) -> None:
+        average_runs([path, path], tmp_path / "mean")
+        mean = read_tensors(tmp_path / "mean" / "weights.safetensors")
+        for name, tensor in read_tensors(path / "weights.safetensors").items():
+            torch.testing.assert_close(mean[name], tensor)
+
+    def test_refusals(self, path: Path, data: Path, tmp_path: Path) -> None:
+        with pytest.raises(RunError, match="exists"):
+            average_runs([path, path], path)
+        with pytest.raises(RunError, match="at least two"):
+            average_runs([path], tmp_path / "mean")
+        other = train_tiny(data, tmp_path / "other", "training.steps=1", "model.d_model=8")[0]
+        with pytest.raises(RunError, match="different models"):
+            average_runs([path, other], tmp_path / "mean")
+        letters = write_pairs(tmp_path / "b.tsv", reversal_pairs(50, letters="xyzuv"))
+        other = train_tiny(letters, tmp_path / "letters", "training.steps=1")[0]
+        with pytest.raises(RunError, match="different vocabularies"):
+            average_runs([path, other], tmp_path / "mean")
+        assert not (tmp_path / "mean").exists()
+
+
+class TestTrain:
+    def test_does_not_spoil_a_run(self, data: Path, tmp_path: Path) -> None:
+        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
+        before = (path / "weights.safetensors").read_bytes()
+        with pytest.raises(RunError, match="holds a run already"):
+            train_tiny(data, path, "training.steps=1", "seed=2")
+        with pytest.raises(SettingError, match="begun with other settings of 'seed'"):
+            train_tiny(data, path, "training.steps=1", "seed=2", resume=True)
+        assert (path / "weights.safetensors").read_bytes() == before
+        settings = tiny_settings(data, "training.steps=1", "seed=2")
+        transduce.train(settings, path, overwrite=True)
+        assert (path / "weights.safetensors").read_bytes() != before
+        assert [record["step"] for record in records(path, "train")] == [1]
+
+    def test_does_not_spoil_other_things(self, data: Path, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_text("years of work")
+        for overwrite in (False, True):
+            with pytest.raises(RunError, match="not a run directory"):
+                transduce.train(tiny_settings(data), tmp_path, overwrite=overwrite)
+        with pytest.raises(RunError, match="is a file"):
+            transduce.train(tiny_settings(data), tmp_path / "thesis.tex")
+        with pytest.raises(RunError, match="cannot be written to"):
+            transduce.train(tiny_settings(data), tmp_path / "thesis.tex" / "run")
+        assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+    def test_one_process_at_a_time(self, data: Path, tmp_path: Path) -> None:
+        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
+        program = (
+            "import sys; from pathlib import Path; from transduce.run import locked\n"
+            "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", program, str(path)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout is not None and other.stdout.readline() == "held\n"
+            for how in ({"resume": True}, {"overwrite": True}):
+                with pytest.raises(RunError, match="being trained by another process"):
+                    transduce.train(tiny_settings(data, "training.steps=2"), path, **how)
+            assert (path / "weights.safetensors").exists()
+        with locked(path):
+            pass
+
+    def test_failure_before_the_first_step_blocks_nothing(self, data: Path, tmp_path: Path) -> None:
+        with pytest.raises(DataError):
+            train_tiny(tmp_path / "misspelt.tsv", tmp_path / "run", "training.steps=1")
+        train_tiny(data, tmp_path / "run", "training.steps=1")
+
+    def test_from_a_file_and_a_run_directory(
+        self, data: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        recipe = tmp_path / "letters.toml"
+        recipe.write_text(transduce.run.to_toml(tiny_recipe(data)))
+        made, outcome = transduce.train(recipe, overrides=["training.steps=1"])
+        assert (made, outcome.step) == (Path("runs/letters"), 1)
+        made, outcome = transduce.train(path, tmp_path / "again", ["training.steps=1"])
+        assert outcome.step == 1
+
+    def test_joint_subwords(self, data: Path, tmp_path: Path) -> None:
+        settings = tiny_settings(data, "training.steps=2", "model.tie=three-way")
+        settings["text"] = {"source": {"kind": "bpe", "size": 300}}
+        path, outcome = transduce.train(settings, tmp_path / "run")
+        assert {"loss", "bleu", "chrf"} == set(outcome.scores)
+        assert (path / "tokenizer.model").is_file()
+        assert isinstance(transduce.load(path)("abc").text, str)
+
+    def test_bf16(self, data: Path, tmp_path: Path) -> None:
+        path, outcome = train_tiny(
+            data, tmp_path / "run", "training.precision=bf16", "training.steps=60"
+        )
+        losses = [record["loss"] for record in records(path, "train")]
+        assert losses[-1] < 0.8 * losses[0]
+        assert {t.dtype for t in read_tensors(path / "weights.safetensors").values()} == {
+            torch.float32
+        }
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore")
+    def test_compiled(self, data: Path, tmp_path: Path) -> None:
+        plain, _ = train_tiny(data, tmp_path / "plain")
+        compiled, _ = train_tiny(data, tmp_path / "compiled", "training.compile=true")
+        a, b = (read_tensors(path / "weights.safetensors") for path in (plain, compiled))
+        torch.testing.assert_close(b, a, rtol=1e-3, atol=1e-3)
+
+    def test_tie_that_cannot_be(self, data: Path, tmp_path: Path) -> None:
+        with pytest.raises(SettingError, match="needs one joint vocabulary"):
+            train_tiny(data, tmp_path / "run", "model.tie=three-way")
+
+    def test_learned_positions_that_are_too_few(self, data: Path, tmp_path: Path) -> None:
+        with pytest.raises(SettingError, match="learned positions reach to 20"):
+            train_tiny(
+                data,
+                tmp_path / "run",
+                "model.encoder.positions=learned",
+                "model.encoder.max_positions=20",
+            )
+
+
+class TestSplits:
+    PAIRS = [(f"s{i % 700}", f"t{i}") for i in range(1400)]  # two targets for each source
+
+    def splits(self, config: DataConfig) -> dict[str, list[tuple[str, str]]]:
+        names: tuple[Split, ...] = ("train", "valid", "test")
+        return {name: list(read_split(config, name)) for name in names if has_split(config, name)}
+
+    def config(self, directory: Path, pairs: list[tuple[str, str]], *more: str) -> DataConfig:
+        file = write_pairs(directory / "all.tsv", pairs)
+        return tiny_recipe(file, *more).data
+
+    def test_whole_disjoint_and_by_source(self, tmp_path: Path) -> None:
+        found = self.splits(self.config(tmp_path, self.PAIRS))
+        assert sorted(sum(found.values(), [])) == sorted(self.PAIRS)
+        sources = [{s for s, _ in part} for part in found.values()]
+        assert sum(map(len, sources)) == 700  # no source in two splits
+        assert 40 < len(sources[1]) < 100 and 40 < len(sources[2]) < 100
+
+    def test_order_and_company_do_not_matter(self, tmp_path: Path) -> None:
+        found = self.splits(self.config(tmp_path, self.PAIRS))
+        turned = self.splits(self.config(tmp_path, self.PAIRS[::-1]))
+        assert {n: sorted(p) for n, p in found.items()} == {n: sorted(p) for n, p in turned.items()}
+        fewer = self.splits(self.config(tmp_path, self.PAIRS[:300]))
+        assert all(set(fewer[name]) <= set(found[name]) for name in found)
+
+    def test_only_what_has_no_file_is_set_aside(self, tmp_path: Path) -> None:
+        file = tmp_path / "all.tsv"
+        own = f"{{kind='tsv', path='{file}'}}"
+        config = self.config(tmp_path, self.PAIRS, f"data.test={own}")
+        found = self.splits(config)
+        assert found["test"] == self.PAIRS
+        assert sorted(found["train"] + found["valid"]) == sorted(self.PAIRS)
+        config = self.config(tmp_path, self.PAIRS, f"data.valid={own}")
+        assert self.splits(config) == {"train": self.PAIRS, "valid": self.PAIRS}
+        with pytest.raises(DataError, match="no test pairs"):
+            list(read_split(config, "test"))
