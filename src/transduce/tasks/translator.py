@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +22,13 @@ from transduce.text import BOS, EOS, PAD, Tokenizer
 logger = logging.getLogger("transduce")
 
 SENTENCE_ENDS = tuple(".!?。！？…;；:：")
+
+
+SCORED_TOGETHER = 512
+"""Pairs that are read before they are scored."""
+SCORED_TOKENS = 1024
+"""Target tokens scored at once: their log-probabilities over the vocabulary are all held."""
+LONGEST_SCORED = 8192
 
 
 @dataclass(frozen=True)
@@ -101,16 +110,15 @@ class Translator:
             found[i].append(best)
         return [self._translation(parts) for parts in found]
 
-    def score(self, pairs: Iterable[tuple[str, str]], batch_rows: int = 64) -> Iterator[float]:
-        """Natural log-probability of each target text, end included, given its source."""
-        chunk: list[tuple[str, str]] = []
-        for pair in pairs:
-            chunk.append(pair)
-            if len(chunk) == batch_rows:
-                yield from self._score(chunk)
-                chunk = []
-        if chunk:
-            yield from self._score(chunk)
+    def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
+        """Natural log-probability of each target text, end included, given its source.
+
+        Pairs beyond `LONGEST_SCORED` tokens get nan and a warning.
+        """
+        rest, first = iter(pairs), 0
+        while chunk := list(itertools.islice(rest, SCORED_TOGETHER)):
+            yield from self._score(chunk, first)
+            first += len(chunk)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
         """How each target token, and the end, looked at the source tokens in one layer.
@@ -136,13 +144,10 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each source, decoded in batches of like lengths."""
         self.model.eval()
-        order = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        lengths = [len(ids) + 1 for ids in sources]
+        order = sorted(range(len(sources)), key=lengths.__getitem__, reverse=True)
         results: list[list[Hypothesis]] = [[] for _ in sources]
-        at = 0
-        while at < len(order):
-            longest = len(sources[order[at]]) + 1
-            rows = order[at : at + max(1, options.batch_tokens // longest)]
-            at += len(rows)
+        for rows in in_batches(order, lengths, options.batch_tokens):
             batch = self._batch([[*sources[i], EOS] for i in rows])
             limits = options.max_lengths(torch.tensor([len(sources[i]) for i in rows]))
             with torch.inference_mode():
@@ -205,17 +210,44 @@ class Translator:
                 return i
         return len(tokens) - 1
 
-    @torch.inference_mode()
-    def _score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    def _score(self, pairs: Sequence[tuple[str, str]], first: int) -> list[float]:
+        """Scores of some pairs, in batches of like lengths; `first` is the number of the first."""
         self.model.eval()
         sources = [[*ids, EOS] for ids in self.source.encode_batch([s for s, _ in pairs])]
         targets = [[*ids, EOS] for ids in self.target.encode_batch([t for _, t in pairs])]
-        inputs = self._batch([[BOS, *ids[:-1]] for ids in targets])
+        lengths = [max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
+        scores = [math.nan] * len(pairs)
+        order = []
+        for i in sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True):
+            if lengths[i] > LONGEST_SCORED:
+                message = "pair %d has %d tokens on a side, more than the %d that are scored"
+                logger.warning(message, first + i + 1, lengths[i], LONGEST_SCORED)
+            else:
+                order.append(i)
+        for rows in in_batches(order, lengths, SCORED_TOKENS):
+            batch = [sources[i] for i in rows], [targets[i] for i in rows]
+            for i, score in zip(rows, self._forced(*batch), strict=True):
+                scores[i] = score
+        return scores
+
+    @torch.inference_mode()
+    def _forced(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
+        """Log-probability of each target, given its source."""
+        given = self._batch([[BOS, *ids[:-1]] for ids in targets])
         wanted = self._batch(targets)
-        log_probs = self.model(self._batch(sources), inputs).float().log_softmax(-1)
+        log_probs = self.model(self._batch(sources), given).float().log_softmax(-1)
         at_target = log_probs.gather(-1, wanted.values[..., None])[..., 0]  # (b, t)
         totals: list[float] = at_target.masked_fill(~wanted.real, 0.0).sum(1).tolist()
         return totals
 
     def _batch(self, rows: Sequence[Sequence[int]]) -> Padded:
         return Padded.from_rows(rows, PAD).to(self.device)
+
+
+def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Items in an order of falling lengths, cut so that none but a lone one exceeds `tokens`."""
+    at = 0
+    while at < len(order):
+        rows = list(order[at : at + max(1, tokens // lengths[order[at]])])
+        at += len(rows)
+        yield rows

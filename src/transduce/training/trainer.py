@@ -241,7 +241,9 @@ class _Trainer:
     def _scores(self) -> dict[str, float]:
         self.task.model.eval()
         averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
-        with averaged:
+        # Decoding comes in too many shapes to compile for.
+        stance = "force_eager" if self.config.compile else "default"
+        with averaged, torch.compiler.set_stance(stance):
             return self.task.validate()
 
     def _keep(self, weights: dict[str, torch.Tensor]) -> None:
