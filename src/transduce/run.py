@@ -149,7 +149,7 @@ class Run:
         return Evaluation(scores, sources, hypotheses, references)
 
     def info(self) -> dict[str, Any]:
-        """What this run is: sizes, settings, scores."""
+        """What this run is: sizes, settings, checkpoints."""
         parameters = {p.data_ptr(): p.numel() for p in self.model.parameters()}
         return {
             "run": str(self.path),

@@ -4,87 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import random
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from helpers.command_line import Done, some_words, transduce, write_recipe
 from transduce.cli.main import main
-
-RECIPE = """
-task = "translation"
-[data]
-root = "{root}"
-hold_out = 0.1
-[data.train]
-kind = "tsv"
-path = "pairs.tsv"
-[text]
-source = {{ kind = "characters" }}
-target = {{ kind = "{target}" }}
-[model]
-d_model = 16
-tie = "two-way"
-encoder = {{ n_layers = 1, n_heads = 2, d_ff = 32, dropout = 0.0 }}
-decoder = {{ n_layers = 1, n_heads = 2, d_ff = 32, dropout = 0.0 }}
-[training]
-steps = 60
-batch_tokens = 512
-schedule = {{ kind = "constant", peak = 1e-2, warmup_steps = 10 }}
-validate_every = 20
-log_every = 20
-threads = 1
-device = "cpu"
-[decoding]
-max_length_ratio = 1.0
-max_length_extra = 2
-[evaluation]
-validation_pairs = 0
-"""
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        """Lines on stdout; only a line feed ends one."""
-        assert self.out == b"" or self.out.endswith(b"\n")
-        return self.out.decode("utf-8").split("\n")[:-1]
-
-    @property
-    def complaint(self) -> str:
-        """The one line that says what is wrong; nothing was written to stdout."""
-        assert self.code in (1, 2), self
-        assert "Traceback" not in self.err
-        said = [line for line in self.err.splitlines() if line.startswith("transduce: ")]
-        assert len(said) == 1 and self.err.endswith(said[0] + "\n"), self.err
-        return said[0].removeprefix("transduce: ")
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::ResourceWarning"}
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "transduce", *map(str, arguments)]
-
-
-def transduce(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> Done:
-    """The real command in a process of its own."""
-    ended = subprocess.run(
-        command(*arguments), input=stdin, capture_output=True, env=environment(), cwd=cwd
-    )
-    return Done(ended.returncode, ended.stdout, ended.stderr.decode("utf-8"))
 
 
 @pytest.fixture
@@ -104,20 +31,6 @@ def here(capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Callable[..., Do
     logger.handlers, logger.level, logger.propagate = before[:3]
     os.environ.clear()
     os.environ.update(before[3])
-
-
-def write_recipe(directory: Path, target: str, pairs: list[tuple[str, str]]) -> Path:
-    """A recipe beside its data."""
-    lines = "".join(f"{source}\t{reference}\n" for source, reference in pairs)
-    (directory / "pairs.tsv").write_text(lines, encoding="utf-8")
-    recipe = directory / "recipe.toml"
-    recipe.write_text(RECIPE.format(root=directory, target=target), encoding="utf-8")
-    return recipe
-
-
-def some_words(count: int, seed: int = 1) -> list[str]:
-    chance = random.Random(seed)
-    return ["".join(chance.choices("abcdefgh", k=chance.randint(2, 6))) for _ in range(count)]
 
 
 @pytest.fixture(scope="session")

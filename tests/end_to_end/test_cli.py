@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Done, command, environment, some_words, transduce
+from helpers.command_line import Done, command, environment, some_words, transduce
 from transduce.cli.main import VERBS
 
 Here = Callable[..., Done]
@@ -69,8 +69,7 @@ def test_help_answers_without_what_is_slow_to_import(verb: str | None) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb_begins_as_the_list_of_verbs_says(verb: str) -> None:
     function = getattr(importlib.import_module(f"transduce.cli.{verb}"), verb)
-    if verb != "demo":  # it is headlined otherwise in its own help
-        assert (inspect.getdoc(function) or "").splitlines()[0] == VERBS[verb]
+    assert (inspect.getdoc(function) or "").splitlines()[0] == VERBS[verb]
 
 
 @pytest.mark.parametrize(
@@ -537,9 +536,15 @@ def test_score_gives_a_number_for_each_pair(here: Here, run: Path, tmp_path: Pat
     assert all(re.fullmatch(r"-\d+\.\d{6}", line) for line in done.lines)
     good, bad, _ = map(float, done.lines)
     assert good > bad
+    source.write_text("abc\n" * 20 + "ab" * 4000 + "\nabc\n")
+    target.write_text("abc\n" * 20 + "ab" * 4000 + "\nhhhhhhh\n")
+    done = here("score", run, "--source", source, "--target", target)
+    assert len(done.lines) == 22  # whatever becomes of the very long pair
+    among = [float(done.lines[0]), float(done.lines[21])]
+    assert among == pytest.approx([good, bad], abs=1e-4)
     target.write_text("abc\n")
     done = here("score", run, "--source", source, "--target", target)
-    assert done.code == 1 and "has 3 lines but" in done.err
+    assert done.code == 1 and "has 22 lines but" in done.err
 
 
 def test_average(here: Here, run: Path, tmp_path: Path) -> None:

@@ -164,6 +164,7 @@ def train_killed(data: Path, run: Path, how: str, step: int, number: signal.Sign
         assert "InterruptedTraining" in said[-1], "".join(said)
 
 
+@pytest.mark.slow
 def test_exact_after_real_signals(data: Path, tmp_path: Path) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
     long = "training.steps=400"  # more than can be done before the signal arrives

@@ -1,7 +1,6 @@
 """A run directory: made, loaded and used, as from Python."""
 
 import importlib
-import itertools
 import json
 import logging
 import math
@@ -16,16 +15,14 @@ import torch
 
 import transduce
 from helpers.tiny_run import (
-    records,
     reversal_pairs,
     tiny_recipe,
-    tiny_settings,
     train_tiny,
     write_pairs,
 )
 from transduce import DataError, DecodingOptions, Run, RunError, SettingError
-from transduce.run import STREAM_TEXTS, average_runs, locked
-from transduce.tasks.recipe import DataConfig, Split, has_split, read_split
+from transduce.run import STREAM_TEXTS, average_runs
+from transduce.tasks.recipe import read_split
 from transduce.training.weights import read_tensors
 
 LEARNT = (
@@ -236,6 +233,14 @@ class TestTranslate:
         assert results[1].text == " ".join(part.text for part in parts)
         assert results[1].log_prob == pytest.approx(sum(p.log_prob for p in parts), abs=1e-4)
 
+    def test_learned_positions_end_the_output(self, data: Path, tmp_path: Path) -> None:
+        """A model that has learnt nothing may go on for ever."""
+        learned = [f"model.{stack}.positions=learned" for stack in ("encoder", "decoder")]
+        learned += [f"model.{stack}.max_positions=14" for stack in ("encoder", "decoder")]
+        settings = ("data.filters.max_length=12", "training.steps=1", "decoding.min_length=30")
+        path, _ = train_tiny(data, tmp_path / "run", *learned, *settings)
+        assert len(transduce.load(path)("abcdeabcdeab").tokens) == 13
+
     def test_length_at_the_limit_is_whole(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING, "transduce"):
             assert run("abcdeabcdeab").text
@@ -335,144 +340,3 @@ class TestAverage:
         with pytest.raises(RunError, match="different vocabularies"):
             average_runs([path, other], tmp_path / "mean")
         assert not (tmp_path / "mean").exists()
-
-
-class TestTrain:
-    def test_does_not_spoil_a_run(self, data: Path, tmp_path: Path) -> None:
-        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
-        before = (path / "weights.safetensors").read_bytes()
-        with pytest.raises(RunError, match="holds a run already"):
-            train_tiny(data, path, "training.steps=1", "seed=2")
-        with pytest.raises(SettingError, match="begun with other settings of 'seed'"):
-            train_tiny(data, path, "training.steps=1", "seed=2", resume=True)
-        assert (path / "weights.safetensors").read_bytes() == before
-        settings = tiny_settings(data, "training.steps=1", "seed=2")
-        transduce.train(settings, path, overwrite=True)
-        assert (path / "weights.safetensors").read_bytes() != before
-        assert [record["step"] for record in records(path, "train")] == [1]
-
-    def test_does_not_spoil_other_things(self, data: Path, tmp_path: Path) -> None:
-        (tmp_path / "thesis.tex").write_text("years of work")
-        for overwrite in (False, True):
-            with pytest.raises(RunError, match="not a run directory"):
-                transduce.train(tiny_settings(data), tmp_path, overwrite=overwrite)
-        with pytest.raises(RunError, match="is a file"):
-            transduce.train(tiny_settings(data), tmp_path / "thesis.tex")
-        with pytest.raises(RunError, match="cannot be written to"):
-            transduce.train(tiny_settings(data), tmp_path / "thesis.tex" / "run")
-        assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
-
-    def test_one_process_at_a_time(self, data: Path, tmp_path: Path) -> None:
-        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
-        program = (
-            "import sys; from pathlib import Path; from transduce.run import locked\n"
-            "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-        )
-        command = [sys.executable, "-W", "ignore", "-c", program, str(path)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as other:
-            assert other.stdout is not None and other.stdout.readline() == "held\n"
-            for how in ({"resume": True}, {"overwrite": True}):
-                with pytest.raises(RunError, match="being trained by another process"):
-                    transduce.train(tiny_settings(data, "training.steps=2"), path, **how)
-            assert (path / "weights.safetensors").exists()
-        with locked(path):
-            pass
-
-    def test_failure_before_the_first_step_blocks_nothing(self, data: Path, tmp_path: Path) -> None:
-        with pytest.raises(DataError):
-            train_tiny(tmp_path / "misspelt.tsv", tmp_path / "run", "training.steps=1")
-        train_tiny(data, tmp_path / "run", "training.steps=1")
-
-    def test_from_a_file_and_a_run_directory(
-        self, data: Path, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        recipe = tmp_path / "letters.toml"
-        recipe.write_text(transduce.run.to_toml(tiny_recipe(data)))
-        made, outcome = transduce.train(recipe, overrides=["training.steps=1"])
-        assert (made, outcome.step) == (Path("runs/letters"), 1)
-        made, outcome = transduce.train(path, tmp_path / "again", ["training.steps=1"])
-        assert outcome.step == 1
-
-    def test_joint_subwords(self, data: Path, tmp_path: Path) -> None:
-        settings = tiny_settings(data, "training.steps=2", "model.tie=three-way")
-        settings["text"] = {"source": {"kind": "bpe", "size": 300}}
-        path, outcome = transduce.train(settings, tmp_path / "run")
-        assert {"loss", "bleu", "chrf"} == set(outcome.scores)
-        assert (path / "tokenizer.model").is_file()
-        assert isinstance(transduce.load(path)("abc").text, str)
-
-    def test_bf16(self, data: Path, tmp_path: Path) -> None:
-        settings = ("training.precision=bf16", "training.steps=60")
-        path, _ = train_tiny(data, tmp_path / "run", *settings)
-        losses = [record["loss"] for record in records(path, "train")]
-        assert losses[-1] < 0.8 * losses[0]
-        assert {t.dtype for t in read_tensors(path / "weights.safetensors").values()} == {
-            torch.float32
-        }
-
-    @pytest.mark.slow
-    @pytest.mark.filterwarnings("ignore")
-    def test_compiled(self, data: Path, tmp_path: Path) -> None:
-        settings = ("training.steps=4", "training.validate_every=2", "training.ema=0.9")
-        plain, _ = train_tiny(data, tmp_path / "plain", *settings)
-        compiled, _ = train_tiny(data, tmp_path / "compiled", *settings, "training.compile=true")
-        for kind in ("train", "validation"):
-            wanted = [record["loss"] for record in records(plain, kind)]
-            found = [record["loss"] for record in records(compiled, kind)]
-            assert found == pytest.approx(wanted, rel=1e-4)
-        assert transduce.load(compiled)("abc").text is not None
-
-    def test_tie_that_cannot_be(self, data: Path, tmp_path: Path) -> None:
-        with pytest.raises(SettingError, match="needs one joint vocabulary"):
-            train_tiny(data, tmp_path / "run", "model.tie=three-way")
-
-    def test_learned_positions_that_are_too_few(self, data: Path, tmp_path: Path) -> None:
-        with pytest.raises(SettingError, match="learned positions reach to 20"):
-            train_tiny(
-                data,
-                tmp_path / "run",
-                "model.encoder.positions=learned",
-                "model.encoder.max_positions=20",
-            )
-
-
-PAIRS = [(f"s{i % 700}", f"t{i}") for i in range(1400)]  # two targets for each source
-
-
-class TestSplits:
-    def splits(self, config: DataConfig) -> dict[str, list[tuple[str, str]]]:
-        names: tuple[Split, ...] = ("train", "valid", "test")
-        return {name: list(read_split(config, name)) for name in names if has_split(config, name)}
-
-    def config(self, directory: Path, pairs: list[tuple[str, str]], *more: str) -> DataConfig:
-        file = write_pairs(directory / "all.tsv", pairs)
-        return tiny_recipe(file, *more).data
-
-    def test_whole_disjoint_and_by_source(self, tmp_path: Path) -> None:
-        found = self.splits(self.config(tmp_path, PAIRS))
-        assert sorted(itertools.chain.from_iterable(found.values())) == sorted(PAIRS)
-        sources = [{s for s, _ in part} for part in found.values()]
-        assert sum(map(len, sources)) == 700  # no source in two splits
-        assert 40 < len(sources[1]) < 100 and 40 < len(sources[2]) < 100
-
-    def test_order_and_company_do_not_matter(self, tmp_path: Path) -> None:
-        found = self.splits(self.config(tmp_path, PAIRS))
-        turned = self.splits(self.config(tmp_path, PAIRS[::-1]))
-        assert {n: sorted(p) for n, p in found.items()} == {n: sorted(p) for n, p in turned.items()}
-        fewer = self.splits(self.config(tmp_path, PAIRS[:300]))
-        assert all(set(fewer[name]) <= set(found[name]) for name in found)
-
-    def test_only_what_has_no_file_is_set_aside(self, tmp_path: Path) -> None:
-        file = tmp_path / "all.tsv"
-        own = f"{{kind='tsv', path='{file}'}}"
-        config = self.config(tmp_path, PAIRS, f"data.test={own}")
-        found = self.splits(config)
-        assert found["test"] == PAIRS
-        assert sorted(found["train"] + found["valid"]) == sorted(PAIRS)
-        config = self.config(tmp_path, PAIRS, f"data.valid={own}")
-        assert self.splits(config) == {"train": PAIRS, "valid": PAIRS}
-        with pytest.raises(DataError, match="no test pairs"):
-            list(read_split(config, "test"))

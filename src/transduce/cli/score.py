@@ -19,7 +19,7 @@ def score(
     """Print the log-probability of each given pair.
 
     One line for each pair: the natural logarithm of the probability of the whole target, its end
-    included, given the source.
+    included, given the source; "nan", with a warning, for a pair that is too long to score.
 
     Parameters
     ----------

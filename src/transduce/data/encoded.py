@@ -41,6 +41,10 @@ FILES = ("source.tokens", "source.offsets", "target.tokens", "target.offsets")
 ABANDONED_SECONDS = 24 * 3600
 
 
+class NoPairsError(DataError):
+    """Filtering left no pair."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Side:
     """How one side of the pairs becomes token ids.
@@ -113,8 +117,8 @@ def encode_pairs(
 
     fingerprint: stands for all that decides the result (inputs, tokenizers, filters).
     progress: called now and then with the number of pairs read so far.  Memory holds one chunk
-    of pairs and the hashes of those seen.  Raises DataError when no pair is kept or the
-    directory cannot be written.
+    of pairs and the hashes of those seen.  Raises NoPairsError when no pair is kept, DataError
+    when the directory cannot be written.
     """
     sieve = PairFilter(filters)
     with _written_aside(directory) as aside:
@@ -127,7 +131,7 @@ def encode_pairs(
                 if progress is not None:
                     progress(sieve.report.read)
         if not sieve.report.kept:
-            raise DataError(f"no pair is left after filtering: {sieve.report}")
+            raise NoPairsError(f"no pair is left after filtering: {sieve.report}")
         manifest = {
             "version": VERSION,
             "fingerprint": fingerprint,

@@ -6,16 +6,27 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, TypeVar, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from transduce.config import section, to_dict
 from transduce.data.lines import read_lines
 from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows, tsv_rows
 from transduce.errors import DataError
 
+Name = TypeVar("Name", str, Path)
+
+
+def nameable(name: Name) -> Name:
+    """The name itself.  Raises ValueError for one that no file can have."""
+    if "\0" in str(name):
+        raise ValueError("a file's name cannot hold the character NUL")
+    return name
+
+
 Column = Annotated[int, Field(ge=0)] | str
+FilePath = Annotated[Path, AfterValidator(nameable)]
 
 
 @section
@@ -23,9 +34,9 @@ class ParallelFiles:
     """Two text files, plain or `.gz`: line N of the one belongs to line N of the other."""
 
     kind: Literal["parallel"] = "parallel"
-    source: Path
+    source: FilePath
     """File with one source text a line."""
-    target: Path
+    target: FilePath
     """File with one target text a line."""
 
 
@@ -34,7 +45,7 @@ class TabSeparated:
     """A tab-separated file, plain or `.gz`."""
 
     kind: Literal["tsv"] = "tsv"
-    path: Path
+    path: FilePath
     """The file."""
     source: Column = 0
     """Column of the source: a number from 0, or a name from the header line."""
@@ -47,7 +58,7 @@ class JsonLines:
     """A file with one JSON object a line, plain or `.gz`."""
 
     kind: Literal["jsonl"] = "jsonl"
-    path: Path
+    path: FilePath
     """The file."""
     source: str = "source"
     """Field of the source; `translation.en` goes into nested objects."""
@@ -60,7 +71,7 @@ class Parquet:
     """A Parquet file (needs the extra `parquet`)."""
 
     kind: Literal["parquet"] = "parquet"
-    path: Path
+    path: FilePath
     """The file."""
     source: str = "source"
     """Column of the source; `translation.en` goes into nested columns."""
@@ -73,7 +84,7 @@ class HubDataset:
     """A data set for the `datasets` library (needs the extra `hub`)."""
 
     kind: Literal["hub"] = "hub"
-    path: str
+    path: Annotated[str, AfterValidator(nameable)]
     """`hf://owner/name`, or a directory of data files or one written by `save_to_disk`."""
     split: str = "train"
     """Which split of it."""

@@ -13,7 +13,6 @@ from transduce.errors import SettingError
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @section
@@ -40,9 +39,9 @@ class DecodingOptions:
     win (first), or only in the latter case (exact)."""
     min_length: Natural = 0
     """Tokens before the end of sentence may come; the maximum goes first where they conflict."""
-    max_length_ratio: NotNegative = 2.0
+    max_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 2.0
     """Tokens allowed per token of the source ..."""
-    max_length_extra: Natural = 20
+    max_length_extra: Annotated[int, Field(ge=0, le=1_000_000)] = 20
     """... and on top of that."""
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Logits are divided by it: below 1 samples are likelier, above 1 more varied.  Sampling only,

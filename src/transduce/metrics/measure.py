@@ -24,10 +24,15 @@ METRICS: dict[str, Callable[[str], Metric]] = {
 
 def make_metric(name: str, language: str = "") -> Metric:
     """The metric of that name for a target language.  Raises SettingError for an unknown name."""
+    check_metric(name)
+    return METRICS[name](language)
+
+
+def check_metric(name: str) -> None:
+    """Raises SettingError, with the nearest right name, unless there is such a metric."""
     if name not in METRICS:
         hint = did_you_mean(name, METRICS) or f"; there are {', '.join(METRICS)}"
         raise SettingError(f"{name!r} is not a metric{hint}")
-    return METRICS[name](language)
 
 
 def measure(

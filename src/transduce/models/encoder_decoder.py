@@ -17,6 +17,7 @@ from transduce.nn.transformer import (
     TransformerConfig,
     TransformerDecoder,
     TransformerEncoder,
+    check_heads,
 )
 from transduce.sequence import Padded
 
@@ -32,6 +33,10 @@ class EncoderDecoderConfig:
     two-way the last two, three-way all (the paper; needs a joint vocabulary)."""
     encoder: TransformerConfig = TransformerConfig()
     decoder: TransformerConfig = TransformerConfig()
+
+    def __post_init__(self) -> None:
+        for stack in (self.encoder, self.decoder):
+            check_heads(stack, self.d_model)
 
 
 class EncoderDecoder(nn.Module):
@@ -73,6 +78,15 @@ class EncoderDecoder(nn.Module):
         return self.step(target, self.start(source))
 
 
+def check_tie(config: EncoderDecoderConfig, joint: bool) -> None:
+    """Raises SettingError where what is to be tied has not one vocabulary."""
+    if config.tie == "three-way" and not joint:
+        raise SettingError(
+            "model.tie = 'three-way' needs one joint vocabulary; leave out text.target, or "
+            "set model.tie = 'two-way'"
+        )
+
+
 def build_encoder_decoder(
     config: EncoderDecoderConfig, source_size: int, target_size: int, joint: bool
 ) -> EncoderDecoder:
@@ -81,11 +95,7 @@ def build_encoder_decoder(
     joint: source and target ids mean the same tokens.  Raises SettingError where the settings
     contradict each other.
     """
-    if config.tie == "three-way" and not joint:
-        raise SettingError(
-            "model.tie = 'three-way' needs one joint vocabulary; leave out text.target, or "
-            "set model.tie = 'two-way'"
-        )
+    check_tie(config, joint)
     d_model = config.d_model
     model = EncoderDecoder(
         TextFrontEnd(source_size, d_model),

@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from transduce.config import did_you_mean, merge, parse, section, to_dict
 from transduce.data.filters import FilterConfig
-from transduce.data.pairs import PairsConfig, fingerprint, read_pairs
+from transduce.data.pairs import PairsConfig, fingerprint, nameable, read_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
-from transduce.models.encoder_decoder import EncoderDecoderConfig
+from transduce.metrics.measure import check_metric
+from transduce.models.encoder_decoder import EncoderDecoderConfig, check_tie
 from transduce.models.presets import PRESETS
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.training.config import TrainingConfig
@@ -29,7 +30,7 @@ Split = Literal["train", "valid", "test"]
 class DataConfig:
     """Which pairs to train on, to validate with, and to test on."""
 
-    root: str = "."
+    root: Annotated[str, AfterValidator(nameable)] = "."
     """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
     starts from the current directory."""
     train: PairsConfig
@@ -66,13 +67,17 @@ class EvaluationConfig:
     """How many pairs each validation decodes; 0 to validate by loss alone."""
     validation_beam_size: Annotated[int, Field(ge=1)] = 1
 
+    def __post_init__(self) -> None:
+        for name in (*self.metrics, *self.validation_metrics):
+            check_metric(name)
+
 
 @section
 class TranslationRecipe:
     """Everything that makes a run what it is."""
 
     task: Literal["translation"] = "translation"
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Decides first weights, dropout and the order of the data."""
     data: DataConfig
     text: TextConfig = TextConfig()
@@ -80,6 +85,18 @@ class TranslationRecipe:
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingOptions = DecodingOptions()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    def __post_init__(self) -> None:
+        """What the sections mean for each other, said before anything long has begun."""
+        check_tie(self.model, joint=self.text.target is None)
+        longest = self.data.filters.max_length
+        for stack in (self.model.encoder, self.model.decoder):
+            if stack.positions == "learned" and stack.max_positions < longest + 2:
+                raise SettingError(
+                    f"learned positions reach to {stack.max_positions}, but "
+                    f"data.filters.max_length = {longest} needs {longest + 2}; set max_positions "
+                    "or max_length accordingly"
+                )
 
 
 def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRecipe:

@@ -16,7 +16,7 @@ import torch
 
 from transduce.config import to_dict
 from transduce.data.batches import DataState, PairBatch, TokenBatches
-from transduce.data.encoded import EncodedPairs, Side, cached_pairs
+from transduce.data.encoded import EncodedPairs, NoPairsError, Side, cached_pairs
 from transduce.errors import DataError, RunError, SettingError
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.symbols import group_by_source
@@ -164,7 +164,9 @@ def _translator(
                 f"= {longest} needs {longest + 2}; set max_positions or max_length accordingly"
             )
     model.to(_device(device))
-    return Translator(model, source, target, recipe.decoding, longest)
+    learned = recipe.model.decoder.positions == "learned"
+    reach = recipe.model.decoder.max_positions - 1 if learned else None  # the first is BOS
+    return Translator(model, source, target, recipe.decoding, longest, reach)
 
 
 def _device(name: str) -> torch.device:
@@ -218,7 +220,7 @@ def _encoded(
     train = _encoded_split(recipe, "train", source, target, cache)
     try:
         valid = _encoded_split(recipe, "valid", source, target, cache)
-    except DataError as error:
+    except NoPairsError as error:
         if recipe.data.valid is not None:
             raise
         raise DataError(

@@ -76,13 +76,18 @@ class Translator:
         target: Tokenizer,
         options: DecodingOptions,
         longest: int,
+        reach: int | None = None,
     ) -> None:
-        """longest: source tokens that the model was trained for; longer texts go in pieces."""
+        """longest: source tokens that the model was trained for; longer texts go in pieces.
+
+        reach: target tokens that the decoder's positions allow; None for no limit.
+        """
         self.model = model
         self.source = source
         self.target = target
         self.options = options
         self.longest = longest
+        self.reach = reach
 
     @property
     def device(self) -> torch.device:
@@ -150,6 +155,8 @@ class Translator:
         for rows in in_batches(order, lengths, options.batch_tokens):
             batch = self._batch([[*sources[i], EOS] for i in rows])
             limits = options.max_lengths(torch.tensor([len(sources[i]) for i in rows]))
+            if self.reach is not None:
+                limits = limits.clamp(max=self.reach)
             with torch.inference_mode():
                 found = search(
                     self.model.step,

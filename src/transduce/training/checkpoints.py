@@ -119,7 +119,8 @@ def prune_checkpoints(run: Path, keep: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             regular.append(path)
-    for path in regular[:-keep]:
+    killed_while_writing = (run / "checkpoints").glob(".step-*")
+    for path in [*regular[:-keep], *killed_while_writing]:
         shutil.rmtree(path, ignore_errors=True)
 
 

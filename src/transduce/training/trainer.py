@@ -117,7 +117,8 @@ class _Trainer:
         self._since_log = _SinceLog(time.monotonic())
         batches = prefetch(self.task.batches(self.progress.data))
         with _signals_noted(self), contextlib.closing(batches):
-            finished = self._finished()
+            # However short the time, there is a first step, and so something to keep.
+            finished = self.progress.step > 0 and self._finished()
             if finished and self.progress.interrupted:  # resumed with a smaller budget
                 self._validate()
             while not finished:
@@ -260,6 +261,8 @@ class _Trainer:
             self.log.rewind(0)
             return
         self.progress = self._load_newest(found)
+        # Resumed with another `select_by`, old and new scores must not be compared.
+        self.progress.best = self.progress.best_scores.get(self.config.select_by)
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
 

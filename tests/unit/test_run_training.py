@@ -1,0 +1,129 @@
+"""Training from Python: what may be overwritten, who may write, and settings of training."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import transduce
+from helpers.tiny_run import (
+    records,
+    reversal_pairs,
+    tiny_recipe,
+    tiny_settings,
+    train_tiny,
+    write_pairs,
+)
+from transduce import DataError, RunError, SettingError
+from transduce.config import to_toml
+from transduce.run import locked
+from transduce.training.weights import read_tensors
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
+
+
+class TestTrain:
+    def test_does_not_spoil_a_run(self, data: Path, tmp_path: Path) -> None:
+        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
+        before = (path / "weights.safetensors").read_bytes()
+        with pytest.raises(RunError, match="holds a run already"):
+            train_tiny(data, path, "training.steps=1", "seed=2")
+        with pytest.raises(SettingError, match="begun with other settings of 'seed'"):
+            train_tiny(data, path, "training.steps=1", "seed=2", resume=True)
+        assert (path / "weights.safetensors").read_bytes() == before
+        settings = tiny_settings(data, "training.steps=1", "seed=2")
+        transduce.train(settings, path, overwrite=True)
+        assert (path / "weights.safetensors").read_bytes() != before
+        assert [record["step"] for record in records(path, "train")] == [1]
+
+    def test_does_not_spoil_other_things(self, data: Path, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_text("years of work")
+        for overwrite in (False, True):
+            with pytest.raises(RunError, match="not a run directory"):
+                transduce.train(tiny_settings(data), tmp_path, overwrite=overwrite)
+        with pytest.raises(RunError, match="is a file"):
+            transduce.train(tiny_settings(data), tmp_path / "thesis.tex")
+        with pytest.raises(RunError, match="cannot be written to"):
+            transduce.train(tiny_settings(data), tmp_path / "thesis.tex" / "run")
+        assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+    def test_one_process_at_a_time(self, data: Path, tmp_path: Path) -> None:
+        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
+        program = (
+            "import sys; from pathlib import Path; from transduce.run import locked\n"
+            "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", program, str(path)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout is not None and other.stdout.readline() == "held\n"
+            for how in ({"resume": True}, {"overwrite": True}):
+                with pytest.raises(RunError, match="being trained by another process"):
+                    transduce.train(tiny_settings(data, "training.steps=2"), path, **how)
+            assert (path / "weights.safetensors").exists()
+        with locked(path):
+            pass
+
+    def test_failure_before_the_first_step_blocks_nothing(self, data: Path, tmp_path: Path) -> None:
+        with pytest.raises(DataError):
+            train_tiny(tmp_path / "misspelt.tsv", tmp_path / "run", "training.steps=1")
+        train_tiny(data, tmp_path / "run", "training.steps=1")
+
+    def test_from_a_file_and_a_run_directory(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        recipe = tmp_path / "letters.toml"
+        recipe.write_text(to_toml(tiny_recipe(data)))
+        made, outcome = transduce.train(recipe, overrides=["training.steps=1"])
+        assert (made, outcome.step) == (Path("runs/letters"), 1)
+        made, outcome = transduce.train(made, tmp_path / "again", ["training.steps=1"])
+        assert outcome.step == 1
+
+    def test_joint_subwords(self, data: Path, tmp_path: Path) -> None:
+        settings = tiny_settings(data, "training.steps=2", "model.tie=three-way")
+        settings["text"] = {"source": {"kind": "bpe", "size": 300}}
+        path, outcome = transduce.train(settings, tmp_path / "run")
+        assert {"loss", "bleu", "chrf"} == set(outcome.scores)
+        assert (path / "tokenizer.model").is_file()
+        assert isinstance(transduce.load(path)("abc").text, str)
+
+    def test_bf16(self, data: Path, tmp_path: Path) -> None:
+        settings = ("training.precision=bf16", "training.steps=60")
+        path, _ = train_tiny(data, tmp_path / "run", *settings)
+        losses = [record["loss"] for record in records(path, "train")]
+        assert losses[-1] < 0.8 * losses[0]
+        assert {t.dtype for t in read_tensors(path / "weights.safetensors").values()} == {
+            torch.float32
+        }
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore")
+    def test_compiled(self, data: Path, tmp_path: Path) -> None:
+        settings = ("training.steps=4", "training.validate_every=2", "training.ema=0.9")
+        plain, _ = train_tiny(data, tmp_path / "plain", *settings)
+        compiled, _ = train_tiny(data, tmp_path / "compiled", *settings, "training.compile=true")
+        for kind in ("train", "validation"):
+            wanted = [record["loss"] for record in records(plain, kind)]
+            found = [record["loss"] for record in records(compiled, kind)]
+            assert found == pytest.approx(wanted, rel=1e-4)
+        assert transduce.load(compiled)("abc").text is not None
+
+    def test_tie_that_cannot_be(self, data: Path, tmp_path: Path) -> None:
+        with pytest.raises(SettingError, match="needs one joint vocabulary"):
+            train_tiny(data, tmp_path / "run", "model.tie=three-way")
+
+    def test_learned_positions_that_are_too_few(self, data: Path, tmp_path: Path) -> None:
+        with pytest.raises(SettingError, match="learned positions reach to 20"):
+            train_tiny(
+                data,
+                tmp_path / "run",
+                "model.encoder.positions=learned",
+                "model.encoder.max_positions=20",
+            )
