@@ -33,7 +33,7 @@ from transduce.tasks import TASKS
 from transduce.tasks.recipe import Split, TranslationRecipe, read_split
 from transduce.tasks.translation import default_metrics, references_by_source
 from transduce.tasks.translator import Alignment, Translation
-from transduce.training.checkpoints import checkpoints_of
+from transduce.training.checkpoints import checkpoints_of, served_weights
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_tensors, write_text
 
@@ -212,7 +212,7 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     recipes = [read_recipe(path) for path in paths]
     files = [path / "weights.safetensors" for path in paths]
     if last:
-        files = [c / "model.safetensors" for path in paths for c in checkpoints_of(path)[-last:]]
+        files = [served_weights(c) for path in paths for c in checkpoints_of(path)[-last:]]
     if len(files) < 2:
         raise RunError(
             "averaging needs at least two sets of weights; give more runs, or --last N for "
@@ -319,6 +319,17 @@ def _make_room(path: Path, recipe: TranslationRecipe, resume: bool, overwrite: b
                     f"{path} was begun with other settings of {name!r}; to resume it they must "
                     "stay as they were"
                 )
+        if bool(before.training.ema) != bool(recipe.training.ema):
+            raise SettingError(
+                f"{path} was begun with training.ema = {before.training.ema:g}; to resume it a "
+                "moving average can be neither begun nor given up"
+            )
+        # The model card is written last, so the weights beside it are results, not a first try.
+        if (path / "README.md").is_file() and not checkpoints_of(path):
+            raise RunError(
+                f"{path} has no checkpoints to resume from; --overwrite trains it from the "
+                "beginning"
+            )
     elif begun and not overwrite:
         raise RunError(
             f"{path} holds a run already; go on with --resume, replace it with --overwrite, or "
@@ -335,6 +346,12 @@ def _clear(path: Path) -> None:
     """Delete what a run made; files that are not of a run stay."""
 
     shutil.rmtree(path / "checkpoints", ignore_errors=True)
-    for pattern in ("*tokenizer.*", "weights.safetensors", "metrics.jsonl", "recipe.toml"):
+    for pattern in (
+        "*tokenizer.*",
+        "weights.safetensors",
+        "metrics.jsonl",
+        "recipe.toml",
+        "README.md",
+    ):
         for file in path.glob(pattern):
             file.unlink()

@@ -57,12 +57,14 @@ def demo(
 def tell_story(run: Path, again: bool, minutes: float | None, tell: Tell) -> dict[str, Any]:
     """Train if need be, measure, show; returns the figures."""
     import transduce
+    from transduce.training.weights import write_text
 
     figures = run / "demo.json"
     if again or not figures.is_file():
+        figures.unlink(missing_ok=True)  # they tell of the run that is about to go
         seconds = _train(run, minutes, tell)
         result = _measure(transduce.load(run), seconds)
-        figures.write_text(json_format.dumps(result) + "\n", encoding="utf-8")
+        write_text(figures, json_format.dumps(result) + "\n")
     else:
         tell(f"Using the model trained before, {run}; `--again` trains it anew.\n")
         result = json_format.loads(figures.read_text(encoding="utf-8"))

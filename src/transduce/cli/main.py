@@ -58,6 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(f"{where}{error.strerror or error}")
         _silence_stdout()
         return TransduceError.exit_code
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        complain(
+            "out of memory; lower training.batch_tokens, decoding.batch_tokens or --beam-size, or "
+            "take a smaller model"
+        )
+        return TransduceError.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except _interrupted_training() as stop:
@@ -101,6 +109,12 @@ def usage_message(error: CycloptsError) -> str:
     error.verbose = False
     command = " ".join(["transduce", *(error.command_chain or ())])
     return f"{' '.join(str(error).split())} See `{command} --help`."
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """PyTorch says it with a class of its own on GPUs and with a plain RuntimeError on CPUs."""
+    said = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return said or "can't allocate memory" in str(error)
 
 
 def _interrupted_training() -> tuple[type[BaseException], ...]:

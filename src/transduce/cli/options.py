@@ -82,7 +82,7 @@ class Machine:
 
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU when there is one."""
-    threads: Count | None = None
+    threads: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=1024))] | None = None
     """CPU threads; by default PyTorch's choice."""
 
     def load(self, run: Path) -> Run:

@@ -30,6 +30,7 @@ from transduce.tasks.recipe import (
 )
 from transduce.tasks.translator import Translator
 from transduce.text import Tokenizer, load_tokenizer, train_tokenizer
+from transduce.training.checkpoints import checkpoints_of
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
@@ -58,6 +59,12 @@ class TranslationTraining:
         pairs = itertools.islice(read_split(recipe.data, "valid"), evaluation.validation_pairs)
         self._examples = references_by_source(pairs, translator.target)
         self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
+        measured = ("loss", *self._metrics) if self._examples[0] else ("loss",)
+        if recipe.training.select_by not in measured:
+            raise SettingError(
+                f"training.select_by is {recipe.training.select_by!r}, but validation measures "
+                f"{', '.join(map(repr, measured))}; see evaluation.validation_metrics"
+            )
 
     def batches(self, state: DataState) -> Iterator[tuple[PairBatch, DataState]]:
         """Training batches from `state` on, without end."""
@@ -114,6 +121,7 @@ def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Out
     """Train tokenizers and model from a recipe into the directory `run`."""
     if recipe.training.threads:
         torch.set_num_threads(recipe.training.threads)
+    _device(recipe.training.device)  # said now rather than after the data is prepared
     torch.manual_seed(recipe.seed)
     source, target = _tokenizers(recipe, run)
     data = _encoded(recipe, source, target, run.parent / ".cache")
@@ -123,7 +131,10 @@ def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Out
 
 def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> Translator:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    source, target = _saved_tokenizers(run)
+    saved = _saved_tokenizers(run)
+    if saved is None:
+        raise _no_tokenizers(run)
+    source, target = saved
     translator = _translator(recipe, source, target, device)
     weights = run / "weights.safetensors"
     load_weights(translator.model, read_tensors(weights), str(weights))
@@ -156,17 +167,10 @@ def _translator(
     model: EncoderDecoder = build_encoder_decoder(
         recipe.model, source.size, target.size, joint=recipe.text.target is None
     )
-    longest = recipe.data.filters.max_length
-    for stack in (recipe.model.encoder, recipe.model.decoder):
-        if stack.positions == "learned" and stack.max_positions < longest + 2:
-            raise SettingError(
-                f"learned positions reach to {stack.max_positions}, but data.filters.max_length "
-                f"= {longest} needs {longest + 2}; set max_positions or max_length accordingly"
-            )
     model.to(_device(device))
     learned = recipe.model.decoder.positions == "learned"
     reach = recipe.model.decoder.max_positions - 1 if learned else None  # the first is BOS
-    return Translator(model, source, target, recipe.decoding, longest, reach)
+    return Translator(model, source, target, recipe.decoding, recipe.data.filters.max_length, reach)
 
 
 def _device(name: str) -> torch.device:
@@ -175,16 +179,21 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).splitlines()[0].partition(". ")[0]
         raise SettingError(f"device {name!r} cannot be used here: {reason}") from None
+    if device.type == "meta":
+        raise SettingError("device 'meta' holds no numbers; use cpu or cuda")
     return device
 
 
 def _tokenizers(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
     """Those of the run directory, or else new ones trained on the training pairs."""
-    if list(run.glob("*tokenizer.*")):
-        return _saved_tokenizers(run)
+    saved = _saved_tokenizers(run)
+    if saved is not None:
+        return saved
+    if checkpoints_of(run):  # their weights are of those very tokenizers
+        raise _no_tokenizers(run)
     with Counter("reading pairs for the vocabulary") as count:
         if recipe.text.target is None:
             pairs = count.each(read_split(recipe.data, "train"))
@@ -200,7 +209,9 @@ def _tokenizers(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokeni
     return source, target
 
 
-def _saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer]:
+def _saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
+    """Those of the run directory, or None where one is missing, as after a kill in between."""
+
     def one(name: str) -> Tokenizer | None:
         found = sorted(run.glob(f"{name}.*"))
         return load_tokenizer(found[0]) if found else None
@@ -209,8 +220,12 @@ def _saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer]:
         return joint, joint
     source, target = one("source_tokenizer"), one("target_tokenizer")
     if source is None or target is None:
-        raise RunError(f"{run} has no tokenizer files; is it a run directory, and is it whole?")
+        return None
     return source, target
+
+
+def _no_tokenizers(run: Path) -> RunError:
+    return RunError(f"{run} has no tokenizer files; is it a run directory, and is it whole?")
 
 
 def _encoded(

@@ -62,6 +62,12 @@ def checkpoints_of(run: Path) -> list[Path]:
     return sorted(path for path in found if (path / "progress.json").is_file())
 
 
+def served_weights(checkpoint: Path) -> Path:
+    """The file with the weights that this checkpoint would serve: the average if there is one."""
+    averaged = checkpoint / "ema.safetensors"
+    return averaged if averaged.is_file() else checkpoint / "model.safetensors"
+
+
 def save_checkpoint(
     run: Path,
     progress: Progress,

@@ -105,7 +105,7 @@ class TrainingConfig:
     """Compile the stacks with `torch.compile`; pays on GPUs, costs minutes at the start."""
     device: str = "auto"
     """"auto" takes a GPU when there is one."""
-    threads: CountOrOff = 0
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0
     """CPU threads; 0 for PyTorch's choice."""
     tensorboard: bool = False
     """Write TensorBoard events into the run directory as well (extra `tensorboard`)."""

@@ -30,6 +30,7 @@ from transduce.training.checkpoints import (
     load_checkpoint,
     prune_checkpoints,
     save_checkpoint,
+    served_weights,
 )
 from transduce.training.config import TrainingConfig
 from transduce.training.log import TrainingLog
@@ -294,8 +295,7 @@ class _Trainer:
         progress, scores = self.progress, self.progress.best_scores
         last = checkpoints_of(self.run)[-self.config.average_last :]
         if self.config.average_last and len(last) > 1:
-            file = "model.safetensors" if self.ema is None else "ema.safetensors"
-            mean = average(read_tensors(path / file) for path in last)
+            mean = average(read_tensors(served_weights(path)) for path in last)
             load_weights(self.task.model, mean, "the average of the last checkpoints")
             self.task.model.eval()
             scores = self.task.validate()
