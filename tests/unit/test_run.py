@@ -22,6 +22,7 @@ from helpers.tiny_run import (
 )
 from transduce import DataError, DecodingOptions, Run, RunError, SettingError
 from transduce.run import STREAM_TEXTS, average_runs
+from transduce.run_directory import read_recipe
 from transduce.tasks.recipe import read_split
 from transduce.training.weights import read_tensors
 
@@ -98,7 +99,7 @@ class TestDirectory:
                 read_tensors(file)
 
     def test_recipe_is_spelled_out(self, path: Path, data: Path) -> None:
-        again = transduce.run.read_recipe(path)
+        again = read_recipe(path)
         assert again == tiny_recipe(data, *LEARNT)
         assert "epsilon = 1e-09" in (path / "recipe.toml").read_text()
 

@@ -12,7 +12,7 @@ from transduce.cli.output import print_lines
 
 
 def info(run: Path, /, *, json: Flag = False) -> None:
-    """Say what a run is: sizes, settings, checkpoints.
+    """Say what a run is: sizes, scores, checkpoints, settings.
 
     Parameters
     ----------
@@ -40,6 +40,8 @@ def _readable(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {score:.4g}" for name, score in value.items()) or "none"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)

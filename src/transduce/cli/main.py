@@ -28,7 +28,7 @@ VERBS = {
     "evaluate": "Translate held-out sources and measure the outputs.",
     "score": "Print the log-probability of each given pair.",
     "average": "Average the weights of several runs, or of a run's last checkpoints.",
-    "info": "Say what a run is: sizes, settings, checkpoints.",
+    "info": "Say what a run is: sizes, scores, checkpoints, settings.",
     "demo": "Train a speller on the CMU Pronouncing Dictionary and pronounce words it never saw.",
 }
 """Each verb is the function of that name in the file of that name, and is imported when used."""

@@ -239,7 +239,7 @@ def _encoded(
         if recipe.data.valid is not None:
             raise
         raise DataError(
-            f"nothing to validate with: holding out {recipe.data.hold_out:.0%} of the sources of "
+            f"nothing to validate with: holding out {recipe.data.hold_out:g} of the sources of "
             f"{len(train)} training pairs left no pair; raise data.hold_out, or name data.valid"
         ) from error
     return {"train": train, "valid": valid}

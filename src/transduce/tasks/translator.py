@@ -24,6 +24,8 @@ logger = logging.getLogger("transduce")
 SENTENCE_ENDS = tuple(".!?。！？…;；:：")
 
 
+PIECE_BITS = 40
+"""Where the number of a piece begins in the number of its random stream, above the text's."""
 SCORED_TOGETHER = 512
 """Pairs that are read before they are scored."""
 SCORED_TOKENS = 1024
@@ -104,13 +106,14 @@ class Translator:
         """
         options = options or self.options
         pieces: list[tuple[int, list[int]]] = []  # (text, ids of a piece that fits)
+        streams: list[int] = []
         for i, ids in enumerate(self.source.encode_batch(list(texts))):
             if texts[i].strip():
-                pieces += ((i, piece) for piece in self._fitting(ids, first + i + 1))
+                fitting = list(self._fitting(ids, first + i + 1))
+                pieces += ((i, piece) for piece in fitting)
+                streams += (first + i + (j << PIECE_BITS) for j in range(len(fitting)))
         found: list[list[list[Hypothesis]]] = [[] for _ in texts]
-        hypotheses = self._decode(
-            [ids for _, ids in pieces], [first + i for i, _ in pieces], options
-        )
+        hypotheses = self._decode([ids for _, ids in pieces], streams, options)
         for (i, _), best in zip(pieces, hypotheses, strict=True):
             found[i].append(best)
         return [self._translation(parts) for parts in found]

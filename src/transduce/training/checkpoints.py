@@ -117,6 +117,17 @@ def load_checkpoint(
     return progress
 
 
+def best_scores_of(run: Path) -> dict[str, float]:
+    """Validation scores of the best weights, as the newest readable checkpoint tells them."""
+    for path in reversed(checkpoints_of(run)):
+        try:
+            scores = json.loads((path / "progress.json").read_text(encoding="utf-8"))["best_scores"]
+            return {str(name): float(value) for name, value in scores.items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return {}
+
+
 def prune_checkpoints(run: Path, keep: int) -> None:
     """Delete all but the newest `keep` checkpoints, and those that interruptions left."""
     regular = []
