@@ -51,12 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(str(error))
         return error.exit_code
     except BrokenPipeError:
-        _silence_stdout()
         return 128 + signal.SIGPIPE
     except OSError as error:  # no space left, no permission: the machine's no, not a bug of ours
         where = f"{error.filename}: " if error.filename else ""
         complain(f"{where}{error.strerror or error}")
-        _silence_stdout()
         return TransduceError.exit_code
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
@@ -71,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _interrupted_training() as stop:
         complain(str(stop))
         return 128 + int(getattr(stop, "number", signal.SIGINT))
+    finally:
+        _settle_stdout()
 
 
 def build_app() -> App:
@@ -123,10 +123,13 @@ def _interrupted_training() -> tuple[type[BaseException], ...]:
     return () if trainer is None else (trainer.InterruptedTraining,)
 
 
-def _silence_stdout() -> None:
-    """Let Python's last flush at its exit succeed, or it would report the error once more."""
+def _settle_stdout() -> None:
+    """Let Python's last flush at its exit succeed, or it would report an error once more."""
     if sys.stdout is None:
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # what could not be written has been complained of
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
