@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,14 +151,10 @@ class Run:
     def _stream(
         self, texts: Iterable[str], options: DecodingOptions | None
     ) -> Iterator[Translation]:
-        first, chunk = 0, []
-        for text in texts:
-            chunk.append(text)
-            if len(chunk) == STREAM_TEXTS:
-                yield from self.translate_batch(chunk, options, first)
-                first, chunk = first + len(chunk), []
-        if chunk:
+        rest, first = iter(texts), 0
+        while chunk := list(itertools.islice(rest, STREAM_TEXTS)):
             yield from self.translate_batch(chunk, options, first)
+            first += len(chunk)
 
 
 def load(path: str | os.PathLike[str], device: str = "auto") -> Run:

@@ -99,7 +99,7 @@ class DecoderState:
         if self._real is None and (target.padding == "none" or past == 0):
             if target.padding != "none":  # a later step would come after this padding
                 self._real = target.real
-            if target.padding == "any" or past == 0:
+            if past == 0:
                 return target.real, target.padding
             return target.real.new_ones(1, self.length), "none"
         before = self._real
