@@ -31,13 +31,12 @@ class TrainingLog:
     On a terminal a bar moves; elsewhere each record is one plain line.
     """
 
-    def __init__(self, run: Path, steps: int, tensorboard: bool = False) -> None:
+    def __init__(self, run: Path, tensorboard: bool = False) -> None:
         self._path = run / "metrics.jsonl"
         self._writer = _tensorboard_writer(run) if tensorboard else None
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._steps = steps
         if self._console.is_terminal:
             columns = (
                 BarColumn(bar_width=24),

@@ -90,7 +90,7 @@ def train(task: Trainable, config: TrainingConfig, run: Path, resume: bool) -> O
     resume: go on from the newest checkpoint there, exactly as if never interrupted.
     Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM.
     """
-    with TrainingLog(run, config.steps, config.tensorboard) as log:
+    with TrainingLog(run, config.tensorboard) as log:
         return _Trainer(task, config, run, log).train(resume)
 
 
