@@ -1,7 +1,8 @@
 """One TOML file is one experiment: settings as frozen dataclasses, checked in one place.
 
 A section is a dataclass made with `@section`, living beside the part it configures.  Every
-default stands there and nowhere else.  A union of sections is told apart by its `kind`.
+default stands there and nowhere else.  A union of sections is told apart by its `kind`
+(which may be left out where the union has a `DefaultKind`).
 `load_toml`, `apply_overrides` and `parse` turn a file into sections; `to_toml` writes them back.
 """
 
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
 
 import pydantic
+import pydantic_core
 import tomli_w
+from pydantic_core import core_schema
 
 from transduce.errors import SettingError
 
@@ -34,6 +37,28 @@ def section(cls: type[T]) -> type[T]:
         extra="forbid", use_attribute_docstrings=True
     )
     return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+
+@dataclasses.dataclass(frozen=True)
+class DefaultKind:
+    """Beside a union of sections: the `kind` that is meant where settings name none.
+
+    So a union may take the place of a section without a change to what was written for it:
+    `Annotated[A | B, Field(discriminator="kind"), DefaultKind("a")]`.
+    """
+
+    kind: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: pydantic.GetCoreSchemaHandler
+    ) -> pydantic_core.CoreSchema:
+        """What pydantic asks of an annotation."""
+        return core_schema.no_info_before_validator_function(self._complete, handler(source))
+
+    def _complete(self, settings: Any) -> Any:
+        if isinstance(settings, Mapping) and "kind" not in settings:
+            return {**settings, "kind": self.kind}
+        return settings
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -155,7 +180,7 @@ def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:
         case "unexpected_keyword_argument" | "extra_forbidden":
             inside = _sections_at(kind, settings, path[:-1])
             siblings = {field.name for section in inside for field in dataclasses.fields(section)}
-            hint = did_you_mean(path[-1], siblings)
+            hint = _of_another_kind(kind, settings, path) or did_you_mean(path[-1], siblings)
             hint = hint or _elsewhere(name, kind)
             return f"{name} is not a setting" + (hint or f" ({_list(siblings)} are)")
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
@@ -189,21 +214,48 @@ def _path_of(settings: Any, location: tuple[Any, ...]) -> list[str]:
     return path
 
 
-def _sections_at(kind: Any, settings: Any, path: list[str]) -> list[Any]:
-    """The sections that may stand at a path: of a union the one chosen by `kind`, or else all."""
-    if typing.get_origin(kind) is typing.Annotated:
-        kind = typing.get_args(kind)[0]
-    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-    members = typing.get_args(kind) if union else (kind,)
-    sections = [member for member in members if dataclasses.is_dataclass(member)]
-    chosen = settings.get("kind") if isinstance(settings, Mapping) else None
+def _sections_at(kind: Any, settings: Any, path: list[str], default: bool = True) -> list[Any]:
+    """The sections that may stand at a path: of a union the one chosen by `kind`, or else all.
+
+    default: whether a kind that was left out counts as chosen.
+    """
+    sections, meant = _members(kind)
+    meant = meant if default else None
+    chosen = settings.get("kind", meant) if isinstance(settings, Mapping) else None
     sections = [section for section in sections if chosen in _kinds(section)] or sections
     if not path:
         return sections
     inner = settings.get(path[0]) if isinstance(settings, Mapping) else None
     hints = [typing.get_type_hints(section, include_extras=True) for section in sections]
     wanted = [hint[path[0]] for hint in hints if path[0] in hint]
-    return [section for hint in wanted for section in _sections_at(hint, inner, path[1:])]
+    inside = (_sections_at(hint, inner, path[1:], default) for hint in wanted)
+    return [section for sections in inside for section in sections]
+
+
+def _members(kind: Any) -> tuple[list[Any], str | None]:
+    """The sections that a type can be, and the kind that is meant where none is named."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        sections, _ = _members(parts[0])
+        kinds = [note.kind for note in parts[1:] if isinstance(note, DefaultKind)]
+    elif origin in (typing.Union, types.UnionType):
+        inside = [_members(part) for part in parts]
+        sections = [section for sections, _ in inside for section in sections]
+        kinds = [meant for _, meant in inside if meant is not None]
+    else:
+        sections, kinds = [kind] if dataclasses.is_dataclass(kind) else [], []
+    return sections, kinds[0] if kinds else None
+
+
+def _of_another_kind(kind: Any, settings: Any, path: list[str]) -> str:
+    """A hint at the `kind` that was left out, where a setting belongs to another one."""
+    kinds = [
+        repr(name)
+        for section in _sections_at(kind, settings, path[:-1], default=False)
+        if any(field.name == path[-1] for field in dataclasses.fields(section))
+        for name in _kinds(section)
+    ]
+    return f"; it needs kind = {' or '.join(kinds)}" if kinds else ""
 
 
 def _elsewhere(name: str, kind: Any) -> str:

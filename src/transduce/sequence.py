@@ -29,23 +29,28 @@ class Padded(NamedTuple):
     padding: where padding may stand, as known from the lengths without a look at the tensors:
              "none", "right", or "any".  It decides when attention can do without a mask;
              "any" is always safe.
+    packed:  (b, t) ints: where several sequences lie side by side in a row, which of them a
+             position belongs to, each sequence in one piece; None where each row is one sequence.
     """
 
     values: Tensor
     real: Tensor
     padding: Literal["none", "right", "any"] = "any"
+    packed: Tensor | None = None
 
     def with_values(self, values: Tensor) -> Padded:
         """The same padding around other values."""
-        return Padded(values, self.real, self.padding)
+        return self._replace(values=values)
 
     def select(self, rows: Tensor) -> Padded:
         """Rows by index, in the order asked for."""
-        return Padded(self.values[rows], self.real[rows], self.padding)
+        packed = None if self.packed is None else self.packed[rows]
+        return Padded(self.values[rows], self.real[rows], self.padding, packed)
 
     def to(self, device: torch.device | str) -> Padded:
         """The same batch on another device."""
-        return Padded(self.values.to(device), self.real.to(device), self.padding)
+        packed = None if self.packed is None else self.packed.to(device)
+        return Padded(self.values.to(device), self.real.to(device), self.padding, packed)
 
     @property
     def lengths(self) -> Tensor:

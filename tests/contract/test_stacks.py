@@ -15,8 +15,24 @@ import torch
 from torch import Tensor, nn
 
 from transduce.nn.attention import record_into
+from transduce.nn.convolution import (
+    ConvolutionEncoder,
+    ConvolutionEncoderConfig,
+    WindowsEncoder,
+    WindowsEncoderConfig,
+)
 from transduce.nn.feed_forward import Activation
 from transduce.nn.positions import PositionKind
+from transduce.nn.recurrent import (
+    AdditiveContext,
+    DotContext,
+    FixedContext,
+    GeneralContext,
+    RecurrentDecoder,
+    RecurrentDecoderConfig,
+    RecurrentEncoder,
+    RecurrentEncoderConfig,
+)
 from transduce.nn.residual import NormOrder
 from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
@@ -42,15 +58,57 @@ def decoder(*kind: Any, cross: bool) -> TransformerDecoder:
     return TransformerDecoder(config(*kind), M, cross_attention=cross)
 
 
+CELLS = list(product(("lstm", "gru"), (1, 2)))  # of so many layers
+CONTEXTS = (FixedContext(), DotContext(), GeneralContext(), AdditiveContext(width=6))
+CONVOLUTIONS = list(product((1, 3), (1, 2), ("none", "sinusoidal")))  # width, growth, positions
+WINDOWS = ((3, 4, 5), (1,), (2, 9))
+
+
+def recurrent_encoder(cell: Any, n_layers: int) -> RecurrentEncoder:
+    config = RecurrentEncoderConfig(cell=cell, n_layers=n_layers, dropout=0.0)
+    return RecurrentEncoder(config, M)
+
+
+def recurrent_decoder(cell: Any, n_layers: int, context: Any, cross: bool) -> RecurrentDecoder:
+    config = RecurrentDecoderConfig(cell=cell, n_layers=n_layers, context=context, dropout=0.0)
+    return RecurrentDecoder(config, M, cross_attention=cross)
+
+
+def convolution_encoder(width: int, growth: int, positions: Any) -> ConvolutionEncoder:
+    config = ConvolutionEncoderConfig(
+        n_layers=3, width=width, dilation_growth=growth, positions=positions, dropout=0.0
+    )
+    return ConvolutionEncoder(config, M)
+
+
+def windows_encoder(widths: tuple[int, ...]) -> WindowsEncoder:
+    return WindowsEncoder(WindowsEncoderConfig(widths=widths, dropout=0.0), M)
+
+
+def named(*kind: Any) -> str:
+    return "-".join(str(getattr(part, "kind", part)) for part in kind)
+
+
 # What makes an encoder: Padded vectors (b, t, M) -> Padded memory.
 ENCODERS: dict[str, Callable[[], nn.Module]] = {
     **{"-".join(kind): lambda kind=kind: TransformerEncoder(config(*kind), M) for kind in KINDS},
+    **{named(*kind): partial(recurrent_encoder, *kind) for kind in CELLS},
+    **{named("convolution", *kind): partial(convolution_encoder, *kind) for kind in CONVOLUTIONS},
+    **{named("windows", *widths): partial(windows_encoder, widths) for widths in WINDOWS},
 }
 
 # What makes a decoder, and whether it looks at a memory.
 DECODERS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     **{"-".join(kind) + "-cross": (partial(decoder, *kind, cross=True), True) for kind in KINDS},
     **{"-".join(kind) + "-alone": (partial(decoder, *kind, cross=False), False) for kind in KINDS},
+    **{
+        named(*kind, context): (partial(recurrent_decoder, *kind, context, cross=True), True)
+        for kind, context in product(CELLS, CONTEXTS)
+    },
+    **{
+        named(*kind, "alone"): (partial(recurrent_decoder, *kind, context, cross=False), False)
+        for kind, context in zip(CELLS, CONTEXTS, strict=True)
+    },
 }
 
 WITH_MEMORY = [name for name, (_, looks_at_memory) in DECODERS.items() if looks_at_memory]

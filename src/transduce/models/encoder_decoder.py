@@ -8,17 +8,21 @@ from torch import Tensor, nn
 
 from transduce.config import section
 from transduce.errors import SettingError
+from transduce.models.stacks import (
+    Decoder,
+    DecoderConfig,
+    Encoder,
+    EncoderConfig,
+    build_decoder,
+    build_encoder,
+    check_stack,
+)
+from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
-from transduce.nn.state import DecoderState
-from transduce.nn.transformer import (
-    Count,
-    TransformerConfig,
-    TransformerDecoder,
-    TransformerEncoder,
-    check_heads,
-)
+from transduce.nn.state import State
+from transduce.nn.transformer import Count, TransformerConfig
 from transduce.sequence import Padded
 
 
@@ -31,12 +35,16 @@ class EncoderDecoderConfig:
     tie: Literal["none", "two-way", "three-way"] = "three-way"
     """Which of the matrices source embedding, target embedding and output are one and the same:
     two-way the last two, three-way all (the paper; needs a joint vocabulary)."""
-    encoder: TransformerConfig = TransformerConfig()
-    decoder: TransformerConfig = TransformerConfig()
+    encoder: EncoderConfig = TransformerConfig()
+    decoder: DecoderConfig = TransformerConfig()
+    scale_embeddings: bool = True
+    """Multiply embeddings by √d_model, as in the paper."""
+    output_bias: bool = False
+    """A bias on the logits, which imported models use to rule tokens out."""
 
     def __post_init__(self) -> None:
         for stack in (self.encoder, self.decoder):
-            check_heads(stack, self.d_model)
+            check_stack(stack, self.d_model)
 
 
 class EncoderDecoder(nn.Module):
@@ -48,10 +56,10 @@ class EncoderDecoder(nn.Module):
 
     def __init__(
         self,
-        source: TextFrontEnd,
-        encoder: TransformerEncoder,
+        source: TextFrontEnd | PatchFrontEnd,
+        encoder: Encoder,
         target: TextFrontEnd,
-        decoder: TransformerDecoder,
+        decoder: Decoder,
         head: VocabularyHead,
     ) -> None:
         super().__init__()
@@ -61,19 +69,19 @@ class EncoderDecoder(nn.Module):
         self.decoder = decoder
         self.head = head
 
-    def start(self, source: Padded) -> DecoderState:
-        """Read the source; the state to decode from."""
+    def start(self, source: Padded | Tensor) -> State:
+        """Read the source, whatever its front end takes; the state to decode from."""
         return self.decoder.start(self.encoder(self.source(source)))
 
-    def advance(self, target: Padded, state: DecoderState) -> Padded:
+    def advance(self, target: Padded, state: State) -> Padded:
         """The decoder's vectors (r, t, m) under the head, for `target` ids (r, t)."""
-        return self.decoder(self.target(target), state)  # type: ignore[no-any-return]
+        return self.decoder(self.target(target), state)
 
-    def step(self, target: Padded, state: DecoderState) -> Tensor:
+    def step(self, target: Padded, state: State) -> Tensor:
         """Logits (r, t, v) of what follows each of `target` (r, t); `state` moves on by t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
 
-    def forward(self, source: Padded, target: Padded) -> Tensor:
+    def forward(self, source: Padded | Tensor, target: Padded) -> Tensor:
         """Logits (b, t, v) of what follows each target token, given the source."""
         return self.step(target, self.start(source))
 
@@ -98,11 +106,11 @@ def build_encoder_decoder(
     check_tie(config, joint)
     d_model = config.d_model
     model = EncoderDecoder(
-        TextFrontEnd(source_size, d_model),
-        TransformerEncoder(config.encoder, d_model),
-        TextFrontEnd(target_size, d_model),
-        TransformerDecoder(config.decoder, d_model),
-        VocabularyHead(d_model, target_size),
+        TextFrontEnd(source_size, d_model, config.scale_embeddings),
+        build_encoder(config.encoder, d_model),
+        TextFrontEnd(target_size, d_model, config.scale_embeddings),
+        build_decoder(config.decoder, d_model),
+        VocabularyHead(d_model, target_size, config.output_bias),
     )
     initialise(model, d_model)
     if config.tie != "none":

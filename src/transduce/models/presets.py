@@ -6,6 +6,16 @@ A recipe names one with `preset = "paper-base"` under `[model]` and may change a
 from __future__ import annotations
 
 from transduce.models.encoder_decoder import EncoderDecoderConfig
+from transduce.nn.convolution import ConvolutionEncoderConfig
+from transduce.nn.recurrent import (
+    AdditiveContext,
+    ContextConfig,
+    DotContext,
+    FixedContext,
+    GeneralContext,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+)
 from transduce.nn.transformer import TransformerConfig
 
 # Vaswani et al. 2017, Table 3, row "base".
@@ -76,10 +86,46 @@ SPELLER = EncoderDecoderConfig(
     d_model=128, tie="two-way", encoder=_SPELLER_STACK, decoder=_SPELLER_STACK
 )
 
+# The ancestors, for comparison: with a joint vocabulary of 8,000 each has about as many parameters
+# as "tiny", 2.3 million, and its dropout.
+
+# Four ways to see the source: Cho et al. 2014, twice Luong et al. 2015, Bahdanau et al. 2015.
+_RECURRENT_ENCODER = RecurrentEncoderConfig(cell="lstm", n_layers=2, dropout=0.3)
+
+
+def _recurrent(context: ContextConfig) -> EncoderDecoderConfig:
+    return EncoderDecoderConfig(
+        d_model=168,
+        tie="three-way",
+        encoder=_RECURRENT_ENCODER,
+        decoder=RecurrentDecoderConfig(cell="lstm", n_layers=2, context=context, dropout=0.3),
+    )
+
+
+RNN_FIXED = _recurrent(FixedContext())
+RNN_DOT = _recurrent(DotContext())
+RNN_GENERAL = _recurrent(GeneralContext())
+RNN_ADDITIVE = _recurrent(AdditiveContext())
+
+# Gehring et al. 2017 for the encoder, under the decoder of "tiny".
+CONVOLUTION = EncoderDecoderConfig(
+    d_model=128,
+    tie="three-way",
+    encoder=ConvolutionEncoderConfig(
+        n_layers=5, width=3, dilation_growth=1, positions="sinusoidal", dropout=0.3
+    ),
+    decoder=_TINY_STACK,
+)
+
 PRESETS: dict[str, EncoderDecoderConfig] = {
     "paper-base": PAPER_BASE,
     "paper-big": PAPER_BIG,
     "tiny": TINY,
     "small": SMALL,
     "speller": SPELLER,
+    "rnn-fixed": RNN_FIXED,
+    "rnn-dot": RNN_DOT,
+    "rnn-general": RNN_GENERAL,
+    "rnn-additive": RNN_ADDITIVE,
+    "convolution": CONVOLUTION,
 }

@@ -52,12 +52,22 @@ def attention(
     )
 
 
-class MultiHeadAttention(nn.Module):
+class RecordedAttention(nn.Module):
+    """Attention that can be observed.
+
+    While `weights` is a list (see `record_into`), each call appends its weights (b, h, t, s).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: list[Tensor] | None = None
+
+
+class MultiHeadAttention(RecordedAttention):
     """What self-attention and cross-attention share: heads, dropout, output projection.
 
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); MultiHead = Concat(head_1 … head_h) W^O.
-    The matrices of all heads stand side by side in one.  While `weights` is a list (see
-    `record_attention`), each call appends its attention weights (b, h, t, s) to it.
+    The matrices of all heads stand side by side in one.
     """
 
     def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
@@ -65,7 +75,6 @@ class MultiHeadAttention(nn.Module):
         assert d_model % n_heads == 0
         self.n_heads = n_heads
         self.dropout = dropout
-        self.weights: list[Tensor] | None = None
         self.output = nn.Linear(d_model, d_model)
 
     def heads(self, x: Tensor, parts: int) -> Tensor:
@@ -141,6 +150,6 @@ def record_into(model: nn.Module, on: bool) -> dict[str, list[Tensor]]:
     """Begin (or end) the recording of every attention in `model`; the lists by module name."""
     lists: dict[str, list[Tensor]] = {}
     for name, module in model.named_modules():
-        if isinstance(module, MultiHeadAttention):
+        if isinstance(module, RecordedAttention):
             module.weights = lists.setdefault(name, []) if on else None
     return lists

@@ -40,18 +40,37 @@ def causal(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
 
 def key_mask(keys: Padded, bias: Tensor | None = None) -> Mask:
     """Every query may look at every real key: self-attention of an encoder, cross-attention."""
+    if keys.packed is not None:
+        allowed = same_sequence(keys.packed) & keys.real[:, None, :]
+        return Mask(allowed=_somewhere_to_look(allowed)[:, None], bias=bias)  # (b, 1, s, s)
     if keys.padding == "none":
         return Mask(bias=bias)
     return Mask(allowed=keys.real[:, None, None, :], bias=bias)  # (b, 1, 1, s)
 
 
-def causal_mask(real: Tensor, padding: str, n_queries: int, bias: Tensor | None = None) -> Mask:
+def same_sequence(packed: Tensor) -> Tensor:
+    """(b, s, s) bool: whether two positions of a row belong to one sequence (see `Padded`)."""
+    return packed[:, :, None] == packed[:, None, :]
+
+
+def causal_mask(
+    real: Tensor,
+    padding: str,
+    n_queries: int,
+    bias: Tensor | None = None,
+    packed: Tensor | None = None,
+) -> Mask:
     """Each of the last `n_queries` positions may look at itself and at what is before it.
 
     real: (b, s) bool over past and present; padding: where padding may stand in it.
     With padding only on the right a real query never sees padding, as that lies in its future.
+    packed: (b, s), as in `Padded`.
     """
     n_keys = real.shape[1]
+    if packed is not None:
+        assert n_queries == n_keys, "packed rows are read in one pass"
+        allowed = causal(n_keys, n_keys, real.device) & same_sequence(packed) & real[:, None, :]
+        return Mask(allowed=_somewhere_to_look(allowed)[:, None], bias=bias)
     if padding != "any":
         if n_queries == 1:
             return Mask(bias=bias)
@@ -59,6 +78,9 @@ def causal_mask(real: Tensor, padding: str, n_queries: int, bias: Tensor | None 
             return Mask(causal=True)
         return Mask(allowed=causal(n_queries, n_keys, real.device), bias=bias)
     allowed = causal(n_queries, n_keys, real.device) & real[:, None, :]  # (b, t, s)
-    # A query at left padding would see nothing, and softmax over nothing is not a number.
-    allowed = allowed | ~allowed.any(-1, keepdim=True)
-    return Mask(allowed=allowed[:, None], bias=bias)
+    return Mask(allowed=_somewhere_to_look(allowed)[:, None], bias=bias)
+
+
+def _somewhere_to_look(allowed: Tensor) -> Tensor:
+    """A query at padding would see nothing, and softmax over nothing is not a number."""
+    return allowed | ~allowed.any(-1, keepdim=True)

@@ -2,7 +2,8 @@
 
 Each is a `Positions` with three hooks, of which it uses one (or none):
 
-    embed    adds something to the vectors at the bottom of the stack    sinusoidal, learned
+    embed    adds something to the vectors at the bottom of the stack    sinusoidal (two
+                                                                         layouts), learned
     rotate   turns queries and keys before each self-attention           rotary
     bias     adds something to the scores of each self-attention         ALiBi
 
@@ -20,11 +21,19 @@ from torch import Tensor, nn
 
 from transduce.errors import DataError
 
-PositionKind = Literal["sinusoidal", "learned", "rotary", "alibi", "none"]
+PositionKind = Literal["sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi", "none"]
 
 
-def position_ids(real: Tensor, padding: str) -> Tensor:
-    """Positions of each column, (s,), or of each place, (b, s), where padding may be anywhere."""
+def position_ids(real: Tensor, padding: str, packed: Tensor | None = None) -> Tensor:
+    """Positions of each column, (s,), or of each place, (b, s), where rows differ.
+
+    packed: as in `Padded`; each sequence of a row counts from 0.
+    """
+    if packed is not None:
+        columns = torch.arange(real.shape[1], device=real.device)
+        begins = torch.ones_like(packed, dtype=torch.bool)
+        begins[:, 1:] = packed[:, 1:] != packed[:, :-1]
+        return columns - torch.where(begins, columns, 0).cummax(1).values
     if padding != "any":
         return torch.arange(real.shape[1], device=real.device)
     return (real.cumsum(1) - 1).clamp(min=0)
@@ -47,25 +56,35 @@ class Positions(nn.Module):
 
 
 @functools.lru_cache(maxsize=8)
-def _sinusoids(length: int, d_model: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _sinusoids(
+    length: int, d_model: int, halves: bool, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     position = torch.arange(length, dtype=torch.float64)[:, None]
     i = torch.arange(0, d_model, 2, dtype=torch.float64)
     angle = position / 10000 ** (i / d_model)  # (length, m / 2)
-    table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :d_model]
+    if halves:
+        table = torch.cat([angle.sin(), angle.cos()[:, : d_model // 2]], 1)
+    else:
+        table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :d_model]
     return table.to(device, dtype)
 
 
 class SinusoidalPositions(Positions):
     """PE(pos, 2i) = sin(pos / 10000^(2i/m)), PE(pos, 2i+1) = cos of the same (section 3.5).
 
-    They need no training and reach any length.
+    They need no training and reach any length.  `halves`: all sines first, then all cosines, as
+    tensor2tensor, fairseq and Marian lay them out; the dimensions are the same, in another order.
     """
+
+    def __init__(self, halves: bool = False) -> None:
+        super().__init__()
+        self.halves = halves
 
     def embed(self, x: Tensor, at: Tensor) -> Tensor:
         """Adds the sinusoids to x."""
         longest = int(at.max()) + 1 if at.numel() else 1
         room = 1 << max(longest - 1, 63).bit_length()  # few table sizes, so that few are made
-        return x + _sinusoids(room, x.shape[-1], x.dtype, x.device)[at]
+        return x + _sinusoids(room, x.shape[-1], self.halves, x.dtype, x.device)[at]
 
 
 class LearnedPositions(Positions):
@@ -132,6 +151,8 @@ def build_positions(
     match kind:
         case "sinusoidal":
             return SinusoidalPositions()
+        case "sinusoidal-halves":
+            return SinusoidalPositions(halves=True)
         case "learned":
             return LearnedPositions(d_model, max_positions)
         case "rotary":

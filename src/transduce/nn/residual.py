@@ -13,9 +13,9 @@ NormOrder = Literal["post", "pre"]
 class PostNorm(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))): as the paper draws it (section 3.1 and 5.4)."""
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    def __init__(self, d_model: int, dropout: float, epsilon: float = 1e-5) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model, epsilon)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -30,9 +30,9 @@ class PreNorm(nn.Module):
     (Wang et al. 2019, Xiong et al. 2020).
     """
 
-    def __init__(self, d_model: int, dropout: float) -> None:
+    def __init__(self, d_model: int, dropout: float, epsilon: float = 1e-5) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.LayerNorm(d_model, epsilon)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -43,6 +43,6 @@ class PreNorm(nn.Module):
 RESIDUALS: dict[NormOrder, type[PostNorm | PreNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
-def final_norm(order: NormOrder, d_model: int) -> nn.Module:
+def final_norm(order: NormOrder, d_model: int, epsilon: float = 1e-5) -> nn.Module:
     """What stands on top of a stack: a layer norm for pre-norm, nothing for post-norm."""
-    return nn.LayerNorm(d_model) if order == "pre" else nn.Identity()
+    return nn.LayerNorm(d_model, epsilon) if order == "pre" else nn.Identity()

@@ -2,20 +2,33 @@
 
     KeyValue        keys and values of something looked at
     KeyValueCache   those of a decoder layer's own past, growing with each step
-    DecoderState    all layers' caches, the memory's keys and values, and how rows map to both
+    MemoryRows      those of the memory, and how hypotheses map to its rows
+    DecoderState    all layers' caches, and the memory
+    RecurrentState  what recurrent layers remember, and the memory
 
-Beam search reorders hypotheses through `DecoderState.select` alone.
+Beam search reorders hypotheses through `State.select` alone.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from transduce.nn.masks import Mask, key_mask
 from transduce.sequence import Padded
+
+
+class State(Protocol):
+    """What a decoder remembers of a batch of hypotheses."""
+
+    length: int
+    """Positions decoded so far, padding included."""
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
 
 
 class KeyValue(NamedTuple):
@@ -70,8 +83,8 @@ class KeyValueCache:
         return KeyValue(grown(self._room.key), grown(self._room.value))
 
 
-class DecoderState:
-    """The past of a batch of hypotheses, and the memory that they look at.
+class MemoryRows:
+    """The memory that a batch of hypotheses looks at: its keys and values, in rows.
 
     length: positions decoded so far, padding included.
     Rows stand in groups: with n memory rows and r hypotheses, hypothesis i looks at memory row
@@ -79,14 +92,42 @@ class DecoderState:
     where the new rows do not form equal groups each gets a memory row of its own.
     """
 
-    def __init__(self, n_layers: int, memory: Padded | None, memory_layers: list[KeyValue]) -> None:
+    def __init__(self, memory: Padded | None, memory_layers: list[KeyValue]) -> None:
         self.length = 0
-        self.caches = [KeyValueCache() for _ in range(n_layers)]
         self.memory = memory_layers
         self.memory_real = None if memory is None else memory.with_values(memory.real)
         self.memory_mask = Mask() if memory is None else key_mask(memory)
-        self._real: Tensor | None = None  # (r, length), kept only once padding may be anywhere
         self._rows = 0
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        if self.memory_real is not None:
+            self._select_memory(rows)
+        self._rows = len(rows)
+
+    def _select_memory(self, rows: Tensor) -> None:
+        assert self.memory_real is not None
+        n = self.memory_real.real.shape[0]
+        group = max(self._rows, n) // n
+        wanted = rows // group  # the memory row of each new hypothesis
+        used = torch.unique_consecutive(wanted)
+        each, rest = divmod(len(rows), len(used))
+        if rest or not torch.equal(used.repeat_interleave(each), wanted):
+            used = wanted
+        if len(used) == n and torch.equal(used, torch.arange(n, device=used.device)):
+            return
+        self.memory = [layer.select(used) for layer in self.memory]
+        self.memory_real = self.memory_real.select(used)
+        self.memory_mask = key_mask(self.memory_real)
+
+
+class DecoderState(MemoryRows):
+    """The past of a batch of hypotheses under attention, layer by layer."""
+
+    def __init__(self, n_layers: int, memory: Padded | None, memory_layers: list[KeyValue]) -> None:
+        super().__init__(memory, memory_layers)
+        self.caches = [KeyValueCache() for _ in range(n_layers)]
+        self._real: Tensor | None = None  # (r, length), kept only once padding may be anywhere
 
     def extend(self, target: Padded) -> tuple[Tensor, str]:
         """Note the positions about to be decoded.
@@ -114,21 +155,42 @@ class DecoderState:
             cache.select(rows)
         if self._real is not None:
             self._real = self._real[rows]
-        if self.memory_real is not None:
-            self._select_memory(rows)
-        self._rows = len(rows)
+        super().select(rows)
 
-    def _select_memory(self, rows: Tensor) -> None:
-        assert self.memory_real is not None
-        n = self.memory_real.real.shape[0]
-        group = max(self._rows, n) // n
-        wanted = rows // group  # the memory row of each new hypothesis
-        used = torch.unique_consecutive(wanted)
-        each, rest = divmod(len(rows), len(used))
-        if rest or not torch.equal(used.repeat_interleave(each), wanted):
-            used = wanted
-        if len(used) == n and torch.equal(used, torch.arange(n, device=used.device)):
-            return
-        self.memory = [layer.select(used) for layer in self.memory]
-        self.memory_real = self.memory_real.select(used)
-        self.memory_mask = key_mask(self.memory_real)
+
+class RecurrentState(MemoryRows):
+    """The past of a batch of hypotheses, as recurrent layers remember it.
+
+    hidden:  tensors (layers, r, m), an LSTM's h and c or a GRU's h; None for zeros.
+    summary: (r, m), the source in one vector, where that is all that is seen of it.
+    """
+
+    def __init__(
+        self,
+        memory: Padded | None = None,
+        memory_layers: Sequence[KeyValue] = (),
+        hidden: tuple[Tensor, ...] | None = None,
+        summary: Tensor | None = None,
+    ) -> None:
+        super().__init__(memory, list(memory_layers))
+        self.hidden = hidden
+        self.summary = summary
+
+    def extend(self, rows: int, t: int) -> None:
+        """Note that `rows` hypotheses go on by t positions."""
+        if self.hidden is not None and self.hidden[0].shape[1] != rows:
+            before = self.hidden[0].shape[1]  # one for each sentence, before anything was chosen
+            every = torch.arange(before, device=self.hidden[0].device)
+            self._select_hidden(every.repeat_interleave(rows // before))
+        self._rows, self.length = rows, self.length + t
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        self._select_hidden(rows)
+        super().select(rows)
+
+    def _select_hidden(self, rows: Tensor) -> None:
+        if self.hidden is not None:
+            self.hidden = tuple(part.index_select(1, rows) for part in self.hidden)
+        if self.summary is not None:
+            self.summary = self.summary.index_select(0, rows)

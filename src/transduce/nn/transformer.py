@@ -46,6 +46,10 @@ class TransformerConfig:
     """Dropped from the attention weights."""
     feed_forward_dropout: Share = 0.0
     """Dropped from the inner activations of the feed-forward network."""
+    embedding_norm: bool = False
+    """A layer norm over embeddings plus positions, at the bottom of the stack, as in BERT."""
+    norm_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """Added to the variance in every layer norm."""
 
 
 class EncoderLayer(nn.Module):
@@ -55,11 +59,11 @@ class EncoderLayer(nn.Module):
         super().__init__()
         residual = RESIDUALS[config.norm_order]
         self.self_attention = SelfAttention(d_model, config.n_heads, config.attention_dropout)
-        self.self_attention_residual = residual(d_model, config.dropout)
+        self.self_attention_residual = residual(d_model, config.dropout, config.norm_epsilon)
         self.feed_forward = build_feed_forward(
             d_model, config.d_ff, config.activation, config.feed_forward_dropout
         )
-        self.feed_forward_residual = residual(d_model, config.dropout)
+        self.feed_forward_residual = residual(d_model, config.dropout, config.norm_epsilon)
 
     def forward(self, x: Tensor, mask: Mask, positions: Positions, at: Tensor) -> Tensor:
         """(b, t, m) -> (b, t, m)."""
@@ -74,14 +78,14 @@ class DecoderLayer(nn.Module):
         super().__init__()
         residual = RESIDUALS[config.norm_order]
         self.self_attention = SelfAttention(d_model, config.n_heads, config.attention_dropout)
-        self.self_attention_residual = residual(d_model, config.dropout)
+        self.self_attention_residual = residual(d_model, config.dropout, config.norm_epsilon)
         if cross_attention:
             self.cross_attention = CrossAttention(d_model, config.n_heads, config.attention_dropout)
-            self.cross_attention_residual = residual(d_model, config.dropout)
+            self.cross_attention_residual = residual(d_model, config.dropout, config.norm_epsilon)
         self.feed_forward = build_feed_forward(
             d_model, config.d_ff, config.activation, config.feed_forward_dropout
         )
-        self.feed_forward_residual = residual(d_model, config.dropout)
+        self.feed_forward_residual = residual(d_model, config.dropout, config.norm_epsilon)
 
     def forward(
         self,
@@ -113,15 +117,16 @@ class TransformerEncoder(nn.Module):
         self.positions = build_positions(
             config.positions, d_model, config.n_heads, config.max_positions
         )
+        self.embedding_norm = embedding_norm(config, d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config, d_model) for _ in range(config.n_layers))
-        self.norm = final_norm(config.norm_order, d_model)
+        self.norm = final_norm(config.norm_order, d_model, config.norm_epsilon)
 
     def forward(self, source: Padded) -> Padded:
         """Vectors (b, t, m) -> memory (b, t, m)."""
-        at = position_ids(source.real, source.padding)
+        at = position_ids(source.real, source.padding, source.packed)
         mask = key_mask(source, self.positions.bias(at, at))
-        x = self.dropout(self.positions.embed(source.values, at))
+        x = self.dropout(self.embedding_norm(self.positions.embed(source.values, at)))
         for layer in self.layers:
             x = layer(x, mask, self.positions, at)
         return source.with_values(self.norm(x))
@@ -141,11 +146,12 @@ class TransformerDecoder(nn.Module):
         self.positions = build_positions(
             config.positions, d_model, config.n_heads, config.max_positions
         )
+        self.embedding_norm = embedding_norm(config, d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(
             DecoderLayer(config, d_model, cross_attention) for _ in range(config.n_layers)
         )
-        self.norm = final_norm(config.norm_order, d_model)
+        self.norm = final_norm(config.norm_order, d_model, config.norm_epsilon)
 
     def start(self, memory: Padded | None = None) -> DecoderState:
         """A fresh state; the memory's keys and values are projected here, once per layer."""
@@ -156,17 +162,25 @@ class TransformerDecoder(nn.Module):
         return DecoderState(len(self.layers), memory, projected)
 
     def forward(self, target: Padded, state: DecoderState) -> Padded:
-        """Vectors (r, t, m) that follow what `state` holds -> (r, t, m); `state` moves on by t."""
+        """Vectors (r, t, m) that follow what `state` holds -> (r, t, m); `state` moves on by t.
+
+        Rows of packed sequences are for training: one pass from a fresh state.
+        """
         t = target.real.shape[1]
         real, padding = state.extend(target)
-        keys = position_ids(real, padding)
+        keys = position_ids(real, padding, target.packed)
         at = keys[..., -t:]
-        mask = causal_mask(real, padding, t, self.positions.bias(at, keys))
-        x = self.dropout(self.positions.embed(target.values, at))
+        mask = causal_mask(real, padding, t, self.positions.bias(at, keys), target.packed)
+        x = self.dropout(self.embedding_norm(self.positions.embed(target.values, at)))
         for i, layer in enumerate(self.layers):
             memory = state.memory[i] if state.memory else None
             x = layer(x, mask, self.positions, at, state.caches[i], memory, state.memory_mask)
         return target.with_values(self.norm(x))
+
+
+def embedding_norm(config: TransformerConfig, d_model: int) -> nn.Module:
+    """What stands between embeddings and the first layer."""
+    return nn.LayerNorm(d_model, config.norm_epsilon) if config.embedding_norm else nn.Identity()
 
 
 def check_heads(config: TransformerConfig, d_model: int) -> None:

@@ -10,13 +10,29 @@ from transduce.sequence import Padded
 
 
 class TextFrontEnd(nn.Module):
-    """Embeddings times √m (section 3.4).  Positions belong to the stack above."""
+    """Embeddings, times √m where they are to be scaled (section 3.4).
 
-    def __init__(self, vocabulary_size: int, d_model: int) -> None:
+    n_segments: with 2 or more each token also tells which segment of the text it belongs to, and
+    each segment has an embedding of its own, added unscaled (BERT; Devlin et al. 2019).
+    Positions belong to the stack above.
+    """
+
+    def __init__(
+        self, vocabulary_size: int, d_model: int, scaled: bool = True, n_segments: int = 0
+    ) -> None:
         super().__init__()
+        self.scale = math.sqrt(d_model) if scaled else 1.0
         self.embedding = nn.Embedding(vocabulary_size, d_model)
+        self.segments = nn.Embedding(n_segments, d_model) if n_segments else None
 
     def forward(self, tokens: Padded) -> Padded:
-        """Ids (b, t) -> vectors (b, t, m)."""
-        scale = math.sqrt(self.embedding.embedding_dim)
-        return tokens.with_values(self.embedding(tokens.values) * scale)
+        """Ids (b, t), or ids and segment numbers (b, t, 2), -> vectors (b, t, m).
+
+        Without numbers all is segment 0.
+        """
+        ids = tokens.values if tokens.values.dim() == 2 else tokens.values[..., 0]
+        vectors = self.embedding(ids) * self.scale
+        if self.segments is not None:
+            numbers = tokens.values[..., 1] if tokens.values.dim() == 3 else ids.new_zeros(())
+            vectors = vectors + self.segments(numbers)
+        return tokens.with_values(vectors)

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
 class VocabularyHead(nn.Module):
-    """The linear layer under the softmax (section 3.4), without a bias so that it can be tied."""
+    """The linear layer under the softmax (section 3.4); its matrix can be tied to an embedding.
 
-    def __init__(self, d_model: int, vocabulary_size: int) -> None:
+    The paper's has no bias; some pretrained models have one.
+    """
+
+    def __init__(self, d_model: int, vocabulary_size: int, bias: bool = False) -> None:
         super().__init__()
         self.weight = nn.Linear(d_model, vocabulary_size, bias=False).weight
+        self.bias = nn.Parameter(torch.zeros(vocabulary_size)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, m) -> logits (…, v)."""
-        return nn.functional.linear(x, self.weight)
+        return F.linear(x, self.weight, self.bias)
+
+
+class MaskedTokenHead(nn.Module):
+    """BERT's head over masked positions: dense, GELU, layer norm, then the vocabulary.
+
+    `hidden` gives what stands under the last matrix, so that the loss need not hold all logits.
+    """
+
+    def __init__(self, d_model: int, vocabulary_size: int, norm_epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.dense = nn.Linear(d_model, d_model)
+        self.norm = nn.LayerNorm(d_model, norm_epsilon)
+        self.vocabulary = VocabularyHead(d_model, vocabulary_size, bias=True)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """(…, m) -> (…, m)."""
+        return self.norm(F.gelu(self.dense(x)))  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, m) -> logits (…, v)."""
+        return self.vocabulary(self.hidden(x))  # type: ignore[no-any-return]

@@ -1,0 +1,83 @@
+"""A decoder by itself: GPT and every other model of what comes next."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from transduce.config import section
+from transduce.nn.front_ends.text import TextFrontEnd
+from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.nn.initialise import initialise
+from transduce.nn.state import DecoderState
+from transduce.nn.transformer import Count, TransformerConfig, TransformerDecoder, check_heads
+from transduce.sequence import Padded
+
+
+@section
+class DecoderOnlyConfig:
+    """A decoder without a memory; the defaults are GPT-2's shape at a size for one machine."""
+
+    d_model: Count = 128
+    """Width of the model, everywhere."""
+    decoder: TransformerConfig = TransformerConfig(
+        n_layers=4,
+        n_heads=4,
+        d_ff=512,
+        activation="gelu",
+        norm_order="pre",
+        positions="rotary",
+        max_positions=1024,
+    )
+    tie: bool = True
+    """The output matrix is the embedding's."""
+    scale_embeddings: bool = True
+    """Multiply embeddings by √d_model, as in the paper; GPT-2 does not."""
+    output_bias: bool = False
+    """A bias on the logits, which imported models use to rule tokens out."""
+
+    def __post_init__(self) -> None:
+        check_heads(self.decoder, self.d_model)
+
+
+class DecoderOnly(nn.Module):
+    """Front end, decoder, head: the target half of an encoder-decoder, without a memory."""
+
+    def __init__(
+        self, target: TextFrontEnd, decoder: TransformerDecoder, head: VocabularyHead
+    ) -> None:
+        super().__init__()
+        self.target = target
+        self.decoder = decoder
+        self.head = head
+
+    def start(self) -> DecoderState:
+        """The state before the first token."""
+        return self.decoder.start()
+
+    def advance(self, target: Padded, state: DecoderState) -> Padded:
+        """The decoder's vectors (r, t, m) under the head, for `target` ids (r, t)."""
+        return self.decoder(self.target(target), state)  # type: ignore[no-any-return]
+
+    def step(self, target: Padded, state: DecoderState) -> Tensor:
+        """Logits (r, t, v) of what follows each of `target` (r, t); `state` moves on by t."""
+        return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
+
+    def forward(self, target: Padded) -> Tensor:
+        """Logits (b, t, v) of what follows each token."""
+        return self.step(target, self.start())
+
+
+def build_decoder_only(config: DecoderOnlyConfig, vocabulary_size: int) -> DecoderOnly:
+    """A freshly initialised model for a vocabulary of this size."""
+    d_model = config.d_model
+    model = DecoderOnly(
+        TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings),
+        TransformerDecoder(config.decoder, d_model, cross_attention=False),
+        VocabularyHead(d_model, vocabulary_size, config.output_bias),
+    )
+    initialise(model, d_model)
+    if config.tie:
+        model.head.weight = model.target.embedding.weight
+    else:
+        nn.init.normal_(model.head.weight, std=d_model**-0.5)
+    return model

@@ -1,0 +1,83 @@
+"""An encoder under a head of its own: BERT, ViT, and convolution over text."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from transduce.config import section
+from transduce.models.stacks import EncoderConfig, build_encoder, check_stack
+from transduce.nn.front_ends.patches import PatchFrontEnd
+from transduce.nn.front_ends.text import TextFrontEnd
+from transduce.nn.heads.label import LabelHead, Pooling, SpanHead
+from transduce.nn.heads.vocabulary import MaskedTokenHead
+from transduce.nn.initialise import initialise
+from transduce.nn.transformer import Count, TransformerConfig
+from transduce.sequence import Padded
+
+
+@section
+class EncoderOnlyConfig:
+    """An encoder over text; the defaults are BERT's shape at a size for one machine."""
+
+    d_model: Count = 128
+    """Width of the model, everywhere."""
+    encoder: EncoderConfig = TransformerConfig(
+        n_layers=4,
+        n_heads=4,
+        d_ff=512,
+        activation="gelu",
+        norm_order="pre",
+        positions="learned",
+        max_positions=512,
+    )
+    scale_embeddings: bool = True
+    """Multiply embeddings by √d_model, as in the paper; BERT does not."""
+    segments: bool = False
+    """Tell the two texts of a pair apart by an embedding of their segment, as BERT does."""
+    pooling: Pooling = "mean"
+    """What stands for the whole sequence: its first vector, or the mean or maximum of all."""
+    pooler: bool = False
+    """A dense layer and tanh over the pooled vector before the labels, as in BERT."""
+
+    def __post_init__(self) -> None:
+        check_stack(self.encoder, self.d_model)
+
+
+class EncoderOnly(nn.Module):
+    """Front end, encoder, head.  Input and output are the front end's and the head's."""
+
+    def __init__(
+        self,
+        front_end: TextFrontEnd | PatchFrontEnd,
+        encoder: nn.Module,
+        head: LabelHead | SpanHead | MaskedTokenHead,
+    ) -> None:
+        super().__init__()
+        self.front_end = front_end
+        self.encoder = encoder
+        self.head = head
+
+    def encode(self, x: Padded | Tensor) -> Padded:
+        """The encoder's vectors (b, t, m) under the head."""
+        return self.encoder(self.front_end(x))  # type: ignore[no-any-return]
+
+    def forward(self, x: Padded | Tensor) -> Tensor:
+        """The head's scores."""
+        return self.head(self.encode(x))  # type: ignore[no-any-return]
+
+
+def build_text_encoder(
+    config: EncoderOnlyConfig, vocabulary_size: int, head: LabelHead | SpanHead | MaskedTokenHead
+) -> EncoderOnly:
+    """A freshly initialised encoder over token ids, under `head`.
+
+    The matrix of a masked-token head is tied to the embedding.
+    """
+    d_model = config.d_model
+    n_segments = 2 if config.segments else 0
+    front_end = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings, n_segments)
+    model = EncoderOnly(front_end, build_encoder(config.encoder, d_model), head)
+    initialise(model, d_model)
+    if isinstance(head, MaskedTokenHead):
+        head.vocabulary.weight = front_end.embedding.weight
+    return model

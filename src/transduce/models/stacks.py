@@ -1,0 +1,109 @@
+"""The stacks that a model can be made of, told apart by `kind`, and what models ask of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Protocol
+
+from pydantic import Field
+from torch import nn
+
+from transduce.config import DefaultKind
+from transduce.nn.convolution import (
+    ConvolutionEncoder,
+    ConvolutionEncoderConfig,
+    WindowsEncoder,
+    WindowsEncoderConfig,
+    check_widths,
+)
+from transduce.nn.recurrent import (
+    RecurrentDecoder,
+    RecurrentDecoderConfig,
+    RecurrentEncoder,
+    RecurrentEncoderConfig,
+    check_directions,
+)
+from transduce.nn.state import State
+from transduce.nn.transformer import (
+    TransformerConfig,
+    TransformerDecoder,
+    TransformerEncoder,
+    check_heads,
+)
+from transduce.sequence import Padded
+
+EncoderConfig = Annotated[
+    TransformerConfig | RecurrentEncoderConfig | ConvolutionEncoderConfig | WindowsEncoderConfig,
+    Field(discriminator="kind"),
+    DefaultKind("transformer"),
+]
+DecoderConfig = Annotated[
+    TransformerConfig | RecurrentDecoderConfig,
+    Field(discriminator="kind"),
+    DefaultKind("transformer"),
+]
+StackConfig = (
+    TransformerConfig
+    | RecurrentEncoderConfig
+    | ConvolutionEncoderConfig
+    | WindowsEncoderConfig
+    | RecurrentDecoderConfig
+)
+
+
+class Encoder(Protocol):
+    """Reads a whole sequence at once."""
+
+    def __call__(self, source: Padded) -> Padded:
+        """Vectors (b, t, m) -> memory (b, t, m)."""
+
+
+class Decoder(Protocol):
+    """Goes on from a state, by one position or by many."""
+
+    def start(self, memory: Padded | None = None) -> State:
+        """A fresh state over the memory (b, s, m), if it looks at one."""
+
+    def __call__(self, target: Padded, state: State) -> Padded:
+        """Vectors (r, t, m) that follow what `state` holds -> (r, t, m); `state` moves on by t."""
+
+
+def check_stack(config: StackConfig, d_model: int) -> None:
+    """Raises SettingError when the stack's settings do not fit the width of the model."""
+    match config:
+        case TransformerConfig():
+            check_heads(config, d_model)
+        case RecurrentEncoderConfig():
+            check_directions(d_model)
+        case WindowsEncoderConfig():
+            check_widths(config, d_model)
+
+
+def longest_sequence(config: StackConfig) -> int | None:
+    """Positions that a stack can tell apart; None where there is no limit."""
+    if isinstance(config, TransformerConfig) and config.positions == "learned":
+        return config.max_positions
+    return None
+
+
+def build_encoder(config: EncoderConfig, d_model: int) -> nn.Module:
+    """The encoder of that kind, an `Encoder`."""
+    match config:
+        case TransformerConfig():
+            return TransformerEncoder(config, d_model)
+        case RecurrentEncoderConfig():
+            return RecurrentEncoder(config, d_model)
+        case ConvolutionEncoderConfig():
+            return ConvolutionEncoder(config, d_model)
+        case WindowsEncoderConfig():
+            return WindowsEncoder(config, d_model)
+
+
+def build_decoder(
+    config: DecoderConfig, d_model: int, cross_attention: bool = True
+) -> TransformerDecoder | RecurrentDecoder:
+    """The decoder of that kind; without cross-attention it looks at no memory."""
+    match config:
+        case TransformerConfig():
+            return TransformerDecoder(config, d_model, cross_attention)
+        case RecurrentDecoderConfig():
+            return RecurrentDecoder(config, d_model, cross_attention)

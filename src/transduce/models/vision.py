@@ -1,0 +1,129 @@
+"""An encoder over image patches, ViT (Dosovitskiy et al. 2021), and a text decoder over that."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+from pydantic import Field
+from torch import nn
+
+from transduce.config import section
+from transduce.errors import SettingError
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.encoder_only import EncoderOnly
+from transduce.nn.front_ends.patches import PatchFrontEnd
+from transduce.nn.front_ends.text import TextFrontEnd
+from transduce.nn.heads.label import LabelHead, Pooling
+from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.nn.initialise import initialise
+from transduce.nn.positions import LearnedPositions
+from transduce.nn.transformer import (
+    Count,
+    TransformerConfig,
+    TransformerDecoder,
+    TransformerEncoder,
+    check_heads,
+)
+
+
+@section
+class VisionConfig:
+    """A ViT; the defaults are of a size for small images and one machine."""
+
+    d_model: Count = 128
+    """Width of the model, everywhere."""
+    patch_size: Count = 4
+    """Side of a patch, in pixels of the image or of what the stem leaves of it."""
+    stem: tuple[Count, ...] = ()
+    """Widths of 3x3 convolutions in front, each halving the sides; they help small data."""
+    class_token: bool = False
+    """A trained vector in front stands for the whole image, as in the paper; else the mean."""
+    encoder: TransformerConfig = TransformerConfig(
+        n_layers=4,
+        n_heads=4,
+        d_ff=256,
+        activation="gelu",
+        norm_order="pre",
+        positions="learned",
+        dropout=0.0,
+    )
+    label_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropped from the pooled vector before the labels."""
+
+    def __post_init__(self) -> None:
+        check_heads(self.encoder, self.d_model)
+
+    def check_size(self, image_size: int) -> None:
+        """Raises SettingError when images of this size cannot be cut into whole patches."""
+        pixels = self.patch_size << len(self.stem)
+        if image_size % pixels:
+            raise SettingError(
+                f"a patch of {pixels} pixels (patch_size, doubled by each layer of the stem) does "
+                f"not divide image.size = {image_size}; change one of them"
+            )
+
+
+def vision_encoder(
+    config: VisionConfig, image_size: int, channels: int
+) -> tuple[PatchFrontEnd, TransformerEncoder]:
+    """Front end and encoder for images of this size, with just as many positions as they need."""
+    front_end = PatchFrontEnd(
+        image_size,
+        channels,
+        config.patch_size,
+        config.d_model,
+        config.class_token,
+        config.stem,
+    )
+    stack = dataclasses.replace(config.encoder, max_positions=front_end.n_positions)
+    return front_end, TransformerEncoder(stack, config.d_model)
+
+
+@section
+class CaptioningConfig:
+    """A ViT without its head under a text decoder."""
+
+    vision: VisionConfig = VisionConfig()
+    """The encoder of the image; its d_model is that of the whole model."""
+    decoder: TransformerConfig = TransformerConfig(
+        n_layers=2, n_heads=4, d_ff=256, norm_order="pre", dropout=0.1
+    )
+
+    def __post_init__(self) -> None:
+        check_heads(self.decoder, self.vision.d_model)
+
+
+def build_captioning(
+    config: CaptioningConfig, image_size: int, channels: int, vocabulary_size: int
+) -> EncoderDecoder:
+    """A freshly initialised model from images to text; its output matrix is the embedding."""
+    d_model = config.vision.d_model
+    front_end, encoder = vision_encoder(config.vision, image_size, channels)
+    target = TextFrontEnd(vocabulary_size, d_model)
+    decoder = TransformerDecoder(config.decoder, d_model)
+    head = VocabularyHead(d_model, vocabulary_size)
+    model = EncoderDecoder(front_end, encoder, target, decoder, head)
+    initialise(model, d_model)
+    _shrink_positions(encoder)
+    head.weight = target.embedding.weight
+    return model
+
+
+def build_vision(
+    config: VisionConfig, image_size: int, channels: int, n_labels: int
+) -> EncoderOnly:
+    """A freshly initialised classifier of images."""
+    front_end, encoder = vision_encoder(config, image_size, channels)
+    pooling: Pooling = "first" if config.class_token else "mean"
+    head = LabelHead(config.d_model, n_labels, pooling, False, config.label_dropout)
+    model = EncoderOnly(front_end, encoder, head)
+    initialise(model, config.d_model)
+    _shrink_positions(encoder)
+    return model
+
+
+def _shrink_positions(encoder: TransformerEncoder) -> None:
+    """The first values of learned positions as in the paper, small beside those of the patches."""
+    if isinstance(encoder.positions, LearnedPositions):
+        nn.init.normal_(encoder.positions.table.weight, std=0.02)

@@ -1,0 +1,142 @@
+"""Encoders of convolutions: deep gated ones (ConvS2S, ByteNet), and flat ones for max pooling."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, cast
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from transduce.config import section
+from transduce.errors import SettingError
+from transduce.nn.compaction import padded_right, put_back
+from transduce.nn.positions import Positions, SinusoidalPositions
+from transduce.nn.residual import PreNorm
+from transduce.nn.transformer import Count, Share
+from transduce.sequence import Padded
+
+DILATIONS = 5
+"""Layers after which the dilation starts at 1 again: 1, 2, 4, 8, 16 in ByteNet."""
+
+
+@section
+class ConvolutionEncoderConfig:
+    """Layers of gated convolutions (Gehring et al. 2017)."""
+
+    kind: Literal["convolution"] = "convolution"
+    n_layers: Count = 5
+    """Number of layers."""
+    width: Count = 3
+    """Positions that a convolution spans; odd, so that it has a middle."""
+    dilation_growth: Annotated[int, Field(ge=1, le=8)] = 1
+    """How many times further apart these positions are in each next layer: 1 for layers all alike
+    (ConvS2S); 2 for 1, 2, 4, 8, 16, and then from 1 again (ByteNet)."""
+    positions: Literal["sinusoidal", "none"] = "none"
+    """How positions are told, beyond what the edges of a text give away."""
+    dropout: Share = 0.1
+    """Dropped from each layer's output and from the embeddings."""
+
+    def __post_init__(self) -> None:
+        if self.width % 2 == 0:
+            raise SettingError(f"the convolution's width = {self.width} is not odd")
+
+
+@section
+class WindowsEncoderConfig:
+    """One layer of convolutions of several widths (Kim 2014), meant to stand under max pooling."""
+
+    kind: Literal["windows"] = "windows"
+    widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 4, 5)
+    """Positions that the windows span; each width gets an equal share of d_model."""
+    dropout: Share = 0.1
+    """Dropped from the embeddings."""
+
+
+class GatedConvolution(nn.Module):
+    """GLU(conv(x)): one half of the convolution's channels decides what passes of the other."""
+
+    def __init__(self, d_model: int, width: int, dilation: int) -> None:
+        super().__init__()
+        around = (width - 1) // 2 * dilation
+        self.convolution = nn.Conv1d(d_model, 2 * d_model, width, padding=around, dilation=dilation)
+        # Half of the variance is lost at the gate, and more (Gehring et al. 2017, section 3.5).
+        nn.init.normal_(self.convolution.weight, std=math.sqrt(4 / (width * d_model)))
+        nn.init.zeros_(cast(Tensor, self.convolution.bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, t, m), zero at padding -> (b, t, m)."""
+        return F.glu(self.convolution(x.transpose(1, 2)), 1).transpose(1, 2)
+
+
+class ConvolutionEncoder(nn.Module):
+    """Gated convolutions, each inside a pre-norm residual so that a deep stack trains at once.
+
+    A position sees n_layers · (width - 1) / 2 others on either side, dilation aside.
+    """
+
+    def __init__(self, config: ConvolutionEncoderConfig, d_model: int) -> None:
+        super().__init__()
+        sinusoidal = config.positions == "sinusoidal"
+        self.positions = SinusoidalPositions() if sinusoidal else Positions()
+        self.dropout = nn.Dropout(config.dropout)
+        growth = config.dilation_growth
+        self.layers = nn.ModuleList(
+            GatedConvolution(d_model, config.width, growth ** (i % DILATIONS))
+            for i in range(config.n_layers)
+        )
+        self.residuals = nn.ModuleList(
+            PreNorm(d_model, config.dropout) for _ in range(config.n_layers)
+        )
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, source: Padded) -> Padded:
+        """Vectors (b, t, m) -> memory (b, t, m)."""
+        rows, columns = padded_right(source)
+        at = torch.arange(rows.real.shape[1], device=rows.real.device)
+        x = self.dropout(self.positions.embed(rows.values, at))
+        for layer, residual in zip(self.layers, self.residuals, strict=True):
+            x = residual(x, lambda x, layer=layer: layer(_zero_at_padding(x, rows)))
+        return source.with_values(put_back(self.norm(x), columns))
+
+
+class WindowsEncoder(nn.Module):
+    """At each position the ReLU features of the windows around it, of every width.
+
+    Windows may hang over either end, where they see zeros, so a text may be shorter than a
+    window.
+    """
+
+    def __init__(self, config: WindowsEncoderConfig, d_model: int) -> None:
+        super().__init__()
+        check_widths(config, d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        share, rest = divmod(d_model, len(config.widths))
+        self.windows = nn.ModuleList(
+            nn.Conv1d(d_model, share + (i < rest), width, padding=width // 2)
+            for i, width in enumerate(config.widths)
+        )
+        for window in self.windows:
+            nn.init.kaiming_normal_(cast(Tensor, window.weight), nonlinearity="relu")
+            nn.init.zeros_(cast(Tensor, window.bias))
+
+    def forward(self, source: Padded) -> Padded:
+        """Vectors (b, t, m) -> features (b, t, m), none below zero."""
+        rows, columns = padded_right(source)
+        t = rows.real.shape[1]
+        x = _zero_at_padding(self.dropout(rows.values), rows).transpose(1, 2)  # (b, m, t)
+        # A window of even width has one place more, beyond the end.
+        features = torch.cat([window(x)[..., :t] for window in self.windows], 1)
+        return source.with_values(put_back(features.relu().transpose(1, 2), columns))
+
+
+def check_widths(config: WindowsEncoderConfig, d_model: int) -> None:
+    """Raises SettingError when there are more widths than features to share among them."""
+    if len(config.widths) > d_model:
+        raise SettingError(f"{len(config.widths)} widths are more than d_model = {d_model}")
+
+
+def _zero_at_padding(x: Tensor, rows: Padded) -> Tensor:
+    return x if rows.padding == "none" else x.masked_fill(~rows.real[:, :, None], 0.0)

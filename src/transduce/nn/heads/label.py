@@ -1,0 +1,63 @@
+"""Vectors to labels: one for a whole sequence, or a span of positions in it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from transduce.sequence import Padded
+
+Pooling = Literal["first", "mean", "max"]
+
+
+def pool(x: Padded, how: Pooling) -> Tensor:
+    """One vector (b, m) for each row of x (b, t, m): its first, or the mean or maximum of all.
+
+    Padding does not count.
+    """
+    if how == "first":  # padding may stand before it
+        at = x.real.int().argmax(1) if x.padding == "any" else torch.zeros_like(x.real[:, 0]).long()
+        return x.values[torch.arange(len(at), device=at.device), at]
+    real = x.real[..., None]
+    if how == "mean":
+        summed = x.values.masked_fill(~real, 0.0).sum(1)
+        return summed / real.sum(1).clamp(min=1)
+    return x.values.masked_fill(~real, torch.finfo(x.values.dtype).min).amax(1)
+
+
+class LabelHead(nn.Module):
+    """Pool, then one linear layer to the scores of the labels.
+
+    With `hidden` a dense layer and tanh stand in between, as BERT's pooler does.
+    """
+
+    def __init__(
+        self, d_model: int, n_labels: int, pooling: Pooling, hidden: bool, dropout: float
+    ) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.hidden = nn.Linear(d_model, d_model) if hidden else None
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(d_model, n_labels)
+
+    def forward(self, x: Padded) -> Tensor:
+        """(b, t, m) -> scores (b, n_labels), to go into a softmax."""
+        pooled = pool(x, self.pooling)
+        if self.hidden is not None:
+            pooled = self.hidden(pooled).tanh()
+        return self.output(self.dropout(pooled))  # type: ignore[no-any-return]
+
+
+class SpanHead(nn.Module):
+    """Scores of each position as the first and as the last of a span (BERT, section 4.2)."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.output = nn.Linear(d_model, 2)
+
+    def forward(self, x: Padded) -> Tensor:
+        """(b, t, m) -> (b, t, 2); padding has the lowest score there is."""
+        scores = self.output(x.values)
+        return scores.masked_fill(~x.real[..., None], torch.finfo(scores.dtype).min)  # type: ignore[no-any-return]

@@ -1,0 +1,401 @@
+"""Recurrent and convolutional stacks: settings, sizes, search, padding, and that they learn."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transduce.config import parse, to_dict
+from transduce.decoding import DecodingOptions, Hypothesis, search
+from transduce.errors import SettingError
+from transduce.models.encoder_decoder import (
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    build_encoder_decoder,
+)
+from transduce.models.presets import PRESETS
+from transduce.models.stacks import build_decoder, build_encoder, longest_sequence
+from transduce.nn.attention import record_into
+from transduce.nn.convolution import (
+    ConvolutionEncoder,
+    ConvolutionEncoderConfig,
+    WindowsEncoder,
+    WindowsEncoderConfig,
+)
+from transduce.nn.recurrent import (
+    AdditiveContext,
+    ContextConfig,
+    DotContext,
+    FixedContext,
+    GeneralContext,
+    RecurrentDecoder,
+    RecurrentDecoderConfig,
+    RecurrentEncoder,
+    RecurrentEncoderConfig,
+)
+from transduce.nn.transformer import TransformerConfig
+from transduce.sequence import Padded
+
+BOS, EOS = 1, 2
+SIZE = 7
+CONTEXTS: tuple[ContextConfig, ...] = (
+    FixedContext(),
+    DotContext(),
+    GeneralContext(),
+    AdditiveContext(width=5),
+)
+of_each_context = pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context.kind)
+
+
+def model_of(context: ContextConfig, size: int = SIZE, d_model: int = 16) -> EncoderDecoder:
+    config = EncoderDecoderConfig(
+        d_model=d_model,
+        encoder=RecurrentEncoderConfig(dropout=0.0),
+        decoder=RecurrentDecoderConfig(cell="gru", context=context, dropout=0.0),
+    )
+    torch.manual_seed(3)
+    return build_encoder_decoder(config, size, size, joint=True)
+
+
+# --- settings --------------------------------------------------------------------------------
+
+
+def refusal(**settings: Any) -> str:
+    with pytest.raises(SettingError) as caught:
+        parse(EncoderDecoderConfig, settings, "r.toml")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_stack_without_a_kind_is_a_transformer() -> None:
+    config = parse(EncoderDecoderConfig, {"encoder": {"n_layers": 2}, "decoder": {}})
+    assert config.encoder == TransformerConfig(n_layers=2)
+    assert config.decoder == TransformerConfig()
+
+
+def test_kinds_are_read_and_written() -> None:
+    settings = {
+        "encoder": {"kind": "windows", "widths": [2, 3]},
+        "decoder": {"kind": "recurrent", "cell": "gru", "context": {"kind": "dot"}},
+    }
+    config = parse(EncoderDecoderConfig, settings)
+    assert config.encoder == WindowsEncoderConfig(widths=(2, 3))
+    assert config.decoder == RecurrentDecoderConfig(cell="gru", context=DotContext())
+    assert parse(EncoderDecoderConfig, to_dict(config)) == config
+
+
+def test_mistakes_are_answered_for_the_kind_that_is_meant() -> None:
+    assert refusal(encoder={"n_layer": 3}) == (
+        "r.toml: encoder.n_layer is not a setting; did you mean 'n_layers'?"
+    )
+    recurrent = {"kind": "recurrent"}
+    assert refusal(encoder=recurrent | {"n_layer": 3}) == (
+        "r.toml: encoder.n_layer is not a setting; did you mean 'n_layers'?"
+    )
+    assert refusal(encoder=recurrent | {"d_ff": 3}).startswith(
+        "r.toml: encoder.d_ff is not a setting; did you mean 'decoder.d_ff'?"
+    )
+    assert refusal(decoder=recurrent | {"context": {"kind": "dot", "widht": 3}}) == (
+        "r.toml: decoder.context.widht is not a setting; did you mean 'decoder.context.width'?"
+    )
+    assert refusal(decoder=recurrent | {"context": {"width": 3}}) == (
+        "r.toml: decoder.context.kind is missing; it is one of 'additive', 'dot', 'fixed', "
+        "'general'"
+    )
+    assert refusal(decoder={"kind": "windows"}).startswith(
+        "r.toml: decoder.kind is 'windows'; it must be one of 'transformer', 'recurrent'"
+    )
+    assert refusal(encoder=5) == "r.toml: encoder must be a section of settings, not 5"
+
+
+def test_a_setting_of_a_kind_that_was_not_written_asks_for_the_kind() -> None:
+    assert refusal(encoder={"cell": "gru"}) == (
+        "r.toml: encoder.cell is not a setting; it needs kind = 'recurrent'"
+    )
+    assert refusal(decoder={"n_layers": 2, "context": {"kind": "dot"}}) == (
+        "r.toml: decoder.context is not a setting; it needs kind = 'recurrent'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"d_model": 15, "encoder": {"kind": "recurrent"}}, "d_model = 15 must be even"),
+        ({"encoder": {"kind": "convolution", "width": 4}}, "width = 4 is not odd"),
+        ({"encoder": {"kind": "windows", "widths": []}}, "encoder.widths"),
+        ({"d_model": 2, "encoder": {"kind": "windows"}}, "3 widths are more than d_model = 2"),
+        ({"encoder": {"kind": "recurrent", "cell": "rnn"}}, "encoder.cell"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
+    stacks = {"encoder": {"n_heads": 1}, "decoder": {"n_heads": 1}}
+    assert said in refusal(**stacks | settings)
+
+
+def test_longest_sequence() -> None:
+    learned = TransformerConfig(positions="learned", max_positions=9)
+    assert longest_sequence(learned) == 9
+    assert longest_sequence(replace(learned, positions="rotary")) is None
+    for config in (RecurrentEncoderConfig(), RecurrentDecoderConfig(), WindowsEncoderConfig()):
+        assert longest_sequence(config) is None
+
+
+def test_kinds_are_built() -> None:
+    assert isinstance(build_encoder(RecurrentEncoderConfig(), 8), RecurrentEncoder)
+    assert isinstance(build_encoder(ConvolutionEncoderConfig(), 8), ConvolutionEncoder)
+    assert isinstance(build_encoder(WindowsEncoderConfig(), 8), WindowsEncoder)
+    assert isinstance(build_decoder(RecurrentDecoderConfig(), 8), RecurrentDecoder)
+
+
+# --- sizes -----------------------------------------------------------------------------------
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(
+    "name", ["rnn-fixed", "rnn-dot", "rnn-general", "rnn-additive", "convolution"]
+)
+def test_ancestors_are_as_large_as_the_tiny_transformer(name: str) -> None:
+    with torch.device("meta"):
+        tiny, other = (
+            count(build_encoder_decoder(PRESETS[preset], 8000, 8000, joint=True))
+            for preset in ("tiny", name)
+        )
+    assert 0.9 * tiny <= other <= 1.1 * tiny
+
+
+def lstm_size(d_input: int, d_hidden: int) -> int:
+    return 4 * d_hidden * (d_input + d_hidden + 2)
+
+
+def test_rnn_general_by_formula() -> None:
+    m = 168
+    encoder = 2 * 2 * lstm_size(m, m // 2)  # two layers, two directions
+    decoder = 2 * lstm_size(m, m)
+    first, output, score = m * 2 * m + 2 * m, 2 * m * m + m, m * m
+    model = build_encoder_decoder(PRESETS["rnn-general"], 100, 100, joint=True)
+    assert count(model) == 100 * m + encoder + decoder + first + output + score
+
+
+@pytest.mark.parametrize(("d_model", "shares"), [(9, (3, 3, 3)), (10, (4, 3, 3)), (3, (1, 1, 1))])
+def test_windows_share_the_width(d_model: int, shares: tuple[int, ...]) -> None:
+    windows = WindowsEncoder(WindowsEncoderConfig(), d_model).windows
+    assert tuple(window.out_channels for window in windows) == shares
+
+
+# --- what is seen ----------------------------------------------------------------------------
+
+
+def reach(encoder: nn.Module, t: int, at: int) -> list[int]:
+    """The positions that the output at one position depends on."""
+    x = torch.randn(1, t, 8, requires_grad=True)
+    encoder.eval()(Padded.unpadded(x)).values[0, at].abs().sum().backward()
+    assert x.grad is not None
+    return x.grad[0].abs().sum(1).nonzero()[:, 0].tolist()
+
+
+def test_dilations_double_and_start_again() -> None:
+    plain = ConvolutionEncoderConfig(n_layers=3, width=3)
+    assert reach(ConvolutionEncoder(plain, 8), 31, 15) == list(range(12, 19))
+    growing = replace(plain, dilation_growth=2)
+    assert reach(ConvolutionEncoder(growing, 8), 31, 15) == list(range(8, 23))
+    six = replace(growing, n_layers=6)
+    dilations = [layer.convolution.dilation for layer in ConvolutionEncoder(six, 8).layers]
+    assert dilations == [(1,), (2,), (4,), (8,), (16,), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("width", "seen"), [(1, [5]), (2, [4, 5]), (3, [4, 5, 6]), (4, [3, 4, 5, 6])]
+)
+def test_windows_stand_around_their_position(width: int, seen: list[int]) -> None:
+    encoder = WindowsEncoder(WindowsEncoderConfig(widths=(width,)), 8)
+    assert reach(encoder, 11, 5) == seen
+
+
+def test_windows_agree_with_a_loop() -> None:
+    encoder = WindowsEncoder(WindowsEncoderConfig(widths=(3,)), 8).eval()
+    x = torch.randn(2, 8)  # shorter than the window
+    zeros = torch.zeros(1, 8)
+    framed = torch.cat([zeros, x, zeros])
+    (window,) = encoder.windows
+    for i, found in enumerate(encoder(Padded.unpadded(x[None])).values[0]):
+        wanted = (window.weight * framed[i : i + 3].T).sum((1, 2)) + window.bias
+        torch.testing.assert_close(found, wanted.relu(), rtol=1e-5, atol=1e-6)
+
+
+def test_padding_between_tokens_changes_nothing() -> None:
+    """Neighbours are the real ones next to each other, wherever they stand."""
+    x = torch.randn(1, 5, 8, dtype=torch.float64)
+    real = torch.tensor([[False, True, False, True, True, False, False, True, True, False]])
+    values = torch.full((1, 10, 8), 50.0, dtype=torch.float64)
+    values[real] = x[0]
+    for config in (
+        RecurrentEncoderConfig(n_layers=2),
+        ConvolutionEncoderConfig(positions="sinusoidal"),
+        WindowsEncoderConfig(),
+    ):
+        encoder = build_encoder(config, 8).double().eval()
+        wanted = encoder(Padded.unpadded(x)).values[0]
+        found = encoder(Padded(values, real, "any")).values[real]
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+# --- states ----------------------------------------------------------------------------------
+
+
+@of_each_context
+def test_hypotheses_of_a_sentence_share_its_memory(context: ContextConfig) -> None:
+    decoder = build_decoder(RecurrentDecoderConfig(context=context), 8).double().eval()
+    memory = Padded.unpadded(torch.randn(2, 4, 8, dtype=torch.float64))
+    target = Padded.unpadded(torch.randn(6, 3, 8, dtype=torch.float64))
+    state = decoder.start(memory)
+    found = decoder(target, state).values  # six hypotheses of two sentences, from the start on
+    each = decoder.start(memory.select(torch.tensor([0, 0, 0, 1, 1, 1])))
+    torch.testing.assert_close(found, decoder(target, each).values, rtol=0, atol=1e-12)
+    assert all(layer.key.shape[0] == 2 for layer in state.memory)
+    state.select(torch.tensor([4, 4, 5]))
+    assert all(layer.key.shape[0] == 1 for layer in state.memory)
+
+
+@of_each_context
+def test_recorded_cross_attention(context: ContextConfig) -> None:
+    model = model_of(context).eval()
+    source, target = Padded.from_rows([[3, 4, 2], [5, 2]]), Padded.from_rows([[1, 4], [1, 5]])
+    recorded = record_into(model, on=True)
+    model(source, target)
+    if isinstance(context, FixedContext):
+        assert recorded == {}
+        return
+    (weights,) = recorded["decoder.cross_attention"]
+    assert weights.shape == (2, 1, 2, 3)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 2))
+    assert not weights[1, 0, :, 2].any()
+
+
+@of_each_context
+def test_narrow_training_is_close_to_wide(context: ContextConfig) -> None:
+    model = model_of(context)
+    source, target = Padded.from_rows([[3, 4, 2], [5, 2]]), Padded.from_rows([[1, 4], [1, 5]])
+    wide = model(source, target)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = model(source, target)
+    narrow.float().sum().backward()
+    torch.testing.assert_close(narrow.float(), wide, rtol=0, atol=0.1)
+
+
+# --- search ----------------------------------------------------------------------------------
+
+SOURCES = [[3, 4, 5, EOS], [6, EOS], [5, 5, 3, 6, 4, EOS]]
+
+
+@torch.no_grad()
+def find(
+    model: EncoderDecoder, sources: list[list[int]], options: DecodingOptions, longest: int
+) -> list[list[Hypothesis]]:
+    return search(
+        model.step,
+        model.start(Padded.from_rows(sources)),
+        Padded.unpadded(torch.full((len(sources), 1), BOS)),
+        torch.full((len(sources),), longest),
+        EOS,
+        [BOS, 0],
+        options,
+    )
+
+
+def sharp(model: EncoderDecoder) -> EncoderDecoder:
+    """In float64, with opinions: differences that no order of sums can turn round."""
+    with torch.no_grad():
+        model.target.embedding.weight.mul_(4)
+    return model.double().eval()
+
+
+def brute_force(model: EncoderDecoder, source: list[int], longest: int) -> tuple[list[int], float]:
+    """The likeliest sentence of at most so many words, each one read from the start."""
+    words = range(3, SIZE)
+    sentences = [
+        list(sentence)
+        for length in range(longest + 1)
+        for sentence in itertools.product(words, repeat=length)
+    ]
+    log_probs = [log_prob_of(model, source, sentence) for sentence in sentences]
+    best = max(range(len(sentences)), key=log_probs.__getitem__)
+    return sentences[best], log_probs[best]
+
+
+@torch.no_grad()
+def log_prob_of(model: EncoderDecoder, source: list[int], sentence: list[int]) -> float:
+    logits = model(Padded.from_rows([source]), Padded.from_rows([[BOS, *sentence]]))
+    wanted = torch.tensor([*sentence, EOS])[:, None]
+    return logits[0].log_softmax(1).gather(1, wanted).sum().item()
+
+
+@of_each_context
+def test_a_wide_beam_finds_what_brute_force_finds(context: ContextConfig) -> None:
+    model = sharp(model_of(context))
+    options = DecodingOptions(beam_size=64, length_penalty="none", stop="exact")
+    for source, (found,) in zip(SOURCES, find(model, SOURCES, options, 3), strict=True):
+        tokens, log_prob = brute_force(model, source, 3)
+        assert found.tokens == tokens
+        assert found.log_prob == pytest.approx(log_prob, abs=1e-9)
+
+
+@of_each_context
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_batch_is_what_its_sentences_are_alone(context: ContextConfig, beam_size: int) -> None:
+    model = sharp(model_of(context))
+    options = DecodingOptions(beam_size=beam_size)
+    together = find(model, SOURCES, options, 8)
+    for source, (found,) in zip(SOURCES, together, strict=True):
+        ((alone,),) = find(model, [source], options, 8)
+        assert found.tokens == alone.tokens
+        assert found.log_prob == pytest.approx(alone.log_prob, abs=1e-9)
+        assert found.log_prob == pytest.approx(log_prob_of(model, source, found.tokens), abs=1e-9)
+
+
+# --- learning --------------------------------------------------------------------------------
+
+
+def reversals(generator: torch.Generator) -> tuple[Padded, Padded, Tensor]:
+    """Source, target in and target out of rows to be written backwards."""
+    lengths = torch.randint(2, 7, (32,), generator=generator).tolist()
+    rows = [torch.randint(3, 11, (length,), generator=generator).tolist() for length in lengths]
+    backwards = [row[::-1] for row in rows]
+    wanted = Padded.from_rows([[*row, EOS] for row in backwards], padding=-100)
+    source = Padded.from_rows([[*row, EOS] for row in rows])
+    return source, Padded.from_rows([[BOS, *row] for row in backwards]), wanted.values
+
+
+LEARNERS = {
+    "dot": (RecurrentEncoderConfig(dropout=0.0), DotContext()),
+    "additive": (RecurrentEncoderConfig(cell="gru", dropout=0.0), AdditiveContext()),
+    "convolution": (
+        ConvolutionEncoderConfig(n_layers=2, positions="sinusoidal", dropout=0.0),
+        GeneralContext(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_learns_to_reverse_in_a_moment(name: str) -> None:
+    encoder, context = LEARNERS[name]
+    decoder = RecurrentDecoderConfig(context=context, dropout=0.0)
+    config = EncoderDecoderConfig(d_model=48, encoder=encoder, decoder=decoder)
+    torch.manual_seed(1)
+    model = build_encoder_decoder(config, 11, 11, joint=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    generator = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(150):
+        source, target, wanted = reversals(generator)
+        loss = nn.functional.cross_entropy(model(source, target).transpose(1, 2), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert sum(losses[-10:]) / 10 < 0.15 * losses[0]
