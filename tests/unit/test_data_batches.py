@@ -18,6 +18,7 @@ from transduce.data.batches import (
     TokenBatches,
     _cut,
     _plan_batches,
+    pair_batches,
 )
 from transduce.data.encoded import EncodedPairs
 from transduce.errors import DataError
@@ -49,7 +50,7 @@ def data_of_lengths(source: Any, target: Any) -> EncodedPairs:
     return data_of(rows)
 
 
-def epoch_of(batches: TokenBatches, epoch: int) -> list[PairBatch]:
+def epoch_of(batches: TokenBatches[PairBatch], epoch: int) -> list[PairBatch]:
     found = []
     for batch, state in batches.iterate(DataState(epoch, 0)):
         found.append(batch)
@@ -80,7 +81,7 @@ lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1
 
 def test_contents_of_a_batch() -> None:
     data = data_of([([10, 11, 12], [20]), ([13], [21, 22])])
-    (batch,) = TokenBatches(data, 100, seed=0).in_order()
+    (batch,) = pair_batches(data, 100, seed=0).in_order()
     at = {int(row): i for i, row in enumerate(batch.rows)}
     order = [at[0], at[1]]
     assert batch.source.values[order].tolist() == [[10, 11, 12, EOS], [13, EOS, PAD, PAD]]
@@ -94,7 +95,7 @@ def test_contents_of_a_batch() -> None:
 
 def test_ids_beyond_the_sign_of_16_bits() -> None:
     data = data_of([([65535], [40000])])
-    (batch,) = TokenBatches(data, 100, seed=0).in_order()
+    (batch,) = pair_batches(data, 100, seed=0).in_order()
     assert batch.source.values.tolist() == [[65535, EOS]]
     assert batch.target.values.tolist() == [[BOS, 40000, EOS]]
 
@@ -117,7 +118,7 @@ def test_every_pair_once_an_epoch_within_the_budget(
     shape: list[tuple[int, int]], batch_tokens: int, epoch: int
 ) -> None:
     data = data_of_lengths(*zip(*shape, strict=True))
-    batches = TokenBatches(data, batch_tokens, seed=5)
+    batches = pair_batches(data, batch_tokens, seed=5)
     for found in (epoch_of(batches, epoch), list(batches.in_order())):
         assert sorted(row for b in found for row in b.rows.tolist()) == list(range(len(shape)))
         assert sum(b.target_tokens for b in found) == sum(t + 1 for _, t in shape)
@@ -137,10 +138,10 @@ def test_resuming_anywhere_gives_the_same_batches(
     shape: list[tuple[int, int]], batch_tokens: int, draw: st.DataObject
 ) -> None:
     data = data_of_lengths(*zip(*shape, strict=True))
-    batches = TokenBatches(data, batch_tokens, seed=1)
+    batches = pair_batches(data, batch_tokens, seed=1)
     whole = list(itertools.islice(batches.iterate(), 2 * batches.batches_per_epoch + 5))
     cut = draw.draw(st.integers(0, len(whole) - 2))
-    afresh = TokenBatches(data, batch_tokens, seed=1)
+    afresh = pair_batches(data, batch_tokens, seed=1)
     resumed = afresh.iterate(whole[cut][1])
     for (batch, state), (expected, expected_state) in zip(resumed, whole[cut + 1 :], strict=False):
         assert same(batch, expected)
@@ -154,9 +155,9 @@ def members(batches: list[PairBatch]) -> set[tuple[int, ...]]:
 @pytest.mark.parametrize("kind", [words, sentences])
 def test_membership_and_order_change_with_epoch_and_seed(kind: Any) -> None:
     data = data_of_lengths(*kind(2000, np.random.default_rng(0)))
-    first, second = (epoch_of(TokenBatches(data, 1000, seed=3), epoch) for epoch in (0, 1))
-    other = epoch_of(TokenBatches(data, 1000, seed=4), 0)
-    again = epoch_of(TokenBatches(data, 1000, seed=3), 0)
+    first, second = (epoch_of(pair_batches(data, 1000, seed=3), epoch) for epoch in (0, 1))
+    other = epoch_of(pair_batches(data, 1000, seed=4), 0)
+    again = epoch_of(pair_batches(data, 1000, seed=3), 0)
     assert all(same(a, b) for a, b in zip(first, again, strict=True))
     for changed in (second, other):
         assert len(members(first) & members(changed)) < len(first) / 4
@@ -167,16 +168,16 @@ def test_membership_and_order_change_with_epoch_and_seed(kind: Any) -> None:
 
 def test_membership_changes_even_without_ties() -> None:
     lengths = np.arange(1, 401)
-    batches = TokenBatches(data_of_lengths(lengths, lengths), 4000, seed=0)
+    batches = pair_batches(data_of_lengths(lengths, lengths), 4000, seed=0)
     first, second = members(epoch_of(batches, 0)), members(epoch_of(batches, 1))
     assert len(first & second) < len(first) / 2
 
 
 def test_in_order_is_sorted_and_always_alike() -> None:
     data = data_of_lengths(*sentences(500, np.random.default_rng(0)))
-    batches = TokenBatches(data, 2000, seed=3)
+    batches = pair_batches(data, 2000, seed=3)
     found = list(batches.in_order())
-    other_seed = list(TokenBatches(data, 50, seed=9).in_order(2000))
+    other_seed = list(pair_batches(data, 50, seed=9).in_order(2000))
     assert all(same(a, b) for a, b in zip(found, other_seed, strict=True))
     wide = [max(b.source.values.shape[1], b.target.values.shape[1]) for b in found]
     assert wide[0] < wide[len(wide) // 2] < wide[-1]
@@ -189,11 +190,9 @@ def test_in_order_is_sorted_and_always_alike() -> None:
 )
 def test_padding_is_small_on_both_sides(kind: Any, n: int, batch_tokens: int, most: float) -> None:
     source, target = kind(n, np.random.default_rng(1))
-    shapes = SimpleNamespace(
-        source_lengths=source.astype(np.int32), target_lengths=target.astype(np.int32)
-    )
-    plan = _plan_batches(cast("EncodedPairs", shapes), batch_tokens, np.random.default_rng(2))
-    for widths in (shapes.source_lengths + 1, shapes.target_lengths + 2):
+    sides = source.astype(np.int32) + 1, target.astype(np.int32) + 2
+    plan = _plan_batches(sides, batch_tokens, np.random.default_rng(2))
+    for widths in sides:
         padded = 0
         for i in range(len(plan)):
             of_batch = widths[plan.rows(i)]
@@ -203,19 +202,19 @@ def test_padding_is_small_on_both_sides(kind: Any, n: int, batch_tokens: int, mo
 
 def test_one_batch_for_data_smaller_than_the_budget() -> None:
     data = data_of_lengths([3, 5, 2, 9], [4, 4, 4, 4])
-    batches = TokenBatches(data, 4096, seed=0)
+    batches = pair_batches(data, 4096, seed=0)
     assert [batches.batches_in(epoch) for epoch in range(20)] == [1] * 20
 
 
 def test_sides_of_very_different_length() -> None:
     data = data_of_lengths([70_000, 1, 70_001, 2], [1, 300, 2, 299])
-    batches = TokenBatches(data, 1000, seed=0)
+    batches = pair_batches(data, 1000, seed=0)
     groups = members(epoch_of(batches, 0))
     assert groups == {(0,), (2,), (1, 3)}
 
 
 def test_a_state_of_other_data_is_refused() -> None:
-    batches = TokenBatches(data_of_lengths([1, 2], [1, 2]), 100, seed=0)
+    batches = pair_batches(data_of_lengths([1, 2], [1, 2]), 100, seed=0)
     with pytest.raises(DataError, match="cannot resume at batch 7 of epoch 2, which has only 1"):
         next(batches.iterate(DataState(2, 7)))
 
@@ -228,7 +227,7 @@ def test_cut_fills_batches_greedily() -> None:
 
 
 def test_to_device_keeps_everything_else() -> None:
-    (batch,) = TokenBatches(data_of_lengths([1], [2]), 100, seed=0).in_order()
+    (batch,) = pair_batches(data_of_lengths([1], [2]), 100, seed=0).in_order()
     moved = batch.to("meta")
     assert moved.source.values.device.type == moved.target.real.device.type == "meta"
     assert moved.target_tokens == batch.target_tokens
@@ -242,7 +241,7 @@ def test_batches_of_files(tmp_path: Path) -> None:
     side = Side(lambda texts: [[int(word) for word in text.split()] for text in texts], 100)
     pairs = [(f"{i} {i}", f"{i}") for i in range(10, 60)]
     data = encode_pairs(pairs, side, side, FilterConfig(), tmp_path / "cache", "1")
-    for batch in epoch_of(TokenBatches(data, 30, seed=0), 0):
+    for batch in epoch_of(pair_batches(data, 30, seed=0), 0):
         assert batch.source.padding == "none"
         assert batch.target.padding == "none"
         assert batch.source.values[:, 0].tolist() == (batch.rows + 10).tolist()

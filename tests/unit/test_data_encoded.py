@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from transduce.data import encoded as module
 from transduce.data.encoded import EncodedPairs, Side, cached_pairs, encode_pairs
 from transduce.data.filters import FilterConfig, Pair
+from transduce.data.rows import ABANDONED_SECONDS, MANIFEST
 from transduce.errors import DataError
 
 PAIRS = [("ab", "c"), ("", "x"), ("b", "dde"), ("ab", "c"), ("a" * 300, "b")]
@@ -114,7 +115,7 @@ def test_absent_or_other_is_none(tmp_path: Path) -> None:
     assert EncodedPairs.open(tmp_path / "cache", "2") is None
 
 
-@pytest.mark.parametrize("name", [*module.FILES, module.MANIFEST])
+@pytest.mark.parametrize("name", [*module.FILES, MANIFEST])
 def test_incomplete_is_none_and_rebuilt(tmp_path: Path, name: str) -> None:
     directory = tmp_path / "cache"
     encode(directory)
@@ -129,7 +130,7 @@ def test_incomplete_is_none_and_rebuilt(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("manifest", [b"[]", b"{}", b"\xff", b'{"version": 1}'])
 def test_a_damaged_manifest_is_none(tmp_path: Path, manifest: bytes) -> None:
     encode(tmp_path / "cache")
-    (tmp_path / "cache" / module.MANIFEST).write_bytes(manifest)
+    (tmp_path / "cache" / MANIFEST).write_bytes(manifest)
     assert EncodedPairs.open(tmp_path / "cache", "1") is None
 
 
@@ -172,7 +173,7 @@ def test_killed_half_way_is_absent_and_cleared_in_time(tmp_path: Path) -> None:
     assert EncodedPairs.open(tmp_path / "cache", "1") is None
     assert len(encode(tmp_path / "cache")) == 2
     assert left.exists(), "it might have been in use"
-    long_ago = time.time() - module.ABANDONED_SECONDS - 1
+    long_ago = time.time() - ABANDONED_SECONDS - 1
     for path in [*left.iterdir(), left]:
         os.utime(path, (long_ago, long_ago))
     encode(tmp_path / "cache", mark="2")
@@ -228,7 +229,7 @@ def test_cached_pairs_encode_only_when_something_changed(tmp_path: Path) -> None
 
 def test_manifest_is_readable(tmp_path: Path) -> None:
     encode(tmp_path / "cache")
-    manifest = json.loads((tmp_path / "cache" / module.MANIFEST).read_text())
+    manifest = json.loads((tmp_path / "cache" / MANIFEST).read_text())
     assert manifest["pairs"] == 2
     assert manifest["report"]["too_long"] == 1
     assert manifest["dtype"] == {"source": "<u2", "target": "<u2"}

@@ -1,4 +1,4 @@
-"""Batches of pairs of like lengths, bounded by tokens, in an order that can be resumed.
+"""Batches of items of like lengths, bounded by tokens, in an order that can be resumed.
 
 A batch is as wide as its longest row on each side, and each side may hold at most so many
 positions.  So pairs are first sorted into strips by the wider of their sides, which decides how
@@ -10,10 +10,11 @@ random, anew in each epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -58,7 +59,7 @@ class DataState:
 
 
 class _Plan(NamedTuple):
-    """Which pairs make which batch: batch i is order[starts[i]:ends[i]]."""
+    """Which items make which batch: batch i is order[starts[i]:ends[i]]."""
 
     order: Ints
     starts: Ints
@@ -71,17 +72,31 @@ class _Plan(NamedTuple):
         return self.order[self.starts[i] : self.ends[i]].astype(np.int64)
 
 
-class TokenBatches:
-    """All pairs, once an epoch, in batches of at most `batch_tokens` positions a side.
+B = TypeVar("B")
 
-    A pair that is longer by itself makes a batch by itself.  The batches of an epoch follow from
+
+class TokenBatches(Generic[B]):
+    """All items, once an epoch, in batches of at most `batch_tokens` positions a side.
+
+    An item that is longer by itself makes a batch by itself.  The batches of an epoch follow from
     `seed` and the epoch's number alone.
     """
 
-    def __init__(self, data: EncodedPairs, batch_tokens: int, seed: int) -> None:
+    def __init__(
+        self,
+        widths: tuple[Ints, Ints],
+        assemble: Callable[[NDArray[np.int64]], B],
+        batch_tokens: int,
+        seed: int,
+    ) -> None:
+        """widths: (n,) positions of each item's two sides; twice the same where it has but one.
+
+        assemble: makes the batch of some items, given by number.
+        """
         assert batch_tokens >= 1, batch_tokens
         assert seed >= 0, seed
-        self.data = data
+        self.widths = widths
+        self.assemble = assemble
         self.batch_tokens = batch_tokens
         self.seed = seed
         self._kept: tuple[int, _Plan] | None = None
@@ -95,49 +110,71 @@ class TokenBatches:
         """Batches in an epoch."""
         return len(self._plan(epoch))
 
-    def iterate(self, state: DataState | None = None) -> Iterator[tuple[PairBatch, DataState]]:
+    def iterate(self, state: DataState | None = None) -> Iterator[tuple[B, DataState]]:
         """Batches without end, each with the state that leads on to the one after it.
 
         state: where to begin; the beginning of epoch 0 if not given.  From a state handed out
         earlier come exactly the batches that would have come then.  Raises DataError for a state
         that cannot be of this data.
         """
-        epoch, position = (state.epoch, state.position) if state else (0, 0)
-        if position > self.batches_in(epoch):
-            raise DataError(
-                f"cannot resume at batch {position} of epoch {epoch}, which has only "
-                f"{self.batches_in(epoch)}; restore the data and batch_tokens of that run"
-            )
-        while True:
-            plan = self._plan(epoch)
-            for i in range(position, len(plan)):
-                last = i + 1 == len(plan)
-                after = DataState(epoch + 1, 0) if last else DataState(epoch, i + 1)
-                yield _assemble(self.data, plan.rows(i)), after
-            epoch, position = epoch + 1, 0
+        return resumable(self.batches_in, self._batch, state)
 
-    def in_order(self, batch_tokens: int | None = None) -> Iterator[PairBatch]:
-        """All pairs once, shortest first and always alike, as for validation.
+    def in_order(self, batch_tokens: int | None = None) -> Iterator[B]:
+        """All items once, shortest first and always alike, as for validation.
 
         batch_tokens: another bound for these batches.
         """
-        plan = _plan_batches(self.data, batch_tokens or self.batch_tokens, None)
+        plan = _plan_batches(self.widths, batch_tokens or self.batch_tokens, None)
         for i in range(len(plan)):
-            yield _assemble(self.data, plan.rows(i))
+            yield self.assemble(plan.rows(i))
+
+    def _batch(self, epoch: int, i: int) -> B:
+        return self.assemble(self._plan(epoch).rows(i))
 
     def _plan(self, epoch: int) -> _Plan:
         kept = self._kept
         if kept is None or kept[0] != epoch:
             rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
-            kept = (epoch, _plan_batches(self.data, self.batch_tokens, rng))
+            kept = (epoch, _plan_batches(self.widths, self.batch_tokens, rng))
             self._kept = kept
         return kept[1]
 
 
-def _plan_batches(data: EncodedPairs, batch_tokens: int, rng: np.random.Generator | None) -> _Plan:
-    """Split all pairs into batches; without rng, in the one fixed order."""
-    source = data.source_lengths + 1  # EOS
-    target = data.target_lengths + 2  # BOS and EOS
+def resumable(
+    batches_in: Callable[[int], int],
+    batch: Callable[[int, int], B],
+    state: DataState | None = None,
+) -> Iterator[tuple[B, DataState]]:
+    """Batches without end, each with the state that leads on to the one after it.
+
+    batches_in: batches of an epoch.  batch: makes batch i of an epoch.  Raises DataError for a
+    state that cannot be of this data.
+    """
+    epoch, position = (state.epoch, state.position) if state else (0, 0)
+    if position > batches_in(epoch):
+        raise DataError(
+            f"cannot resume at batch {position} of epoch {epoch}, which has only "
+            f"{batches_in(epoch)}; restore the data and batch_tokens of that run"
+        )
+    while True:
+        count = batches_in(epoch)
+        for i in range(position, count):
+            after = DataState(epoch + 1, 0) if i + 1 == count else DataState(epoch, i + 1)
+            yield batch(epoch, i), after
+        epoch, position = epoch + 1, 0
+
+
+def pair_batches(data: EncodedPairs, batch_tokens: int, seed: int) -> TokenBatches[PairBatch]:
+    """Batches of pairs, each target between BOS and EOS, each source before EOS."""
+    widths = data.source_lengths + 1, data.target_lengths + 2
+    return TokenBatches(widths, functools.partial(_assemble, data), batch_tokens, seed)
+
+
+def _plan_batches(
+    widths: tuple[Ints, Ints], batch_tokens: int, rng: np.random.Generator | None
+) -> _Plan:
+    """Split all items into batches; without rng, in the one fixed order."""
+    source, target = widths
     wider = np.maximum(source, target)
     n_batches = int(wider.sum(dtype=np.int64)) / batch_tokens
     shift = rng.random(2) if rng is not None else np.zeros(2)
@@ -203,12 +240,12 @@ def _cut(wider: Ints, limit: int, first: int) -> Ints:
 
 def _assemble(data: EncodedPairs, rows: NDArray[np.int64]) -> PairBatch:
     lengths = data.target_lengths[rows]
-    source = _pad(data.source_tokens, data.source_offsets[rows], data.source_lengths[rows], ())
-    target = _pad(data.target_tokens, data.target_offsets[rows], lengths, (BOS,))
+    source = pad_rows(data.source_tokens, data.source_offsets[rows], data.source_lengths[rows], ())
+    target = pad_rows(data.target_tokens, data.target_offsets[rows], lengths, (BOS,))
     return PairBatch(source, target, rows, int(lengths.sum()) + len(rows))
 
 
-def _pad(tokens: NDArray[Any], starts: Ints, lengths: Ints, before: tuple[int, ...]) -> Padded:
+def pad_rows(tokens: NDArray[Any], starts: Ints, lengths: Ints, before: tuple[int, ...]) -> Padded:
     """Rows of `lengths` (b,) from `starts` (b,), with marks before and EOS after each."""
     begin = len(before)
     width = int(lengths.max()) + begin + 1

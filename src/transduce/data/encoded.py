@@ -1,65 +1,44 @@
 """Pairs as token ids on disk: encoded once, memory-mapped ever after.
 
     DIRECTORY/
-        source.tokens    all source ids in a row (uint16 if the vocabulary fits, else int32)
-        source.offsets   int64: pair i is ids offsets[i] to offsets[i + 1]
+        source.tokens, source.offsets    as `data.rows` lays them out
         target.tokens, target.offsets
-        manifest.json    fingerprint, counts, types, and the size of every file
+        manifest.json
 
 The directory is complete or absent: it is written aside and then renamed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
 import hashlib
 import itertools
 import json
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.filters import FilterConfig, FilterReport, Pair, PairFilter
+from transduce.data.rows import (
+    RowWriter,
+    Side,
+    map_rows,
+    read_manifest,
+    write_manifest,
+    written_aside,
+)
 from transduce.errors import DataError
-
-Encode = Callable[[Sequence[str]], list[list[int]]]
 
 VERSION = 1
 CHUNK_PAIRS = 10_000
-MANIFEST = "manifest.json"
 FILES = ("source.tokens", "source.offsets", "target.tokens", "target.offsets")
-ABANDONED_SECONDS = 24 * 3600
 
 
 class NoPairsError(DataError):
     """Filtering left no pair."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Side:
-    """How one side of the pairs becomes token ids.
-
-    encode: texts to lists of ids, without marks of begin or end; ids are in
-    [0, vocabulary_size).
-    """
-
-    encode: Encode
-    vocabulary_size: int
-
-    @property
-    def dtype(self) -> str:
-        """The type that ids are stored as, as numpy spells it, independent of the machine."""
-        return "<u2" if self.vocabulary_size <= 2**16 else "<i4"
 
 
 class EncodedPairs:
@@ -73,22 +52,17 @@ class EncodedPairs:
         self.directory = directory
         self.report = FilterReport(**manifest["report"])
         types = manifest["dtype"]
-        self.source_tokens, self.source_offsets = _map(directory, "source", types["source"])
-        self.target_tokens, self.target_offsets = _map(directory, "target", types["target"])
+        self.source_tokens, self.source_offsets = map_rows(directory, "source", types["source"])
+        self.target_tokens, self.target_offsets = map_rows(directory, "target", types["target"])
         self.source_lengths = np.diff(self.source_offsets).astype(np.int32)
         self.target_lengths = np.diff(self.target_offsets).astype(np.int32)
 
     @staticmethod
     def open(directory: Path, fingerprint: str) -> EncodedPairs | None:
         """The pairs, or None when they are absent, incomplete, or of another fingerprint."""
+        manifest = read_manifest(directory, fingerprint, VERSION, FILES)
         try:
-            manifest = json.loads((directory / MANIFEST).read_bytes())
-            if manifest["version"] != VERSION or manifest["fingerprint"] != fingerprint:
-                return None
-            sizes = manifest["sizes"]
-            if any((directory / name).stat().st_size != sizes[name] for name in FILES):
-                return None
-            return EncodedPairs(directory, manifest)
+            return None if manifest is None else EncodedPairs(directory, manifest)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -121,10 +95,10 @@ def encode_pairs(
     when the directory cannot be written.
     """
     sieve = PairFilter(filters)
-    with _written_aside(directory) as aside:
+    with written_aside(directory, FILES) as aside:
         with (
-            _SideWriter(aside, "source", source) as sources,
-            _SideWriter(aside, "target", target) as targets,
+            RowWriter(aside, "source", source) as sources,
+            RowWriter(aside, "target", target) as targets,
         ):
             for chunk in _chunks(pairs):
                 _encode_chunk(chunk, sieve, sources, targets)
@@ -132,17 +106,12 @@ def encode_pairs(
                     progress(sieve.report.read)
         if not sieve.report.kept:
             raise NoPairsError(f"no pair is left after filtering: {sieve.report}")
-        manifest = {
-            "version": VERSION,
-            "fingerprint": fingerprint,
+        facts = {
             "pairs": sieve.report.kept,
             "report": dataclasses.asdict(sieve.report),
             "dtype": {"source": source.dtype, "target": target.dtype},
-            "sizes": {path.name: path.stat().st_size for path in map(aside.joinpath, FILES)},
         }
-        with (aside / MANIFEST).open("wb") as file:
-            file.write(json.dumps(manifest, indent=2).encode() + b"\n")
-            _to_disk(file)
+        write_manifest(aside, fingerprint, VERSION, FILES, facts)
     encoded = EncodedPairs.open(directory, fingerprint)
     assert encoded is not None, directory
     return encoded
@@ -171,43 +140,8 @@ def cached_pairs(
     return encode_pairs(pairs(), source, target, filters, directory, whole, progress)
 
 
-class _SideWriter:
-    """Appends ragged rows of ids to `NAME.tokens` and `NAME.offsets`."""
-
-    def __init__(self, directory: Path, name: str, side: Side) -> None:
-        self.side = side
-        self._tokens = (directory / f"{name}.tokens").open("wb")
-        self._offsets = (directory / f"{name}.offsets").open("wb")
-        self._end = 0
-        self._offsets.write(np.zeros(1, "<i8").tobytes())
-
-    def __enter__(self) -> _SideWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._tokens, self._offsets:
-            if error is None:
-                _to_disk(self._tokens)
-                _to_disk(self._offsets)
-
-    def append(self, rows: list[list[int]], lengths: NDArray[np.int64]) -> None:
-        """rows: lists of ids, of `lengths` (n,)."""
-        total = int(lengths.sum())
-        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64, total)
-        assert not total or 0 <= ids.min() <= ids.max() < self.side.vocabulary_size, "id too large"
-        ends = self._end + np.cumsum(lengths)
-        self._end += total
-        self._tokens.write(ids.astype(self.side.dtype).tobytes())
-        self._offsets.write(ends.astype("<i8").tobytes())
-
-
 def _encode_chunk(
-    chunk: list[Pair], sieve: PairFilter, sources: _SideWriter, targets: _SideWriter
+    chunk: list[Pair], sieve: PairFilter, sources: RowWriter, targets: RowWriter
 ) -> None:
     chunk = sieve.by_text(chunk)
     if not chunk:
@@ -226,70 +160,3 @@ def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
     iterator = iter(pairs)
     while chunk := list(itertools.islice(iterator, CHUNK_PAIRS)):
         yield chunk
-
-
-def _map(directory: Path, name: str, dtype: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    tokens = np.memmap(directory / f"{name}.tokens", dtype=dtype, mode="r")
-    offsets = np.memmap(directory / f"{name}.offsets", dtype="<i8", mode="r")
-    # Plain arrays over the same mapping: indexing them costs less.
-    return np.asarray(tokens), np.asarray(offsets)
-
-
-@contextlib.contextmanager
-def _written_aside(directory: Path) -> Iterator[Path]:
-    """A fresh directory that takes the place of `directory` if, and only if, all goes well."""
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_foreign(directory)
-        _remove_abandoned(directory)
-        prefix = f".{directory.name}."
-        aside = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=directory.parent))
-        try:
-            yield aside
-            _publish(aside, directory)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    except OSError as error:
-        raise DataError(f"{directory} cannot be written: {error.strerror or error}") from error
-
-
-def _publish(aside: Path, directory: Path) -> None:
-    """Rename into place; what stood there goes first, for a rename replaces no full directory."""
-    old = aside.with_name(f"{aside.name}.old.partial")
-    while True:
-        with contextlib.suppress(FileNotFoundError):
-            directory.rename(old)
-        shutil.rmtree(old, ignore_errors=True)
-        try:
-            aside.rename(directory)
-        except OSError as error:
-            # Another process may have put its own there in between; ours is as good.
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        else:
-            return
-
-
-def _refuse_foreign(directory: Path) -> None:
-    """Whatever is not ours must not be replaced."""
-    if directory.exists():
-        foreign = {path.name for path in directory.iterdir()} - {*FILES, MANIFEST}
-        if foreign:
-            raise DataError(
-                f"{directory} holds other things, such as {min(foreign)!r}; "
-                "give the encoded pairs a directory of their own"
-            )
-
-
-def _remove_abandoned(directory: Path) -> None:
-    """Clear what killed processes left, but not what another may still be writing."""
-    for path in directory.parent.glob(f".{directory.name}.*.partial"):
-        with contextlib.suppress(OSError):
-            newest = max(p.stat().st_mtime for p in [path, *path.iterdir()])
-            if newest < time.time() - ABANDONED_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _to_disk(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())

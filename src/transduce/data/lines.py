@@ -21,6 +21,12 @@ def read_lines(path: Path) -> Iterator[str]:
     files and a byte order mark are dropped.  The file is streamed.  Raises DataError, while
     reading, for a missing, empty or damaged file and for the first line that is not UTF-8.
     """
+    for line in read_whole_lines(path):
+        yield line.removesuffix("\n").removesuffix("\r")
+
+
+def read_whole_lines(path: Path) -> Iterator[str]:
+    """The same lines with their line ends: side by side they are the file."""
     number = 0
     for number, raw in enumerate(_raw_lines(path), 1):
         try:
@@ -32,7 +38,7 @@ def read_lines(path: Path) -> Iterator[str]:
             ) from None
         if number == 1:
             text = text.removeprefix(BYTE_ORDER_MARK)
-        yield text.removesuffix("\n").removesuffix("\r")
+        yield text
     if not number:
         raise DataError(f"{path} is empty; it needs at least one line of text")
 

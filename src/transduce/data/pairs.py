@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, Field
 
@@ -122,7 +122,12 @@ def inputs_of(config: PairsConfig, root: Path) -> list[Path]:
         return [root / config.path]
     if config.path.startswith(HUB):
         return []
-    visible = (p for p in (root / config.path).rglob("*") if not p.name.startswith("."))
+    return files_below(root / config.path)
+
+
+def files_below(directory: Path) -> list[Path]:
+    """All files in a directory and below it that are not hidden."""
+    visible = (p for p in directory.rglob("*") if not p.name.startswith("."))
     return sorted(p for p in visible if p.is_file())
 
 
@@ -132,8 +137,16 @@ def fingerprint(config: PairsConfig, root: Path) -> str:
     A data set of the Hub is known by its name, configuration and split alone; name it with
     `@revision` to tell versions apart.  Raises DataError if a file is missing.
     """
+    return stamp(config, inputs_of(config, root))
+
+
+def stamp(config: Any, paths: Iterable[Path]) -> str:
+    """A hash of settings, and of the place, size and date of files.
+
+    Raises DataError if one is missing.
+    """
     files = []
-    for path in inputs_of(config, root):
+    for path in paths:
         try:
             status = path.stat()
         except OSError as error:

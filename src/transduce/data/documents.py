@@ -1,0 +1,260 @@
+"""Documents: texts that stand for themselves, such as books, articles, or lines of a log.
+
+They are kept exactly as they are, line ends and spaces included, since a language model is one of
+text as people write it.  On disk each is a row of ids between BOS and EOS (see `data.rows`):
+
+    DIRECTORY/
+        documents.tokens, documents.offsets
+        manifest.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from transduce.config import section
+from transduce.data.lines import read_lines, read_whole_lines
+from transduce.data.pairs import FilePath, files_below, stamp
+from transduce.data.rows import (
+    Encode,
+    RowWriter,
+    Side,
+    map_rows,
+    read_manifest,
+    write_manifest,
+    written_aside,
+)
+from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows
+from transduce.errors import DataError
+from transduce.text.tokenizer import BOS, EOS
+
+VERSION = 1
+FILES = ("documents.tokens", "documents.offsets")
+CHUNK_CHARACTERS = 1 << 20
+
+
+@section
+class TextFiles:
+    """Text files, plain or `.gz`."""
+
+    kind: Literal["text"] = "text"
+    path: FilePath | tuple[FilePath, ...]
+    """A file, or a list of files."""
+    documents: Literal["file", "line", "blank-line"] = "file"
+    """Where a document ends: with its file, with each line, or at blank lines."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All the files."""
+        return self.path if isinstance(self.path, tuple) else (self.path,)
+
+
+@section
+class JsonLinesTexts:
+    """A file with one JSON object a line, plain or `.gz`."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    path: FilePath
+    """The file."""
+    text: str = "text"
+    """Field of the text; `page.text` goes into nested objects."""
+
+
+@section
+class ParquetTexts:
+    """A Parquet file (needs the extra `parquet`)."""
+
+    kind: Literal["parquet"] = "parquet"
+    path: FilePath
+    """The file."""
+    text: str = "text"
+    """Column of the text; a dotted name goes into nested columns."""
+
+
+@section
+class HubTexts:
+    """A data set of the `datasets` library (needs the extra `hub`)."""
+
+    kind: Literal["hub"] = "hub"
+    path: str
+    """`hf://owner/name`, a directory written by `save_to_disk`, or one of data files."""
+    name: str | None = None
+    """Configuration of the data set, if it has several."""
+    split: str = "train"
+    """Which of its splits."""
+    text: str = "text"
+    """Column of the text; a dotted name goes into nested columns."""
+
+
+DocumentsConfig = Annotated[
+    TextFiles | JsonLinesTexts | ParquetTexts | HubTexts, Field(discriminator="kind")
+]
+"""Where documents come from, told apart by `kind`."""
+
+
+class NoDocumentsError(DataError):
+    """There is no text."""
+
+
+def read_documents(config: DocumentsConfig, root: Path) -> Iterator[str]:
+    """The documents that a section names, streamed.  Raises DataError for what cannot be read.
+
+    root: the directory that relative paths start from.
+    """
+    match config:
+        case TextFiles():
+            for path in config.paths:
+                yield from _documents_of(root / path, config.documents)
+        case JsonLinesTexts():
+            yield from (text for (text,) in jsonl_rows(root / config.path, (config.text,)))
+        case ParquetTexts():
+            yield from (text for (text,) in parquet_rows(root / config.path, (config.text,)))
+        case HubTexts():
+            place = config.path if config.path.startswith(HUB) else root / config.path
+            rows = hub_rows(place, (config.text,), config.split, config.name)
+            yield from (text for (text,) in rows)
+
+
+def fingerprint(config: DocumentsConfig, root: Path) -> str:
+    """A hash that changes with the settings, and with the place, size or date of any input.
+
+    Raises DataError if a file is missing.
+    """
+    match config:
+        case TextFiles():
+            files = [root / path for path in config.paths]
+        case HubTexts():
+            files = [] if config.path.startswith(HUB) else files_below(root / config.path)
+        case _:
+            files = [root / config.path]
+    return stamp(config, files)
+
+
+def _documents_of(path: Path, documents: Literal["file", "line", "blank-line"]) -> Iterator[str]:
+    """The documents of one file; those that are blank are none."""
+    match documents:
+        case "file":
+            yield "".join(read_whole_lines(path))
+        case "line":
+            yield from (line for line in read_lines(path) if line.strip())
+        case "blank-line":
+            lines: list[str] = []
+            for line in read_whole_lines(path):
+                if line.strip():
+                    lines.append(line)
+                elif lines:
+                    yield _without_last_end(lines)
+                    lines = []
+            if lines:
+                yield _without_last_end(lines)
+
+
+def _without_last_end(lines: list[str]) -> str:
+    return "".join(lines).removesuffix("\n").removesuffix("\r")
+
+
+class EncodedDocuments:
+    """Documents as token ids, each between BOS and EOS.
+
+    tokens:  (k,) ids of all documents in a row.
+    offsets: (n + 1,) document i is tokens offsets[i] to offsets[i + 1].
+    n_bytes: UTF-8 bytes of the texts that they were made from.
+    """
+
+    def __init__(self, tokens: NDArray[Any], offsets: NDArray[np.int64], n_bytes: int) -> None:
+        self.tokens = tokens
+        self.offsets = offsets
+        self.n_bytes = n_bytes
+
+    @staticmethod
+    def open(directory: Path, fingerprint: str) -> EncodedDocuments | None:
+        """The documents, or None when absent, incomplete, or of another fingerprint."""
+        manifest = read_manifest(directory, fingerprint, VERSION, FILES)
+        try:
+            if manifest is None:
+                return None
+            tokens, offsets = map_rows(directory, "documents", manifest["dtype"])
+            return EncodedDocuments(tokens, offsets, manifest["bytes"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @staticmethod
+    def of_texts(texts: Sequence[str], encode: Encode) -> EncodedDocuments:
+        """Texts at hand, encoded in memory."""
+        rows, n_bytes = _encode(texts, encode)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        tokens = np.fromiter((token for row in rows for token in row), np.int64, lengths.sum())
+        return EncodedDocuments(tokens, np.concatenate([[0], lengths.cumsum()]), n_bytes)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def n_predictions(self) -> int:
+        """Tokens that can be predicted: all but the BOS of each document."""
+        return int(self.offsets[-1]) - len(self)
+
+
+def cached_documents(
+    documents: Callable[[], Iterable[str]],
+    side: Side,
+    directory: Path,
+    fingerprint: str,
+    progress: Callable[[int], None] | None = None,
+) -> EncodedDocuments:
+    """Documents encoded before, or else encoded now: `documents` is called only if it must be.
+
+    fingerprint: stands for all that decides the result (inputs, tokenizer).  progress: called now
+    and then with the number of documents so far.  Memory holds about a megabyte of text, or one
+    document.  Raises NoDocumentsError when there is no text, DataError when the directory cannot
+    be written.
+    """
+    found = EncodedDocuments.open(directory, fingerprint)
+    if found is not None:
+        return found
+    count = n_bytes = 0
+    with written_aside(directory, FILES) as aside:
+        with RowWriter(aside, "documents", side) as writer:
+            for chunk in _chunks(documents()):
+                rows, size = _encode(chunk, side.encode)
+                writer.append(rows, np.fromiter(map(len, rows), np.int64, len(rows)))
+                count, n_bytes = count + len(rows), n_bytes + size
+                if progress is not None:
+                    progress(count)
+        if not count:
+            raise NoDocumentsError("there is no document with any text")
+        facts = {"documents": count, "bytes": n_bytes, "dtype": side.dtype}
+        write_manifest(aside, fingerprint, VERSION, FILES, facts)
+    encoded = EncodedDocuments.open(directory, fingerprint)
+    assert encoded is not None, directory
+    return encoded
+
+
+def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:
+    """Documents in lists of about a megabyte."""
+    chunk: list[str] = []
+    size = 0
+    for document in documents:
+        chunk.append(document)
+        size += len(document)
+        if size >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _encode(texts: Sequence[str], encode: Encode) -> tuple[list[list[int]], int]:
+    """Ids of each text that has any, between its marks; and the bytes of these texts."""
+    rows, n_bytes = [], 0
+    for text, ids in zip(texts, encode(texts), strict=True):
+        if ids:
+            rows.append([BOS, *ids, EOS])
+            n_bytes += len(text.encode("utf-8", "surrogatepass"))
+    return rows, n_bytes

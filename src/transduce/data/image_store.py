@@ -1,0 +1,165 @@
+"""Images as pixels on disk: decoded and resized once, memory-mapped ever after.
+
+    DIRECTORY/
+        images-HASH.u8   the pixels of all images in a row, each (c, size, size) bytes
+        images.json      fingerprint, name and shape of that file, and the labels
+
+Both are written aside and then renamed, the manifest last: it names a complete file or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.images import ImagesConfig, LabelledImage, read_images
+from transduce.errors import DataError
+from transduce.image.transform import ImageConfig, fit_square
+
+VERSION = 1
+MANIFEST = "images.json"
+CHUNK_IMAGES = 64  # decoded together; few, for each may be a large photograph
+MOST_THREADS = 16
+ABANDONED_SECONDS = 24 * 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageStore:
+    """Images of one size in a memory-mapped file, and the label of each.
+
+    images: (n, c, h, w) uint8, read-only.  labels: n classes or captions.
+    """
+
+    images: NDArray[np.uint8]
+    labels: list[str]
+
+    @staticmethod
+    def open(directory: Path, fingerprint: str) -> ImageStore | None:
+        """The images, or None when they are absent, incomplete, or of another fingerprint."""
+        try:
+            manifest = json.loads((directory / MANIFEST).read_bytes())
+            if manifest["version"] != VERSION or manifest["fingerprint"] != fingerprint:
+                return None
+            path, shape = directory / manifest["file"], tuple(manifest["shape"])
+            labels = manifest["labels"]
+            if path.stat().st_size != math.prod(shape) or len(labels) != shape[0]:
+                return None
+            # A plain array over the mapping: indexing it costs less.
+            return ImageStore(np.asarray(np.memmap(path, np.uint8, "r", shape=shape)), labels)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def cached_images(
+    config: ImagesConfig,
+    root: Path,
+    shape: ImageConfig,
+    directory: Path,
+    fingerprint: str,
+    progress: Callable[[int], None] | None = None,
+) -> ImageStore:
+    """Images decoded before, or else decoded now, by as many threads as there are processors.
+
+    shape: its size, channels and fit decide; normalising is left to the batch.  directory: one
+    that belongs to these images alone.  fingerprint: stands for the inputs; the shape is added
+    to it here.  progress: called now and then with the number of images so far.  Raises
+    DataError for the first image that cannot be read, and for a directory that cannot be
+    written.
+    """
+    facts = [fingerprint, shape.size, shape.channels, shape.fit]
+    whole = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    store = ImageStore.open(directory, whole)
+    if store is not None:
+        return store
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _write(read_images(config, root), shape, directory, whole, progress)
+    except OSError as error:
+        raise DataError(f"{directory} cannot be written: {error.strerror or error}") from error
+    store = ImageStore.open(directory, whole)
+    assert store is not None, directory
+    return store
+
+
+def _write(
+    images: Iterable[LabelledImage],
+    shape: ImageConfig,
+    directory: Path,
+    fingerprint: str,
+    progress: Callable[[int], None] | None,
+) -> None:
+    name = f"images-{fingerprint[:16]}.u8"
+    labels: list[str] = []
+    with _renamed(directory / name) as file:
+        for pixels, found in _decoded(images, shape):
+            file.write(pixels)
+            labels += found
+            if progress is not None:
+                progress(len(labels))
+    manifest = {
+        "version": VERSION,
+        "fingerprint": fingerprint,
+        "file": name,
+        "shape": [len(labels), shape.channels, shape.size, shape.size],
+        "labels": labels,
+    }
+    with _renamed(directory / MANIFEST) as file:
+        file.write(json.dumps(manifest).encode() + b"\n")
+    _remove_old(directory, name)
+
+
+def _decoded(
+    images: Iterable[LabelledImage], shape: ImageConfig
+) -> Iterator[tuple[bytes, list[str]]]:
+    """The pixels of a chunk of images, one after the other, and their labels."""
+
+    def decode(image: LabelledImage) -> bytes:
+        pixels = fit_square(image.decode(shape.channels), shape.size, shape.fit)
+        return pixels.contiguous().numpy().tobytes()
+
+    iterator = iter(images)
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
+        while chunk := list(itertools.islice(iterator, CHUNK_IMAGES)):
+            yield b"".join(pool.map(decode, chunk)), [image.label for image in chunk]
+
+
+@contextlib.contextmanager
+def _renamed(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name, and the place of what bore it, only once it is on the disk."""
+    handle, aside = tempfile.mkstemp(prefix=".images-", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(aside).replace(path)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def _remove_old(directory: Path, kept: str) -> None:
+    """Clear images of other fingerprints, and what killed processes left long ago."""
+    with contextlib.suppress(OSError):
+        for path in directory.glob("images-*.u8"):
+            if path.name != kept:
+                path.unlink()
+        for path in directory.glob(".images-*.partial"):
+            if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
+                path.unlink()

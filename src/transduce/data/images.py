@@ -1,0 +1,353 @@
+"""Images with labels or captions, from any of the formats that such data sets come in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import did_you_mean, section, to_dict
+from transduce.data.pairs import Column, FilePath
+from transduce.data.tables import tsv_rows
+from transduce.errors import DataError
+from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
+
+LARGEST_FILE = 2**28  # bytes; no image is that large, but a member of a hostile archive may be
+CHUNK_IMAGES = 64  # rows of Parquet taken at once; few, for images are large
+
+
+@section
+class ImageFolder:
+    """A directory, or a `.zip` of it, with one folder of images for each class."""
+
+    kind: Literal["folder"] = "folder"
+    path: FilePath
+    """The directory or archive; one folder around those of the classes makes no difference."""
+    labels: tuple[str, ...] | None = None
+    """The classes in their order; by default the names of the folders, sorted."""
+
+
+@section
+class IdxFiles:
+    """Two IDX files, plain or compressed: the format of MNIST."""
+
+    kind: Literal["idx"] = "idx"
+    images: FilePath
+    """File of the images: bytes, one grey image after the other."""
+    labels: FilePath
+    """File of the labels: one whole number for each image."""
+
+
+@section
+class ParquetImages:
+    """A Parquet file, or a directory of them, with encoded images (needs the extra `parquet`)."""
+
+    kind: Literal["parquet"] = "parquet"
+    path: FilePath
+    """The file or directory."""
+    image: str = "image"
+    """Column of the images: bytes of a file, or the struct that `datasets` writes."""
+    label: str = "label"
+    """Column of the labels: text, or whole numbers, for which their names stand if known."""
+
+
+@section
+class ImageTable:
+    """A tab-separated file that names image files and tells the label or caption of each."""
+
+    kind: Literal["table"] = "table"
+    path: FilePath
+    """The table; the files it names are looked for from its own directory."""
+    image: Column = 0
+    """Column of the image file: a number from 0, or a name from the header line."""
+    label: Column = 1
+    """Column of the label or caption: a number from 0, or a name from the header line."""
+
+
+ImagesConfig = Annotated[
+    ImageFolder | IdxFiles | ParquetImages | ImageTable, Field(discriminator="kind")
+]
+
+
+class LabelledImage(NamedTuple):
+    """One image, not yet decoded.
+
+    image: path of a file, the bytes of one, or grey pixels (h, w) uint8.
+    label: its class or caption.  place: how messages call it.
+    """
+
+    image: Path | bytes | NDArray[np.uint8]
+    label: str
+    place: str
+
+    def decode(self, channels: Channels) -> Tensor:
+        """The pixels, uint8 (c, h, w).  Raises DataError for a broken file."""
+        if isinstance(self.image, np.ndarray):
+            return torch.from_numpy(self.image.copy()).expand(channels, -1, -1)
+        return read_image(self.image, channels, self.place)
+
+
+def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
+    """Every image in the order of the input, or of the sorted folders, streamed.
+
+    root: the directory that relative paths start from.  Raises DataError, while reading, for
+    any input that is not what the section says it is, and when there is no image at all.
+    """
+    found = False
+    for image in _images(config, root):
+        found = True
+        yield image
+    if not found:
+        raise DataError(f"{inputs_of(config, root)[0]} holds no image")
+
+
+def class_names(config: ImagesConfig, labels: Iterable[str]) -> list[str]:
+    """The classes among the labels read, in an order that does not depend on that of the images.
+
+    It is the order set for a folder, else that of the alphabet, or of size if all are numbers.
+    """
+    if isinstance(config, ImageFolder) and config.labels is not None:
+        return list(config.labels)
+    found = set(labels)
+    if all(label.isdecimal() for label in found):
+        return sorted(found, key=lambda label: (int(label), label))
+    return sorted(found)
+
+
+def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
+    """The files and directories that the settings name, and the shards of a Parquet directory."""
+    if isinstance(config, IdxFiles):
+        return [root / config.images, root / config.labels]
+    path = root / config.path
+    if isinstance(config, ParquetImages) and path.is_dir():
+        return sorted(path.glob("*.parquet")) or [path]
+    return [path]
+
+
+def fingerprint(config: ImagesConfig, root: Path) -> str:
+    """A hash that changes with the settings, and with the place, size or date of any input.
+
+    Every image counts as an input, save those that a Parquet file only names.  Raises DataError
+    if a file is missing.
+    """
+    facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
+    for path in inputs_of(config, root):
+        try:
+            facts.update(os.fsencode(path.resolve()))
+            for file in _files_behind(config, path):
+                status = os.stat(file)  # noqa: PTH116 - a Path for each of a million files is slow
+                facts.update(
+                    os.fsencode(file) + f"\0{status.st_size} {status.st_mtime_ns}\0".encode()
+                )
+        except OSError as error:
+            place = error.filename or path
+            raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
+        except ValueError as error:  # the character NUL in a name
+            raise DataError(f"{path} names a file that cannot be: {error}") from None
+    return facts.hexdigest()
+
+
+def _files_behind(config: ImagesConfig, path: Path) -> Iterator[str]:
+    match config:
+        case ImageFolder() if path.is_dir():
+            yield from (os.path.join(path, name) for name in _names_below(path))  # noqa: PTH118
+        case ImageTable():
+            yield str(path)
+            for image, _ in tsv_rows(path, (config.image, config.label)):
+                yield os.path.join(path.parent, image)  # noqa: PTH118
+        case _:
+            yield str(path)
+
+
+def _images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
+    match config:
+        case ImageFolder():
+            read = _from_folder if (root / config.path).is_dir() else _from_zip
+            return read(root / config.path, config.labels)
+        case IdxFiles():
+            return _from_idx(root / config.images, root / config.labels)
+        case ParquetImages():
+            return _from_parquet(inputs_of(config, root), config)
+        case ImageTable():
+            return _from_table(root / config.path, config)
+
+
+def _from_folder(path: Path, labels: tuple[str, ...] | None) -> Iterator[LabelledImage]:
+    try:
+        names = _names_below(path)
+    except OSError as error:
+        raise DataError(f"{error.filename or path} cannot be read: {error.strerror}") from None
+    for label, name in _by_class(names, labels, path):
+        yield LabelledImage(path / name, label, str(path / name))
+
+
+def _from_zip(path: Path, labels: tuple[str, ...] | None) -> Iterator[LabelledImage]:
+    name = ""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if _is_image(name)]
+            for label, name in _by_class(names, labels, path):
+                size = archive.getinfo(name).file_size
+                if size > LARGEST_FILE:
+                    raise DataError(
+                        f"{path}: {name} would unpack to {size >> 20} MiB; no image is so large"
+                    )
+                yield LabelledImage(archive.read(name), label, f"{path}: {name}")
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file or directory") from None
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        place = f"{path}: {name}" if name else f"{path}"
+        raise DataError(f"{place} is not a whole zip archive ({error}); fetch it again") from None
+    except (OSError, RuntimeError, NotImplementedError) as error:  # encryption, odd compression
+        raise DataError(
+            f"{path} cannot be read: {error}; unpack it and name the directory"
+        ) from None
+
+
+def _from_idx(images_path: Path, labels_path: Path) -> Iterator[LabelledImage]:
+    images, labels = read_idx(images_path), read_idx(labels_path)
+    if images.ndim != 3 or images.dtype != np.uint8:
+        raise DataError(
+            f"{images_path} holds {images.dtype} of {images.ndim} dimensions; "
+            "images are bytes of 3: image, row, column"
+        )
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError(f"{labels_path} does not hold a row of whole numbers, the labels")
+    if len(images) != len(labels):
+        raise DataError(
+            f"{images_path} has {len(images)} images but {labels_path} has {len(labels)} labels"
+        )
+    for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+        yield LabelledImage(image, str(label), f"{images_path}: image {i}")
+
+
+def _from_parquet(files: list[Path], config: ParquetImages) -> Iterator[LabelledImage]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError(
+            "reading this data needs the package 'pyarrow': pip install transduce[parquet]"
+        ) from None
+    for path in files:
+        try:
+            with parquet.ParquetFile(path) as file:
+                yield from _parquet_rows(file, path, config)
+        except FileNotFoundError:
+            raise DataError(f"{path}: no such file") from None
+        except (OSError, pyarrow.ArrowException) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DataError(f"{path} cannot be read as Parquet: {reason}") from None
+
+
+def _parquet_rows(file: Any, path: Path, config: ParquetImages) -> Iterator[LabelledImage]:
+    schema = file.schema_arrow
+    for column in (config.image, config.label):
+        if column not in schema.names:
+            known = ", ".join(map(repr, schema.names[:8]))
+            hint = did_you_mean(column, schema.names)
+            raise DataError(f"{path} has no column {column!r}{hint} (it has {known})")
+    names = _names_of_labels(schema, config.label)
+    columns = list(dict.fromkeys([config.image, config.label]))
+    number = 0
+    for batch in file.iter_batches(batch_size=CHUNK_IMAGES, columns=columns):
+        for row in batch.to_pylist():
+            number += 1
+            place = f"{path}: row {number}"
+            image = _parquet_image(row[config.image], path.parent, place)
+            yield LabelledImage(image, _parquet_label(row[config.label], names, place), place)
+
+
+def _parquet_image(value: Any, directory: Path, place: str) -> Path | bytes:
+    if isinstance(value, dict):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return directory / value
+    raise DataError(f"{place} holds no image: neither the bytes of a file nor its path")
+
+
+def _parquet_label(value: Any, names: list[str], place: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise DataError(f"{place}: the label is neither text nor a whole number but {value!r}")
+    if names and not 0 <= value < len(names):
+        raise DataError(f"{place}: the label is {value}, but the classes are 0 to {len(names) - 1}")
+    return names[value] if names else str(value)
+
+
+def _names_of_labels(schema: Any, column: str) -> list[str]:
+    """What the numbers of a column stand for, as the `datasets` library notes it in the file."""
+    try:
+        noted = json.loads((schema.metadata or {})[b"huggingface"])
+        names = noted["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _from_table(path: Path, config: ImageTable) -> Iterator[LabelledImage]:
+    header = isinstance(config.image, str) or isinstance(config.label, str)
+    rows = tsv_rows(path, (config.image, config.label))
+    for number, (image, label) in enumerate(rows, 2 if header else 1):
+        if not image:
+            raise DataError(f"{path}: line {number} names no image")
+        file = path.parent / image
+        yield LabelledImage(file, label, f"{file} (line {number} of {path.name})")
+
+
+def _names_below(path: Path) -> list[str]:
+    """Images in a directory, at any depth, by their names from there, with / between folders."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    names: list[str] = []
+    for directory, folders, files in os.walk(path, onerror=fail, followlinks=True):
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        inside = Path(directory).relative_to(path).as_posix()
+        before = "" if inside == "." else f"{inside}/"
+        names += [before + file for file in files if _is_image(before + file)]
+    return sorted(names)
+
+
+def _is_image(name: str) -> bool:
+    parts = name.split("/")
+    hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
+    return not hidden and PurePosixPath(parts[-1]).suffix.lower() in IMAGE_SUFFIXES
+
+
+def _by_class(
+    names: list[str], labels: tuple[str, ...] | None, path: Path
+) -> Iterator[tuple[str, str]]:
+    """(class, name) class by class, sorted, for names like `cat/17.jpg` or `train/cat/17.jpg`."""
+    split = sorted(name.split("/") for name in names)
+    outer = 0  # folders around those of the classes
+    while split and all(len(p) > outer + 2 and p[outer] == split[0][outer] for p in split):
+        if labels is not None and split[0][outer] in labels:
+            break
+        outer += 1
+    for parts in split:
+        if len(parts) < outer + 2:
+            raise DataError(f"{path}: {'/'.join(parts)} lies in no folder of a class; move it")
+        if labels is not None and parts[outer] not in labels:
+            hint = did_you_mean(parts[outer], labels)
+            raise DataError(f"{path}: {parts[outer]!r} is not one of the labels set{hint}")
+    if labels is not None:
+        place = {label: i for i, label in enumerate(labels)}
+        split.sort(key=lambda parts: place[parts[outer]])  # stable: sorted within a class
+    for parts in split:
+        yield parts[outer], "/".join(parts)

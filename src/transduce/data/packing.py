@@ -1,0 +1,228 @@
+"""Documents side by side in rows of one width, so that next to nothing is padding.
+
+A document longer than a row is cut into pieces, of which all but the first and the last fill a row
+by themselves; in training, where it is cut differs from epoch to epoch.  Shorter documents stay
+whole, and share rows: the longest are laid first, each into the row where it leaves the least
+room (best fit, decreasing).  Every token but BOS is predicted exactly once an epoch.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.data.batches import DataState, resumable
+from transduce.data.documents import EncodedDocuments
+from transduce.sequence import Padded
+from transduce.text.tokenizer import PAD
+
+Ints = NDArray[np.int64]
+
+
+class PackedBatch(NamedTuple):
+    """Rows of documents, or pieces of them.
+
+    given:         (b, t) ids that the model reads; `packed` only where a row holds several pieces.
+    wanted:        (b, t) the id that follows each.
+    counted:       (b, t) bool, which of these predictions count.
+    documents:     numbers of the documents that these are pieces of.
+    target_tokens: how many predictions count.
+    """
+
+    given: Padded
+    wanted: Tensor
+    counted: Tensor
+    documents: Ints
+    target_tokens: int
+
+    def to(self, device: torch.device | str) -> PackedBatch:
+        """The same batch on another device."""
+        return self._replace(
+            given=self.given.to(device),
+            wanted=self.wanted.to(device),
+            counted=self.counted.to(device),
+        )
+
+
+class Pieces(NamedTuple):
+    """Parts of documents, each (n,).
+
+    start:    place of the first id that is read, among the ids of all documents.
+    length:   how many are read.
+    skip:     of how many at the beginning the predictions do not count.
+    document: which document it is part of.
+    """
+
+    start: Ints
+    length: Ints
+    skip: Ints
+    document: Ints
+
+    def take(self, index: Ints | slice) -> Pieces:
+        """Some of them."""
+        return Pieces(*(part[index] for part in self))
+
+
+class _Plan(NamedTuple):
+    """Which pieces make which row: row i is pieces edges[i] to edges[i + 1]."""
+
+    pieces: Pieces
+    edges: Ints
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.edges) - 1
+
+
+class PackedBatches:
+    """All documents, once an epoch, in batches of so many rows, in an order that can be resumed.
+
+    The batches of an epoch follow from `seed` and the epoch's number alone.
+    """
+
+    def __init__(self, data: EncodedDocuments, block: int, batch_tokens: int, seed: int) -> None:
+        """block: positions of a row.  batch_tokens: most positions of a batch, at least a row."""
+        assert block >= 1 and batch_tokens >= block, (block, batch_tokens)
+        assert seed >= 0, seed
+        self.data = data
+        self.block = block
+        self.rows = batch_tokens // block
+        self.seed = seed
+        self._kept: tuple[int, _Plan] | None = None
+
+    def batches_in(self, epoch: int) -> int:
+        """Batches in an epoch."""
+        return -(-self._plan(epoch).n_rows // self.rows)
+
+    def iterate(self, state: DataState | None = None) -> Iterator[tuple[PackedBatch, DataState]]:
+        """Batches without end, each with the state that leads on to the one after it.
+
+        From a state handed out earlier come exactly the batches that would have come then.  Raises
+        DataError for a state that cannot be of this data.
+        """
+        return resumable(self.batches_in, lambda epoch, i: self._batch(self._plan(epoch), i), state)
+
+    def in_order(self, stride: int = 0) -> Iterator[PackedBatch]:
+        """All documents once and always alike, as for validation; every prediction counts once.
+
+        stride: with 1 to block - 1 a window of `block` positions slides on by so many, and of each
+        but the first only the last `stride` predictions count: slower, but none of them lacks
+        context.  0 for windows side by side.
+        """
+        lengths = np.diff(self.data.offsets) - 1
+        shift = np.zeros_like(lengths)
+        pieces = cut(self.data.offsets, self.block, stride or self.block, shift)
+        plan = _lay(pieces, self.block, None)
+        for i in range(-(-plan.n_rows // self.rows)):
+            yield self._batch(plan, i)
+
+    def _plan(self, epoch: int) -> _Plan:
+        kept = self._kept
+        if kept is None or kept[0] != epoch:
+            rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
+            shift = rng.integers(0, self.block, len(self.data))
+            pieces = cut(self.data.offsets, self.block, self.block, shift)
+            kept = (epoch, _lay(pieces, self.block, rng))
+            self._kept = kept
+        return kept[1]
+
+    def _batch(self, plan: _Plan, i: int) -> PackedBatch:
+        edges = plan.edges[i * self.rows : (i + 1) * self.rows + 1]
+        pieces = plan.pieces.take(slice(edges[0], edges[-1]))
+        return assemble(self.data.tokens, pieces, edges - edges[0])
+
+
+def cut(offsets: Ints, block: int, stride: int, shift: Ints) -> Pieces:
+    """The pieces of documents, whose ids begin and end at `offsets` (n + 1,).
+
+    stride: how far one piece's beginning is from that of the next; block, unless they overlap.
+    shift: (n,) in [0, block), by how much the first piece of a document of several is shorter.
+    """
+    total = np.diff(offsets) - 1  # predictions: all but BOS
+    shift = np.where(total > block, shift, 0)
+    rest = np.maximum(total - (block - shift), 0)
+    count = 1 + -(-rest // stride)
+    document = np.repeat(np.arange(len(total)), count)
+    number = np.arange(len(document)) - np.repeat(np.cumsum(count) - count, count)
+    begin = number * stride - shift[document]
+    end = np.minimum(begin + block, total[document])
+    begin = np.maximum(begin, 0)
+    skip = np.where(number > 0, block - stride, 0)
+    return Pieces(offsets[:-1][document] + begin, end - begin, skip, document)
+
+
+def pack(lengths: Ints, block: int) -> Ints:
+    """The row (n,) of each of some pieces, given by falling lengths (n,), at most `block`."""
+    assert len(lengths) == 0 or lengths[0] <= block
+    n_full = int(np.searchsorted(-lengths, -block, side="right"))
+    rows = np.arange(len(lengths))
+    n_rows = n_full
+    room: dict[int, list[int]] = {}  # free positions -> rows that have so many
+    sizes: list[int] = []  # the keys of it, in order
+    for i, length in enumerate(lengths[n_full:].tolist(), n_full):
+        at = bisect.bisect_left(sizes, length)
+        if at == len(sizes):
+            row, left = n_rows, block - length
+            n_rows += 1
+        else:
+            size = sizes[at]
+            row, left = room[size].pop(), size - length
+            if not room[size]:
+                del room[size], sizes[at]
+        rows[i] = row
+        if left:
+            if left not in room:
+                room[left] = []
+                bisect.insort(sizes, left)
+            room[left].append(row)
+    return rows
+
+
+def _lay(pieces: Pieces, block: int, rng: np.random.Generator | None) -> _Plan:
+    """Pieces in rows, at random, or without rng in the one fixed order."""
+    n = len(pieces.length)
+    order = rng.permutation(n) if rng is not None else np.arange(n)
+    order = order[np.argsort(-pieces.length[order], kind="stable")]
+    rows = pack(pieces.length[order], block)
+    n_rows = int(rows.max()) + 1
+    if rng is not None:
+        rows = rng.permutation(n_rows)[rows]
+    by_row = np.argsort(rows, kind="stable")
+    edges = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+    return _Plan(pieces.take(order[by_row]), edges)
+
+
+def assemble(tokens: NDArray[Any], pieces: Pieces, edges: Ints) -> PackedBatch:
+    """The batch whose row i holds pieces edges[i] to edges[i + 1]."""
+    per_row = np.diff(edges)
+    row = np.repeat(np.arange(len(per_row)), per_row)
+    filled = np.add.reduceat(pieces.length, edges[:-1])
+    width = int(filled.max())
+    ends = np.cumsum(pieces.length)
+    at = ends - pieces.length - np.repeat(ends[edges[1:] - 1] - filled, per_row)
+    given = np.full((len(per_row), width), PAD, dtype=np.int64)
+    wanted = np.full_like(given, PAD)
+    counted = np.zeros(given.shape, dtype=bool)
+    packed = np.full_like(given, -1)
+    facts = zip(row, at, pieces.start, pieces.length, pieces.skip, strict=True)
+    for number, (r, a, start, length, skip) in enumerate(facts):
+        given[r, a : a + length] = tokens[start : start + length]
+        wanted[r, a : a + length] = tokens[start + 1 : start + length + 1]
+        counted[r, a + skip : a + length] = True
+        packed[r, a : a + length] = number
+    padding: Literal["none", "right"] = "none" if (filled == width).all() else "right"
+    real = torch.from_numpy(np.arange(width) < filled[:, None])
+    several = torch.from_numpy(packed) if len(row) > len(per_row) else None
+    return PackedBatch(
+        Padded(torch.from_numpy(given), real, padding, several),
+        torch.from_numpy(wanted),
+        torch.from_numpy(counted),
+        np.unique(pieces.document),
+        int(counted.sum()),
+    )

@@ -1,0 +1,221 @@
+"""Questions about passages, with answers that stand in them: JSON lines, or SQuAD's own format."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field
+
+from transduce.config import did_you_mean, section
+from transduce.data.lines import read_lines
+from transduce.data.pairs import FilePath
+from transduce.errors import DataError
+
+
+def _some(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    if not paths:
+        raise ValueError("name at least one file")
+    return paths
+
+
+FilePaths = FilePath | Annotated[tuple[FilePath, ...], AfterValidator(_some)]
+
+
+@section
+class QuestionLines:
+    """Files with one question as a JSON object a line, plain or `.gz`.
+
+    Its fields: `context`, `question`, `answers`; where they are known `id`, `title` and
+    `is_impossible`.  Answers are objects with `text` and `answer_start`, or one object with a
+    list of each, or plain texts.
+    """
+
+    kind: Literal["jsonl"] = "jsonl"
+    path: FilePaths
+    """The file, or a list of them."""
+
+
+@section
+class SquadFile:
+    """Files in the format that SQuAD is published in: `data`, `paragraphs`, `qas`."""
+
+    kind: Literal["squad"] = "squad"
+    path: FilePaths
+    """The file, or a list of them, plain or `.gz`."""
+
+
+QuestionsConfig = Annotated[QuestionLines | SquadFile, Field(discriminator="kind")]
+
+
+class Answer(NamedTuple):
+    """A reference answer.
+
+    start: the character of the passage where it is said to begin, which may be wrong; None where
+    nothing is said.
+    """
+
+    text: str
+    start: int | None = None
+
+
+class Question(NamedTuple):
+    """One question about one passage.
+
+    title: of the article that the passage is from, empty where unknown.  answers: the
+    references; none where the passage does not tell.
+    """
+
+    id: str
+    title: str
+    context: str
+    question: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def references(self) -> list[str]:
+        """What is right to answer: the empty text where there is no answer."""
+        texts = dict.fromkeys(answer.text for answer in self.answers if answer.text.strip())
+        return list(texts) or [""]
+
+    def span(self) -> tuple[int, int] | None:
+        """Characters [start, end) of the answer to learn from; None if none is in the passage.
+
+        Of several references it is the one that most agree on, or else the first of them.
+        """
+        counts = Counter(answer.text for answer in self.answers)
+        for answer in sorted(self.answers, key=lambda answer: -counts[answer.text]):
+            text = answer.text.strip()
+            start = find_answer(self.context, text, answer.start)
+            if start is not None:
+                return start, start + len(text)
+        return None
+
+
+def find_answer(context: str, text: str, near: int | None = None) -> int | None:
+    """Where `text` stands in the passage: the place nearest to `near`, or else the first.
+
+    None where it does not stand there, and for the empty text.
+    """
+    if not text:
+        return None
+    if near is None or near < 0:
+        near = 0
+    before = context.rfind(text, 0, near + len(text))  # begins at `near` or before it
+    after = context.find(text, near)
+    found = [place for place in (before, after) if place >= 0]
+    return min(found, key=lambda place: abs(place - near), default=None)
+
+
+def read_questions(config: QuestionLines | SquadFile, root: Path) -> Iterator[Question]:
+    """Every question in the order of the input, streamed where the format allows.
+
+    root: the directory that relative paths start from.  Raises DataError, while reading, for any
+    input that is not what the section says it is.
+    """
+    for path in paths_of(config, root):
+        if isinstance(config, QuestionLines):
+            yield from _jsonl(path)
+        else:
+            yield from _squad(path)
+
+
+def paths_of(config: QuestionLines | SquadFile, root: Path) -> list[Path]:
+    """The files that the questions are read from."""
+    paths = config.path if isinstance(config.path, tuple) else (config.path,)
+    return [root / path for path in paths]
+
+
+def _jsonl(path: Path) -> Iterator[Question]:
+    for number, line in enumerate(read_lines(path), 1):
+        if line.strip():
+            place = f"{path}: line {number}"
+            row = _parsed(line, place)
+            if not isinstance(row, dict):
+                raise DataError(f"{place} is not a JSON object like {{'question': ...}}")
+            yield _question(row, _text(row, "context", place), _title(row), place)
+
+
+def _squad(path: Path) -> Iterator[Question]:
+    content = _parsed("\n".join(read_lines(path)), str(path))
+    for i, article in enumerate(_items(content, "data", str(path))):
+        of_article = f"{path}: data[{i}]"
+        for j, paragraph in enumerate(_items(article, "paragraphs", of_article)):
+            place = f"{of_article}.paragraphs[{j}]"
+            context = _text(paragraph, "context", place)
+            for k, row in enumerate(_items(paragraph, "qas", place)):
+                yield _question(row, context, _title(article), f"{place}.qas[{k}]")
+
+
+def _parsed(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place} is not valid JSON: {error}") from None
+
+
+def _items(row: Any, name: str, place: str) -> list[Mapping[str, Any]]:
+    """The objects in a list that is a field."""
+    found = _field(row, name, place)
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise DataError(f"{place}: {name!r} is not a list of objects")
+    return found
+
+
+def _question(row: Mapping[str, Any], context: str, title: str, place: str) -> Question:
+    impossible = row.get("is_impossible") is True
+    answers = () if impossible else tuple(_answers(_field(row, "answers", place), place))
+    question = _text(row, "question", place)
+    return Question(str(row.get("id", "")), title, context, question, answers)
+
+
+def _answers(found: Any, place: str) -> Iterator[Answer]:
+    if isinstance(found, dict):  # a list of each field, as data frames have it
+        texts = _field(found, "text", f"{place}: 'answers'")
+        starts = found.get("answer_start") or [None] * len(texts)
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise DataError(f"{place}: 'answers' needs as many in 'answer_start' as in 'text'")
+        found = [
+            {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+        ]
+    if not isinstance(found, Iterable) or isinstance(found, str):
+        raise DataError(f"{place}: 'answers' is not a list but {type(found).__name__}")
+    for answer in found:
+        if isinstance(answer, str):
+            answer = {"text": answer}
+        start = _field(answer, "answer_start", place) if "answer_start" in answer else None
+        if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
+            raise DataError(f"{place}: 'answer_start' is not a whole number but {start!r}")
+        yield Answer(_text(answer, "text", place), start)
+
+
+def _title(row: Mapping[str, Any]) -> str:
+    title = row.get("title")
+    return title if isinstance(title, str) else ""
+
+
+def _text(row: Any, name: str, place: str) -> str:
+    found = _field(row, name, place)
+    if not isinstance(found, str):
+        raise DataError(f"{place}: {name!r} is not text but {type(found).__name__}")
+    if not found.isascii():
+        try:
+            found.encode("utf-8")
+        except UnicodeEncodeError as error:
+            character = f"character {error.start + 1} of {name!r}"
+            raise DataError(f"{place}: {character} is half of a surrogate pair") from None
+    return found
+
+
+def _field(row: Any, name: str, place: str) -> Any:
+    if not isinstance(row, dict):
+        raise DataError(f"{place} is not an object with a field {name!r}, but {row!r:.40}")
+    if name not in row:
+        shown = ", ".join(repr(key) for key in list(row)[:8])
+        raise DataError(
+            f"{place} has no field {name!r}{did_you_mean(name, map(str, row))} (it has {shown})"
+        )
+    return row[name]

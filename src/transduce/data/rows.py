@@ -1,0 +1,190 @@
+"""Ragged rows of token ids on disk: written once, aside and then renamed, and memory-mapped after.
+
+NAME.tokens      all ids in a row (uint16 if the vocabulary fits, else int32)
+NAME.offsets     int64: row i is ids offsets[i] to offsets[i + 1]
+manifest.json    fingerprint, facts about the content, and the size of every file
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.errors import DataError
+
+Encode = Callable[[Sequence[str]], list[list[int]]]
+
+MANIFEST = "manifest.json"
+ABANDONED_SECONDS = 24 * 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """How texts become token ids.
+
+    encode: texts to lists of ids; ids are in [0, vocabulary_size).
+    """
+
+    encode: Encode
+    vocabulary_size: int
+
+    @property
+    def dtype(self) -> str:
+        """The type that ids are stored as, as numpy spells it, independent of the machine."""
+        return "<u2" if self.vocabulary_size <= 2**16 else "<i4"
+
+
+class RowWriter:
+    """Appends ragged rows of ids to `NAME.tokens` and `NAME.offsets`."""
+
+    def __init__(self, directory: Path, name: str, side: Side) -> None:
+        self.side = side
+        self._tokens = (directory / f"{name}.tokens").open("wb")
+        self._offsets = (directory / f"{name}.offsets").open("wb")
+        self._end = 0
+        self._offsets.write(np.zeros(1, "<i8").tobytes())
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._tokens, self._offsets:
+            if error is None:
+                _to_disk(self._tokens)
+                _to_disk(self._offsets)
+
+    def append(self, rows: list[list[int]], lengths: NDArray[np.int64]) -> None:
+        """rows: lists of ids, of `lengths` (n,)."""
+        total = int(lengths.sum())
+        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64, total)
+        assert not total or 0 <= ids.min() <= ids.max() < self.side.vocabulary_size, "id too large"
+        ends = self._end + np.cumsum(lengths)
+        self._end += total
+        self._tokens.write(ids.astype(self.side.dtype).tobytes())
+        self._offsets.write(ends.astype("<i8").tobytes())
+
+
+def map_rows(directory: Path, name: str, dtype: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Ids of all rows, and (n + 1,) offsets, of the files `NAME.*`."""
+    tokens = np.memmap(directory / f"{name}.tokens", dtype=dtype, mode="r")
+    offsets = np.memmap(directory / f"{name}.offsets", dtype="<i8", mode="r")
+    # Plain arrays over the same mapping: indexing them costs less.
+    return np.asarray(tokens), np.asarray(offsets)
+
+
+def write_manifest(
+    directory: Path,
+    fingerprint: str,
+    version: int,
+    files: Collection[str],
+    facts: Mapping[str, Any],
+) -> None:
+    """Say what the finished files in a directory are."""
+    manifest = {
+        "version": version,
+        "fingerprint": fingerprint,
+        **facts,
+        "sizes": {name: (directory / name).stat().st_size for name in files},
+    }
+    with (directory / MANIFEST).open("wb") as file:
+        file.write(json.dumps(manifest, indent=2).encode() + b"\n")
+        _to_disk(file)
+
+
+def read_manifest(
+    directory: Path, fingerprint: str, version: int, files: Collection[str]
+) -> dict[str, Any] | None:
+    """What was written, or None when it is absent, incomplete, or of another fingerprint."""
+    try:
+        manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
+        if manifest["version"] != version or manifest["fingerprint"] != fingerprint:
+            return None
+        sizes = manifest["sizes"]
+        if any((directory / name).stat().st_size != sizes[name] for name in files):
+            return None
+        return manifest
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@contextlib.contextmanager
+def written_aside(directory: Path, files: Collection[str]) -> Iterator[Path]:
+    """A fresh directory that takes the place of `directory` if, and only if, all goes well.
+
+    files: what may stand in `directory` beside a manifest; of anything else it is left alone.
+    Raises DataError when it cannot be written.
+    """
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_foreign(directory, files)
+        _remove_abandoned(directory)
+        prefix = f".{directory.name}."
+        aside = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=directory.parent))
+        try:
+            yield aside
+            _publish(aside, directory)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:
+        raise DataError(f"{directory} cannot be written: {error.strerror or error}") from error
+
+
+def _publish(aside: Path, directory: Path) -> None:
+    """Rename into place; what stood there goes first, for a rename replaces no full directory."""
+    old = aside.with_name(f"{aside.name}.old.partial")
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            directory.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
+        try:
+            aside.rename(directory)
+        except OSError as error:
+            # Another process may have put its own there in between; ours is as good.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
+
+
+def _refuse_foreign(directory: Path, files: Collection[str]) -> None:
+    """Whatever is not ours must not be replaced."""
+    if directory.exists():
+        foreign = {path.name for path in directory.iterdir()} - {*files, MANIFEST}
+        if foreign:
+            raise DataError(
+                f"{directory} holds other things, such as {min(foreign)!r}; "
+                "give what is encoded a directory of its own"
+            )
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Clear what killed processes left, but not what another may still be writing."""
+    for path in directory.parent.glob(f".{directory.name}.*.partial"):
+        with contextlib.suppress(OSError):
+            newest = max(p.stat().st_mtime for p in [path, *path.iterdir()])
+            if newest < time.time() - ABANDONED_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _to_disk(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,24 @@
+"""Images of every usual form to tensors, and the light changes that training makes to them."""
+
+from transduce.image.read import read_idx, read_image
+from transduce.image.transform import (
+    AugmentationConfig,
+    Fit,
+    ImageConfig,
+    augment,
+    fit_square,
+    normalise,
+    resize,
+)
+
+__all__ = [
+    "AugmentationConfig",
+    "Fit",
+    "ImageConfig",
+    "augment",
+    "fit_square",
+    "normalise",
+    "read_idx",
+    "read_image",
+    "resize",
+]

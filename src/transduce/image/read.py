@@ -1,0 +1,147 @@
+"""Files to arrays of pixels: photographs and drawings through pillow, and IDX files by hand."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
+Channels = Literal[1, 3]
+
+# Not all that pillow knows: for EPS, for one, it starts another program on a stranger's file.
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
+IMAGE_SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".bmp", ".dib", ".webp"),
+    *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif"),
+)
+IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+CHUNK_BYTES = 2**24
+
+
+def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tensor:
+    """The pixels of an image file, as uint8 (c, h, w), the way that it is meant to be looked at.
+
+    A camera's rotation (EXIF) is applied, transparency is laid over white, 16 bits become 8,
+    of several pictures the first is taken.  channels: 1 for grey, 3 for red, green and blue.
+    place: how messages call the image; by default the path.  Raises DataError for a file that
+    is missing, broken, of an unknown format or so large that it may be an attack.
+    """
+    if not place:
+        place = str(file) if isinstance(file, Path) else "the image"
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise DataError(
+            f"{place}: reading images needs the package 'pillow': pip install transduce[vision]"
+        ) from None
+    Image.init()
+    known = [name for name in FORMATS if name in Image.OPEN]  # AVIF may not be built in
+    try:
+        with Image.open(file if isinstance(file, Path) else io.BytesIO(file), "r", known) as image:
+            return _pixels(image, "L" if channels == 1 else "RGB")
+    except FileNotFoundError:
+        raise DataError(f"{place}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{place} is a directory; name an image in it") from None
+    except UnidentifiedImageError:
+        raise DataError(f"{place} is not an image of a known format ({', '.join(known)})") from None
+    except Image.DecompressionBombError:
+        limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6
+        raise DataError(f"{place} has more than {limit} million pixels; make it smaller") from None
+    except Exception as error:
+        # What a broken file raises depends on its format; even SyntaxError occurs.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{place} cannot be read as an image: {reason}") from None
+
+
+def read_idx(path: Path) -> NDArray[Any]:
+    """The array in an IDX file, the format of MNIST, plain or compressed by gzip.
+
+    Raises DataError for a missing or damaged file, and unless its size is the one that its
+    header tells.
+    """
+    try:
+        with path.open("rb") as file:
+            compressed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if compressed else path.open("rb") as file:
+            dtype, shape = _idx_header(file, path)
+            return _idx_values(file, path, dtype, shape)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a directory; name a file in it") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is not a whole gzip file ({error}); fetch it again") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _pixels(image: PillowImage, mode: str) -> Tensor:
+    from PIL import Image, ImageOps
+
+    ImageOps.exif_transpose(image, in_place=True)
+    if image.mode == "F":
+        raise ValueError("its pixels are fractions; save it with 8 or 16 bits")
+    if image.mode.startswith("I"):
+        image = Image.fromarray(_eight_bits(np.asarray(image)))
+    if image.mode == "La":
+        image = image.convert("LA")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    pixels = np.array(image.convert(mode))  # a copy: what pillow lends cannot be written to
+    return torch.from_numpy(pixels).view(*pixels.shape[:2], -1).permute(2, 0, 1).contiguous()
+
+
+def _eight_bits(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    """Grey values of 16 bits, 0 to 65535, to the nearest of 0 to 255."""
+    wide = pixels.astype(np.int64)
+    if wide.min() < 0 or wide.max() > 65535:
+        raise ValueError("its pixels have 32 bits; save it with 8 or 16")
+    return ((wide + 128) // 257).astype(np.uint8)
+
+
+def _idx_header(file: Any, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Two zeros, a code for the type, the number of dimensions, and each dimension's size."""
+    start = file.read(4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in IDX_TYPES or not start[3]:
+        raise DataError(
+            f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}, "
+            "not with 00 00, a type from 08 to 0e and a number of dimensions"
+        )
+    sizes = file.read(4 * start[3])
+    if len(sizes) < 4 * start[3]:
+        raise DataError(f"{path} ends within its header; fetch it again")
+    return np.dtype(IDX_TYPES[start[2]]), struct.unpack(f">{start[3]}I", sizes)
+
+
+def _idx_values(
+    file: Any, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> NDArray[Any]:
+    # A damaged header may tell any size, so memory is taken only for bytes that are there.
+    wanted = math.prod(shape) * dtype.itemsize
+    data = bytearray()
+    while len(data) <= wanted and (chunk := file.read(min(CHUNK_BYTES, wanted + 1 - len(data)))):
+        data += chunk
+    if len(data) != wanted:
+        found = f"only {len(data)}" if len(data) < wanted else "more"
+        sizes = " x ".join(map(str, shape))
+        raise DataError(
+            f"{path}: its header tells {sizes} values, {wanted} bytes, but {found} follow; "
+            "fetch it again"
+        )
+    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)

@@ -1,0 +1,163 @@
+"""Batches of images to the size and range that a model takes, and light augmentation.
+
+Shapes: b images, c channels, h rows, w columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import section
+from transduce.errors import SettingError
+
+Fit = Literal["squash", "crop"]
+Amount = Annotated[int, Field(ge=0)]
+Numbers = tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
+
+
+@section
+class ImageConfig:
+    """What images are made into before a model sees them."""
+
+    size: Annotated[int, Field(ge=1)]
+    """Side of the square, in pixels."""
+    channels: Literal[1, 3] = 3
+    """1 for grey, 3 for red, green and blue."""
+    fit: Fit = "squash"
+    """What is done to an image that is not square: squash it, or crop its longer side."""
+    mean: Numbers = (0.5,)
+    """Taken from the pixels, which run from 0 to 1: one number, or one for each channel."""
+    std: Numbers = (0.5,)
+    """What the pixels are divided by after that: one number, or one for each channel."""
+
+    def __post_init__(self) -> None:
+        for name, numbers in (("mean", self.mean), ("std", self.std)):
+            if len(numbers) not in (1, self.channels):
+                raise SettingError(
+                    f"{name} has {len(numbers)} numbers; give one, or one for each of the "
+                    f"{self.channels} channels"
+                )
+        if min(self.std) <= 0:
+            raise SettingError(f"std must be greater than 0, not {min(self.std)}")
+
+
+@section
+class AugmentationConfig:
+    """Random changes to the images of training that leave what they show the same."""
+
+    flip: bool = False
+    """Mirror left and right, half of the time.  Not for letters and digits."""
+    shift: Amount = 0
+    """Move by up to so many pixels each way; what comes in at a border mirrors the image."""
+    rotate: Annotated[float, Field(ge=0, le=180)] = 0.0
+    """Turn by up to so many degrees each way."""
+    cutout: Amount = 0
+    """Side of a square, anywhere, that is blotted out (DeVries and Taylor 2017)."""
+
+
+def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Images (..., c, h, w), of bytes or floats, at `size` rows and columns, smoothed."""
+    if images.shape[-2:] == size:
+        return images
+    flat = images.flatten(0, -4) if images.dim() > 3 else images[None]
+    # Bytes are resized as floats, for they have no kernel of their own on every device.
+    exact = flat if flat.is_floating_point() else flat.float()
+    exact = F.interpolate(exact, size, mode="bilinear", antialias=True, align_corners=False)
+    if not images.is_floating_point():
+        exact = exact.round().clamp(0, 255).to(images.dtype)
+    return exact.view(*images.shape[:-2], *size)
+
+
+def fit_square(images: Tensor, size: int, fit: Fit) -> Tensor:
+    """Images (..., c, h, w) as (..., c, size, size), squashed or cropped about their middle."""
+    if fit == "crop":
+        h, w = images.shape[-2:]
+        side = min(h, w)
+        top, left = (h - side) // 2, (w - side) // 2
+        images = images[..., top : top + side, left : left + side]
+    return resize(images, (size, size))
+
+
+def normalise(images: Tensor, config: ImageConfig) -> Tensor:
+    """Bytes (b, c, h, w) of any height and width to what a model takes.
+
+    (x / 255 - mean) / std, float32 (b, c, size, size).
+    """
+    images = fit_square(images, config.size, config.fit)
+    mean = torch.tensor(config.mean, device=images.device)[:, None, None]
+    std = torch.tensor(config.std, device=images.device)[:, None, None]
+    return (images.float() / 255 - mean) / std
+
+
+def augment(images: Tensor, config: AugmentationConfig, generator: torch.Generator) -> Tensor:
+    """Normalised images (b, c, h, w), each changed in its own way; the same ones stay as given.
+
+    The draws come from `generator` alone, on its own device.  Raises SettingError for images
+    too small for the settings.
+    """
+    smallest = min(images.shape[-2:])
+    for name, amount in (("shift", config.shift), ("cutout", config.cutout)):
+        if amount >= smallest:
+            raise SettingError(
+                f"{name} is {amount}, but images of {smallest} pixels allow at most {smallest - 1}"
+            )
+    if config.flip:
+        mirrored = _uniform(images, 1, generator)[:, 0] < 0.5
+        images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+    if config.rotate:
+        images = _rotated(images, config.rotate, generator)
+    if config.shift:
+        images = _shifted(images, config.shift, generator)
+    if config.cutout:
+        images = _cut_out(images, config.cutout, generator)
+    return images
+
+
+def _uniform(images: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """(b, n) numbers in [0, 1), drawn where the generator lives, brought to the images."""
+    drawn = torch.rand(len(images), n, generator=generator, device=generator.device)
+    return drawn.to(images.device)
+
+
+def _rotated(images: Tensor, degrees: float, generator: torch.Generator) -> Tensor:
+    angle = (_uniform(images, 1, generator)[:, 0] * 2 - 1) * math.radians(degrees)
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    # affine_grid measures both sides from -1 to 1, so a turn must undo the ratio of the sides.
+    ratio = images.shape[-2] / images.shape[-1]
+    rows = [torch.stack([cos, -sin * ratio, zero], 1), torch.stack([sin / ratio, cos, zero], 1)]
+    turns = torch.stack(rows, 1).to(images.dtype)  # (b, 2, 3)
+    grid = F.affine_grid(turns, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
+
+
+def _shifted(images: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    h, w = images.shape[-2:]
+    offsets = (_uniform(images, 2, generator) * (2 * most + 1)).long() - most  # (b, 2)
+    rows = _reflected(torch.arange(h, device=images.device) + offsets[:, :1], h)  # (b, h)
+    columns = _reflected(torch.arange(w, device=images.device) + offsets[:, 1:], w)  # (b, w)
+    images = images.gather(2, rows[:, None, :, None].expand_as(images))
+    return images.gather(3, columns[:, None, None, :].expand_as(images))
+
+
+def _reflected(index: Tensor, size: int) -> Tensor:
+    """Indices beyond either end, turned back into the image; the border itself not repeated."""
+    return (size - 1) - ((size - 1) - index.abs()).abs()
+
+
+def _cut_out(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
+    """Zero, the mean, in a square about a random pixel; part of it may lie outside."""
+    h, w = images.shape[-2:]
+    drawn = _uniform(images, 2, generator)
+    top = (drawn[:, :1] * h).long() - side // 2  # (b, 1)
+    left = (drawn[:, 1:] * w).long() - side // 2
+    row, column = torch.arange(h, device=images.device), torch.arange(w, device=images.device)
+    in_rows = (row >= top) & (row < top + side)  # (b, h)
+    in_columns = (column >= left) & (column < left + side)  # (b, w)
+    inside = in_rows[:, None, :, None] & in_columns[:, None, None, :]  # (b, 1, h, w)
+    return images.masked_fill(inside, 0.0)
