@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from transduce.training.weights import load_weights, weights_of
+from transduce.training.weights import check_weights, load_weights, weights_of
 
 
 class MovingAverage:
@@ -20,14 +20,20 @@ class MovingAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self.weights = {name: tensor.clone() for name, tensor in weights_of(model).items()}
+        self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int) -> None:
-        """Take in the weights as they are after `step`."""
+        """Take in the weights as they are after `step`; always those of one and the same model."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        weights = weights_of(model)
-        averages = [self.weights[name] for name in weights]
-        torch._foreach_lerp_(averages, list(weights.values()), 1 - decay)
+        averages, weights = self._pairs or self._pair_up(model)
+        torch._foreach_lerp_(averages, weights, 1 - decay)
+
+    def load(self, weights: Mapping[str, Tensor], where: str) -> None:
+        """Go on from averages of old.  Raises RunError unless they are of the same model."""
+        check_weights(self.weights, weights, where)
+        for name, tensor in self.weights.items():
+            tensor.copy_(weights[name])
 
     @contextmanager
     def in_place_of(self, model: nn.Module) -> Iterator[None]:
@@ -39,10 +45,19 @@ class MovingAverage:
         finally:
             load_weights(model, own, "the model")
 
-    def to_device_of(self, model: nn.Module) -> None:
-        """Move the average to where the model is."""
-        device = next(model.parameters()).device
-        self.weights = {name: tensor.to(device) for name, tensor in self.weights.items()}
+    def _pair_up(self, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+        """Averages and what they are of, found once: walking a deep model takes a while.
+
+        Frozen parameters equal their averages and are passed over.
+        """
+        live = weights_of(model, detached=False)
+        moving = [
+            name
+            for name, tensor in live.items()
+            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
+        ]
+        self._pairs = [self.weights[name] for name in moving], [live[name] for name in moving]
+        return self._pairs
 
 
 def averaged_weights(model: nn.Module, ema: MovingAverage | None) -> dict[str, Tensor]:

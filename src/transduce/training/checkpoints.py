@@ -21,7 +21,6 @@ from transduce.data.batches import DataState
 from transduce.errors import RunError
 from transduce.training.averaging import MovingAverage
 from transduce.training.weights import (
-    check_weights,
     load_weights,
     read_tensors,
     weights_of,
@@ -107,9 +106,7 @@ def load_checkpoint(
     _load_optimizer(optimizer, read_tensors(path / "optimizer.safetensors"), path)
     if ema is not None:
         averages = read_tensors(path / "ema.safetensors")
-        check_weights(ema.weights, averages, str(path / "ema.safetensors"))
-        ema.weights = averages
-        ema.to_device_of(model)
+        ema.load(averages, str(path / "ema.safetensors"))
     try:
         _load_random_states(read_tensors(path / "random.safetensors"))
     except (KeyError, TypeError, RuntimeError):

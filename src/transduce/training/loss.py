@@ -35,10 +35,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         context: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         n, v = hidden.shape[0], weight.shape[0]
-        wants_gradient = any(context.needs_input_grad[:2])
+        wants_hidden, wants_weight = context.needs_input_grad[:2]
         chunk = max(64, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // v)
-        hidden_gradient = torch.empty_like(hidden) if wants_gradient else None
-        weight_gradient = torch.zeros_like(weight) if wants_gradient else None
+        hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
+        weight_gradient = torch.zeros_like(weight) if wants_weight else None  # not if frozen
         total, nll = weight.new_zeros(()), weight.new_zeros(())
         narrow_weight = weight.to(hidden.dtype)
         for start in range(0, n, chunk):
@@ -54,11 +54,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
             nll += (log_normaliser - at_target).sum()
             # Smoothed target q: 1 - ε on the right token, and ε spread over the vocabulary.
             total += (log_normaliser - (1 - smoothing) * at_target - smoothing * mean).sum()
-            if hidden_gradient is not None and weight_gradient is not None:
+            if wants_hidden or wants_weight:
                 gradient = probabilities.div_(sums).sub_(smoothing / v)
                 gradient.scatter_add_(1, target, gradient.new_full(target.shape, smoothing - 1))
                 narrow = gradient.to(hidden.dtype)
+            if hidden_gradient is not None:
                 hidden_gradient[rows] = narrow @ narrow_weight
+            if weight_gradient is not None:
                 weight_gradient += (narrow.t() @ hidden[rows]).to(weight.dtype)
         context.save_for_backward(hidden_gradient, weight_gradient)
         context.mark_non_differentiable(nll)
@@ -66,24 +68,27 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_gradient, weight_gradient = context.saved_tensors
         scale = gradients[0]
-        return (
-            hidden_gradient * scale.to(hidden_gradient.dtype),
-            weight_gradient * scale,
-            None,
-            None,
-        )
+        formed = context.saved_tensors
+        scaled = (None if g is None else g * scale.to(g.dtype) for g in formed)
+        return (*scaled, None, None)
 
 
 def cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float = 0.0
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float = 0.0,
+    bias: Tensor | None = None,
 ) -> LossSums:
     """Loss of the vocabulary head on hidden vectors.
 
-    hidden (n, m), weight (v, m) of the head, targets (n,) ids.  The target distribution has
-    1 - smoothing on the right token and `smoothing` spread evenly over all v (section 5.4;
-    Szegedy et al. 2016), as in `torch.nn.functional.cross_entropy(label_smoothing=…)`.
+    hidden (n, m), weight (v, m) and bias (v,) of the head, targets (n,) ids.  The target
+    distribution has 1 - smoothing on the right token and `smoothing` spread evenly over all v
+    (section 5.4; Szegedy et al. 2016), as `torch.nn.functional.cross_entropy` does it.
     """
+    if bias is not None:  # one more column, which every hidden vector has a 1 for
+        hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
+        weight = torch.cat([weight, bias[:, None]], 1)
     total, nll = _LinearCrossEntropy.apply(hidden, weight, targets, smoothing)  # type: ignore[no-untyped-call]
     return LossSums(total, nll, targets.shape[0])

@@ -33,10 +33,23 @@ from transduce.training.checkpoints import (
     served_weights,
 )
 from transduce.training.config import TrainingConfig
+from transduce.training.fine_tuning import (
+    Adapter,
+    FineTuneConfig,
+    learning_rate_scales,
+    remove_low_rank_updates,
+    start_from,
+)
 from transduce.training.log import TrainingLog
 from transduce.training.loss import LossSums
 from transduce.training.schedules import learning_rate
-from transduce.training.weights import average, load_weights, read_tensors, write_tensors
+from transduce.training.weights import (
+    load_weights,
+    mean,
+    merged,
+    read_tensors,
+    write_tensors,
+)
 
 
 class Trainable(Protocol):
@@ -83,26 +96,47 @@ class Outcome:
     """Validation scores of the weights that were kept."""
 
 
-def train(task: Trainable, config: TrainingConfig, run: Path, resume: bool) -> Outcome:
+def train(
+    task: Trainable,
+    config: TrainingConfig,
+    run: Path,
+    resume: bool,
+    fine_tune: FineTuneConfig | None = None,
+) -> Outcome:
     """Train until the budget or the patience is used up; the best weights end in `run`.
 
     run: directory for `weights.safetensors`, `metrics.jsonl` and `checkpoints/`.
     resume: go on from the newest checkpoint there, exactly as if never interrupted.
-    Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM.
+    fine_tune: another run to start from, and how; by default from the weights as they are.
+    Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
+    RunError or SettingError where the run to start from does not fit.
     """
     with TrainingLog(run, config.tensorboard) as log:
-        return _Trainer(task, config, run, log).train(resume)
+        resuming = resume and bool(checkpoints_of(run))
+        adapter = start_from(task.model, fine_tune, run, resuming) if fine_tune else None
+        if fine_tune:
+            optimizer = build_optimizer(task.model, config, fine_tune.layer_decay)
+        else:
+            optimizer = build_optimizer(task.model, config)
+        return _Trainer(task, config, run, log, optimizer, adapter).train(resume)
 
 
 class _Trainer:
     def __init__(
-        self, task: Trainable, config: TrainingConfig, run: Path, log: TrainingLog
+        self,
+        task: Trainable,
+        config: TrainingConfig,
+        run: Path,
+        log: TrainingLog,
+        optimizer: torch.optim.Optimizer,
+        adapter: Adapter | None,
     ) -> None:
         self.task = task
         self.config = config
         self.run = run
         self.log = log
-        self.optimizer = build_optimizer(task.model, config)
+        self.optimizer = optimizer
+        self.adapter = adapter
         self.ema = MovingAverage(task.model, config.ema) if config.ema else None
         self.progress = Progress()
         self.signal = 0
@@ -140,7 +174,7 @@ class _Trainer:
         step = progress.step + 1
         rate = learning_rate(self.config.schedule, step, self._share_done(), self.task.d_model)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["scale"]
         model.train()
         self.optimizer.zero_grad(set_to_none=True)
         nll = 0.0
@@ -149,11 +183,13 @@ class _Trainer:
         for batch, _ in micro_batches:
             with self._precision():
                 loss = self.task.loss(batch)
-            if not math.isfinite(value := loss.total.item()):
-                self._fail(f"loss is {value}", step, f" in {self.task.describe(batch)}")
+            # Together, as each look at a number of a GPU waits for all that it has to do.
+            total, batch_nll = torch.stack([loss.total.detach(), loss.nll.detach()]).tolist()
+            if not math.isfinite(total):
+                self._fail(f"loss is {total}", step, f" in {self.task.describe(batch)}")
             (loss.total / count).backward()
             sums.append(loss.tokens)
-            nll += loss.nll.item()
+            nll += batch_nll
         assert sum(sums) == count
         if self.config.clip_norm:
             norm = nn.utils.clip_grad_norm_(model.parameters(), self.config.clip_norm)
@@ -249,7 +285,9 @@ class _Trainer:
             return self.task.validate()
 
     def _keep(self, weights: dict[str, torch.Tensor]) -> None:
-        write_tensors(self.run / "weights.safetensors", weights)
+        write_tensors(self.run / "weights.safetensors", merged(weights))
+        if self.adapter is not None:
+            self.adapter.write(self.run, weights)
 
     def _save(self) -> None:
         self.progress.seconds = self._seconds()
@@ -295,15 +333,15 @@ class _Trainer:
         progress, scores = self.progress, self.progress.best_scores
         last = checkpoints_of(self.run)[-self.config.average_last :]
         if self.config.average_last and len(last) > 1:
-            mean = average(read_tensors(served_weights(path)) for path in last)
-            load_weights(self.task.model, mean, "the average of the last checkpoints")
+            averaged = mean(read_tensors(served_weights(path)) for path in last)
+            load_weights(self.task.model, averaged, "the average of the last checkpoints")
             self.task.model.eval()
             scores = self.task.validate()
-            self._keep(mean)
+            self._keep(averaged)
             self.log.validation({"step": progress.step, "averaged": len(last), **scores}, True)
-        else:
-            best = read_tensors(self.run / "weights.safetensors")
-            load_weights(self.task.model, best, str(self.run))
+        remove_low_rank_updates(self.task.model)
+        best = read_tensors(self.run / "weights.safetensors")
+        load_weights(self.task.model, best, str(self.run))
         self.task.model.eval()
         return Outcome(progress.step, self._seconds(), progress.best_step, scores)
 
@@ -321,23 +359,28 @@ class _SinceLog:
         self.count += count
 
 
-def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """Adam over all parameters; weight decay, if any, over matrices that are not embeddings."""
+def build_optimizer(
+    model: nn.Module, config: TrainingConfig, layer_decay: float = 1.0
+) -> torch.optim.Optimizer:
+    """Adam over all parameters that are not frozen.
+
+    Weight decay, if any, is over matrices that are not embeddings.  Each group has a `scale`,
+    which its learning rate is multiplied by; see `learning_rate_scales`.
+    """
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    decayed = [p for p in parameters if p.dim() > 1 and id(p) not in embeddings]
-    chosen = {id(p) for p in decayed}
-    rest = [p for p in parameters if id(p) not in chosen]
+    scales = learning_rate_scales(model, layer_decay)
+    parameters = [(p, scales[name]) for name, p in model.named_parameters() if p.requires_grad]
+    decayed = [(p, s) for p, s in parameters if p.dim() > 1 and id(p) not in embeddings]
+    chosen = {id(p) for p, _ in decayed}
+    rest = [(p, s) for p, s in parameters if id(p) not in chosen]
     adam = config.optimizer
+    groups: list[dict[str, Any]] = []
+    for members, weight_decay in ((decayed, adam.weight_decay), (rest, 0.0)):
+        for scale in dict.fromkeys(s for _, s in members):
+            group = [p for p, s in members if s == scale]
+            groups.append({"params": group, "weight_decay": weight_decay, "scale": scale})
     return torch.optim.AdamW(
-        [
-            {"params": decayed, "weight_decay": adam.weight_decay},
-            {"params": rest, "weight_decay": 0.0},
-        ],
-        lr=0.0,
-        betas=(adam.beta1, adam.beta2),
-        eps=adam.epsilon,
-        fused=True,
+        groups, lr=0.0, betas=(adam.beta1, adam.beta2), eps=adam.epsilon, fused=True
     )
 
 

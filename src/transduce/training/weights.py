@@ -16,15 +16,21 @@ from transduce.errors import RunError
 FORMAT = 1
 """Version of the run directory's layout; a reader refuses a newer one."""
 
+LOW_RANK = ("lora_a", "lora_b", "lora_scale")
+"""Beside a `weight`: the parts A, B and scale of its low-rank update scale · B·A."""
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and kept buffers by name; tied ones once, under their first name."""
+
+def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
+    """Parameters and kept buffers by name; tied ones once, under their first name.
+
+    detached: cut off from the graph; else the model's own objects.
+    """
     seen: set[int] = set()
     weights: dict[str, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
             seen.add(id(tensor))
-            weights[name] = tensor.detach()
+            weights[name] = tensor.detach() if detached else tensor
     return weights
 
 
@@ -50,17 +56,34 @@ def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], wher
             raise RunError(f"{where}: the weights hold {name!r}, which this model does not have")
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights with every low-rank update added to its matrix, as they are served."""
+    plain = {}
+    for name, tensor in weights.items():
+        module, _, part = name.rpartition(".")
+        if part in LOW_RANK:
+            continue
+        if part == "weight" and f"{module}.lora_a" in weights:
+            a, b, scale = (weights[f"{module}.{part}"].double() for part in LOW_RANK)
+            tensor = (tensor.double() + scale * (b @ a)).to(tensor.dtype)
+        plain[name] = tensor
+    return plain
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
     """Write a safetensors file aside, flush it, and rename it into place.
 
-    Raises RunError when it cannot be written.
+    metadata: texts to keep in the file's head.  Raises RunError when it cannot be written.
     """
     aside = path.with_name(path.name + ".tmp")
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
         aside.touch()
         mode = aside.stat().st_mode
-        safetensors.torch.save_file(contiguous, aside, {"transduce_format": str(FORMAT)})
+        head = {**(metadata or {}), "transduce_format": str(FORMAT)}
+        safetensors.torch.save_file(contiguous, aside, head)
         aside.chmod(mode)  # safetensors shuts out all but the owner
         flush(aside)
         aside.replace(path)
@@ -71,17 +94,24 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file.  Raises RunError when it is missing, damaged or newer than this."""
+    return read_with_metadata(path)[0]
+
+
+def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The same, with the texts in the file's head."""
     if not path.is_file():
         raise RunError(f"{path}: no such file; is this a finished run directory?")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            version = (file.metadata() or {}).get("transduce_format", "1")
+            metadata = dict(file.metadata() or {})
+            version = metadata.get("transduce_format", "1")
             if not version.isdigit() or int(version) > FORMAT:
                 raise RunError(
                     f"{path} is of format {version}, newer than this version of transduce "
                     f"(format {FORMAT}); upgrade transduce"
                 )
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, metadata
     except (OSError, safetensors.SafetensorError) as error:
         raise RunError(
             f"{path} is not a whole safetensors file ({error}); copy or train it again"
@@ -110,7 +140,15 @@ def flush(path: Path) -> None:
 
 
 def average(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several models' weights, name by name.  Raises RunError where they differ."""
+    """The mean of several models' weights as they are served, each with its updates merged.
+
+    Raises RunError where the models differ.
+    """
+    return mean(map(merged, parts))
+
+
+def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of tensors, name by name.  Raises RunError where they differ."""
     total: dict[str, Tensor] = {}
     dtypes: dict[str, torch.dtype] = {}
     count = 0

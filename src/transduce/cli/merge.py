@@ -1,0 +1,44 @@
+"""`transduce merge`: one run from a base run and what was trained on top of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transduce.cli.output import print_lines
+from transduce.errors import RunError
+
+
+def merge(base: Path, adapter: Path, output: Path, /) -> None:
+    """Make a run from a base run and an adapter that LoRA trained on top of it.
+
+    Prints the directory of the new run, which is used like any other.
+
+    Parameters
+    ----------
+    base
+        The run that the adapter was trained from.
+    adapter
+        Run directory with adapter.safetensors, recipe.toml and the vocabulary; the weights need
+        not be there.
+    output
+        Directory to make.
+    """
+    from transduce.config import to_toml
+    from transduce.run_directory import read_recipe, vocabularies_of
+    from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
+    from transduce.training.weights import read_tensors, write_tensors, write_text
+
+    if output.exists():
+        raise RunError(f"{output} exists; give another OUTPUT")
+    recipe = read_recipe(adapter)
+    if not (adapter / ADAPTER_FILE).is_file():
+        raise RunError(f"{adapter} has no {ADAPTER_FILE}; it was not trained with fine_tune.lora")
+    weights = apply_adapter(read_tensors(base / "weights.safetensors"), adapter / ADAPTER_FILE)
+    output.mkdir(parents=True)
+    for file in vocabularies_of(adapter):
+        (output / file.name).write_bytes(file.read_bytes())
+    write_text(output / "recipe.toml", to_toml(recipe))
+    told = f"# {output.name}\n\nThe run {base} with the adapter of {adapter} merged into it.\n"
+    write_text(output / "README.md", told)
+    write_tensors(output / "weights.safetensors", weights)
+    print_lines(str(output))

@@ -1,0 +1,88 @@
+"""Fine-tuning as its users meet it: train, adapt, merge, translate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from helpers.command_line import Done, some_words, transduce, write_recipe
+
+Here = Callable[..., Done]
+
+SHORT = ("training.steps=10", "training.validate_every=5")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs of another kind, with a recipe that leaves model and text to the base run."""
+    directory = tmp_path_factory.mktemp("other")
+    pairs = [(word, word[::-1]) for word in dict.fromkeys(some_words(120, seed=9))]
+    recipe = write_recipe(directory, "characters", pairs)
+    text = recipe.read_text(encoding="utf-8")
+    model, training = text.index("[text]"), text.index("[training]")
+    recipe.write_text(text[:model] + text[training:], encoding="utf-8")
+    return recipe
+
+
+@pytest.fixture(scope="module")
+def adapted(run: Path, other: Path) -> Path:
+    """A run with an adapter, made by the real command."""
+    directory = other.parent / "runs" / "adapted"
+    options = [f"fine_tune.run={run}", "fine_tune.lora.rank=2", *SHORT]
+    done = transduce("train", other, "--set", *options, "--run", directory)
+    assert done.code == 0, done.err
+    assert f"starting from {run}" in done.err
+    return directory
+
+
+def test_merge_and_translate(here: Here, run: Path, adapted: Path, tmp_path: Path) -> None:
+    merged = tmp_path / "merged"
+    assert here("merge", run, adapted, merged).lines == [str(merged)]
+    words = tmp_path / "words.txt"
+    words.write_text("".join(f"{word}\n" for word in some_words(20, seed=4)), encoding="utf-8")
+    wanted = here("translate", adapted, words)
+    assert len(wanted.lines) == 20
+    assert here("translate", merged, words).lines == wanted.lines
+    assert (merged / "weights.safetensors").read_bytes() == (
+        adapted / "weights.safetensors"
+    ).read_bytes()
+    assert (merged / "recipe.toml").read_bytes() == (adapted / "recipe.toml").read_bytes()
+    assert str(run) in (merged / "README.md").read_text(encoding="utf-8")
+    told = json.loads(here("info", adapted, "--json").out)
+    assert told["recipe"]["fine_tune"]["lora"]["rank"] == 2
+    assert told["parameters"] == json.loads(here("info", merged, "--json").out)["parameters"]
+
+
+def test_average_of_adapted_checkpoints(
+    here: Here, run: Path, adapted: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "mean"
+    assert here("average", adapted, "--last", 2, "--output", output).code == 0
+    assert len(here("translate", output, adapted / "recipe.toml").lines) > 3
+
+
+def test_freeze_and_decay(here: Here, run: Path, other: Path, tmp_path: Path) -> None:
+    settings = ("fine_tune.freeze=['encoder.*']", "fine_tune.layer_decay=0.8", *SHORT)
+    options = ["--set", f"fine_tune.run={run}", *settings, "--run", tmp_path / "tuned"]
+    assert here("train", other, *options).lines == [str(tmp_path / "tuned")]
+    assert not (tmp_path / "tuned" / "adapter.safetensors").exists()
+
+
+def test_mistakes_are_one_line(here: Here, run: Path, adapted: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert "has no adapter.safetensors" in here("merge", adapted, run, output).complaint
+    assert "on top of other weights" in here("merge", adapted, adapted, output).complaint
+    assert "exists; give another" in here("merge", run, adapted, run).complaint
+    assert here("merge", run, adapted).code == 2
+    assert not output.exists()
+
+
+def test_patterns_that_match_nothing(here: Here, run: Path, other: Path, tmp_path: Path) -> None:
+    base = ["train", other, "--run", tmp_path / "run", "--set", f"fine_tune.run={run}"]
+    done = here(*base, "fine_tune.freeze=['encoder']")
+    assert done.code == 2 and "did you mean 'encoder.*'" in done.complaint
+    done = here(*base, "fine_tune.lora.targets=['attention']")
+    assert done.code == 2 and "fine_tune.lora.targets: 'attention' matches" in done.complaint
