@@ -19,7 +19,8 @@ from transduce.errors import DataError, RunError, SettingError, TrainingError, T
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.inspect.attention import record_attention
-    from transduce.run import Evaluation, Run, load, train
+    from transduce.run import Run, load, train
+    from transduce.tasks.task import Evaluation
     from transduce.tasks.translator import Alignment, Candidate, Translation
 
 __version__ = "0.1.0"
@@ -46,7 +47,7 @@ _HOMES = {
     "Alignment": "transduce.tasks.translator",
     "Candidate": "transduce.tasks.translator",
     "DecodingOptions": "transduce.decoding.options",
-    "Evaluation": "transduce.run",
+    "Evaluation": "transduce.tasks.task",
     "Run": "transduce.run",
     "Translation": "transduce.tasks.translator",
     "load": "transduce.run",

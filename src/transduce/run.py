@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
 from transduce.config import to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, RunError
-from transduce.metrics.measure import make_metric, measure
-from transduce.metrics.significance import Comparison, paired_bootstrap
-from transduce.run_directory import as_recipe, locked, make_room, model_card, read_recipe
+from transduce.errors import RunError
+from transduce.run_directory import (
+    as_recipe,
+    locked,
+    make_room,
+    model_card,
+    read_recipe,
+    vocabularies_of,
+)
 from transduce.tasks import TASKS
-from transduce.tasks.recipe import Split, TranslationRecipe, read_split
-from transduce.tasks.translation import default_metrics, references_by_source
-from transduce.tasks.translator import Alignment, Translation
+from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
+from transduce.tasks.translator import Alignment, Translation, Translator
 from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_tensors, write_text
@@ -27,43 +30,46 @@ STREAM_TEXTS = 512
 """Texts that are translated together when they come from an iterable."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A model's outputs on a test set, and what they are worth."""
-
-    scores: Mapping[str, float | str]
-    """Percentages by name, signatures beside them."""
-    sources: Sequence[str]
-    hypotheses: Sequence[str]
-    references: Sequence[Sequence[str]]
-
-    def against(self, other: Sequence[str], language: str = "") -> dict[str, Comparison]:
-        """Paired bootstrap of these outputs over `other` ones for the same sources, by metric."""
-        if len(other) != len(self.hypotheses):
-            raise DataError(
-                f"there are {len(other)} outputs to compare with, but {len(self.hypotheses)} "
-                "were evaluated; both need one line per item"
-            )
-        names = [name for name, value in self.scores.items() if isinstance(value, float)]
-        return {
-            name: paired_bootstrap(
-                make_metric(name, language), other, self.hypotheses, self.references
-            )
-            for name in names
-        }
-
-
 class Run:
-    """A trained model, loaded from its run directory: `transduce.load(path)`."""
+    """A trained model, loaded from its run directory: `transduce.load(path)`.
+
+    predictor: what the task made of it.  model: its network.
+    """
 
     def __init__(self, path: Path, device: str = "auto") -> None:
         self.path = path
         self.recipe = read_recipe(path)
-        self._translator = TASKS[self.recipe.task].load(self.recipe, path, device)
-        self.model = self._translator.model
+        self.predictor = TASKS[self.recipe.task].load(self.recipe, path, device)
+        self.model = self.predictor.model
 
     def __repr__(self) -> str:
         return f"<transduce run {self.path}>"
+
+    def predict(
+        self,
+        inputs: Iterable[str | Sequence[str]],
+        options: DecodingOptions | None = None,
+    ) -> Iterator[Prediction]:
+        """The answer to each input, lazily, in order, whatever the task.
+
+        inputs: texts, or for a task with several texts an input (`predictor.inputs`) tuples of
+        them.  options: how to decode, where anything is decoded; by default as the recipe says.
+        """
+        rest, first = iter(inputs), 0
+        while chunk := list(itertools.islice(rest, STREAM_TEXTS)):
+            parts = [(one,) if isinstance(one, str) else tuple(one) for one in chunk]
+            yield from self.predictor.predict(parts, options, first)
+            first += len(chunk)
+
+    @property
+    def translator(self) -> Translator:
+        """The predictor of a run that turns text into text.  Raises RunError for others."""
+        if not isinstance(self.predictor, Translator):
+            raise RunError(
+                f"{self.path} is a run of the task {self.recipe.task!r}, which does not turn text "
+                "into text; use predict"
+            )
+        return self.predictor
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -95,7 +101,7 @@ class Run:
         options: how to decode; by default as the recipe says.
         """
         if isinstance(texts, str):
-            return self._translator.translate([texts], options)[0]
+            return self.translator.translate([texts], options)[0]
         return self._stream(texts, options)
 
     def translate_batch(
@@ -103,36 +109,29 @@ class Run:
     ) -> list[Translation]:
         """Translations of texts that are at hand; `first` is the number of the first of them in
         a longer input, which messages and the random streams of sampling go by."""
-        return self._translator.translate(texts, options, first)
+        return self.translator.translate(texts, options, first)
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each given (source, target) pair."""
-        return self._translator.score(pairs)
+        return self.translator.score(pairs)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
         """How the target (by default the model's own) looked at the source, in one layer."""
-        return self._translator.align(source, target, layer)
+        return self.translator.align(source, target, layer)
 
     def evaluate(
         self,
-        split: Split | None = "test",
-        pairs: Iterable[tuple[str, str]] | None = None,
+        split: Split = "test",
+        examples: Iterable[tuple[str | Sequence[str], str]] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Translate held-out sources and measure the outputs against their references.
+        """Predict for held-out inputs and measure the answers.
 
-        pairs: (source, reference) to use instead of a split of the recipe's data.
+        examples: (input, right answer) to use instead of a split of the recipe's data.
         """
-        config = self.recipe.evaluation
-        if pairs is None:
-            pairs = read_split(self.recipe.data, split or "test")
-        sources, references = references_by_source(pairs, self._translator.target)
-        if not sources:
-            raise DataError("there are no pairs to evaluate on")
-        hypotheses = [t.text for t in self.translate(sources, options)]
-        names = config.metrics or default_metrics(self._translator.target)
-        scores = measure(names, hypotheses, references, config.target_language)
-        return Evaluation(scores, sources, hypotheses, references)
+        if examples is not None:
+            examples = (((x,) if isinstance(x, str) else tuple(x), y) for x, y in examples)
+        return self.predictor.evaluate(split, examples, options)
 
     def info(self) -> dict[str, Any]:
         """What this run is: sizes, best validation scores, checkpoints, settings."""
@@ -140,9 +139,9 @@ class Run:
         return {
             "run": str(self.path),
             "task": self.recipe.task,
+            "inputs": list(self.predictor.inputs),
             "parameters": sum(parameters.values()),
-            "source_vocabulary": self._translator.source.size,
-            "target_vocabulary": self._translator.target.size,
+            **self.predictor.facts(),
             "validation": best_scores_of(self.path),
             "checkpoints": [path.name for path in checkpoints_of(self.path)],
             "recipe": to_dict(self.recipe),
@@ -163,7 +162,7 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
 
 
 def train(
-    recipe: str | os.PathLike[str] | Mapping[str, Any] | TranslationRecipe,
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
     run: str | os.PathLike[str] | None = None,
     overrides: Iterable[str] = (),
     resume: bool = False,
@@ -205,15 +204,15 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     for path, other_recipe in zip(paths[1:], recipes[1:], strict=True):
         if other_recipe.model != recipe.model:
             raise RunError(f"{path} and {paths[0]} have different models; they cannot be averaged")
-        for tokenizer in paths[0].glob("*tokenizer.*"):
-            other = path / tokenizer.name
-            if not other.is_file() or other.read_bytes() != tokenizer.read_bytes():
+        for vocabulary in vocabularies_of(paths[0]):
+            other = path / vocabulary.name
+            if not other.is_file() or other.read_bytes() != vocabulary.read_bytes():
                 raise RunError(
                     f"{path} and {paths[0]} have different vocabularies; they cannot be averaged"
                 )
     mean = average(read_tensors(file) for file in files)
     output.mkdir(parents=True)
-    for file in paths[0].glob("*tokenizer.*"):
+    for file in vocabularies_of(paths[0]):
         (output / file.name).write_bytes(file.read_bytes())
     write_text(output / "recipe.toml", to_toml(recipe))
     made = ", ".join(str(file) for file in files)

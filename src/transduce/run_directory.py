@@ -4,6 +4,8 @@
         recipe.toml             every setting, spelled out
         weights.safetensors     the weights to use (the best, or an average)
         tokenizer.model         or source_tokenizer.* and target_tokenizer.*
+        labels.json             the labels of a classifier
+        adapter.safetensors     what LoRA learnt, by itself
         metrics.jsonl           what was logged, one JSON object a line
         README.md               the model card
         checkpoints/            to resume from; may be deleted once training has ended
@@ -13,7 +15,6 @@ Nothing in it is a program: loading a stranger's model can run no code.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import fcntl
 import importlib.metadata
@@ -27,17 +28,22 @@ from typing import Any
 from transduce.config import apply_overrides, did_you_mean, load_toml, to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.tasks import TASKS
-from transduce.tasks.recipe import TranslationRecipe
+from transduce.tasks.task import Recipe
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.trainer import Outcome
 
+VOCABULARIES = ("*tokenizer.*", "labels.json")
+"""Files that say what the ids of a model mean."""
+MAY_CHANGE = ("training", "decoding", "evaluation")
+"""Sections that may change when a run is resumed; of `training`, not the sizes of batches."""
+
 
 def as_recipe(
-    recipe: str | os.PathLike[str] | Mapping[str, Any] | TranslationRecipe,
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
     overrides: Iterable[str],
-) -> tuple[TranslationRecipe, str]:
+) -> tuple[Recipe, str]:
     """The parsed recipe, and the name for its run."""
-    if isinstance(recipe, TranslationRecipe | Mapping):
+    if not isinstance(recipe, str | os.PathLike):
         settings = apply_overrides(to_dict(recipe), overrides)
         return parse_recipe(settings, "recipe"), settings.get("task", "run")
     path = Path(recipe)
@@ -47,18 +53,18 @@ def as_recipe(
     return parse_recipe(settings, str(path)), path.stem
 
 
-def parse_recipe(settings: Mapping[str, Any], where: str) -> TranslationRecipe:
+def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
     """Settings as the recipe of their task; `where` is named in messages."""
     task = settings.get("task")
     if task is None:
-        raise SettingError(f'{where}: task is missing; write task = "translation"')
+        raise SettingError(f"{where}: task is missing; there are {', '.join(TASKS)}")
     if not isinstance(task, str) or task not in TASKS:
         hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
         raise SettingError(f"{where}: task {task!r} is not known{hint}")
     return TASKS[task].parse(settings, where)
 
 
-def read_recipe(path: Path) -> TranslationRecipe:
+def read_recipe(path: Path) -> Recipe:
     """The recipe of a run directory.  Raises RunError when there is none."""
     if not path.is_dir():
         raise RunError(f"{path} is not a directory; a run is the directory that training made")
@@ -67,10 +73,13 @@ def read_recipe(path: Path) -> TranslationRecipe:
     return parse_recipe(load_toml(path / "recipe.toml"), str(path / "recipe.toml"))
 
 
-def make_room(path: Path, recipe: TranslationRecipe, resume: bool, overwrite: bool) -> None:
+def make_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
     """Make the run directory, or refuse to spoil one that is there."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
+    fine_tune = getattr(recipe, "fine_tune", None)
+    if fine_tune is not None and Path(fine_tune.run).resolve() == path.resolve() and not resume:
+        raise RunError(f"{path} is the run to start from, fine_tune.run; give another --run")
     holds_run = (path / "recipe.toml").is_file()
     # What stopped before its first checkpoint, at a misspelt file name say, is nothing to spoil.
     begun = holds_run and ((path / "weights.safetensors").exists() or checkpoints_of(path))
@@ -94,22 +103,27 @@ def make_room(path: Path, recipe: TranslationRecipe, resume: bool, overwrite: bo
             _clear(path)
 
 
-def _check_resumable(path: Path, before: TranslationRecipe, now: TranslationRecipe) -> None:
+def vocabularies_of(path: Path) -> list[Path]:
+    """The files of a run directory that say what the ids of its model mean."""
+    return sorted(file for pattern in VOCABULARIES for file in path.glob(pattern))
+
+
+def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
     """Raises SettingError for a change of what the weights and the order of the data hang on."""
 
-    def essence(recipe: TranslationRecipe) -> dict[str, Any]:
+    def essence(recipe: Recipe) -> dict[str, Any]:
         training = recipe.training
-        return {
-            "seed": recipe.seed,
-            "data": dataclasses.replace(recipe.data, root=""),  # which may have been moved
-            "text": recipe.text,
-            "model": recipe.model,
-            "training.batch_tokens": training.batch_tokens,
-            "training.accumulate": training.accumulate,
-        }
+        settings = to_dict(recipe)
+        settings["data"].pop("root")  # which may have been moved
+        for name in MAY_CHANGE:
+            settings.pop(name, None)
+        settings["training.batch_tokens"] = training.batch_tokens
+        settings["training.accumulate"] = training.accumulate
+        return dict(settings)
 
-    for name, value in essence(before).items():
-        if essence(now)[name] != value:
+    old, new = essence(before), essence(now)
+    for name in {**old, **new}:
+        if old.get(name) != new.get(name):
             raise SettingError(
                 f"{path} was begun with other settings of {name!r}; to resume it they must stay "
                 "as they were"
@@ -125,8 +139,9 @@ def _clear(path: Path) -> None:
     """Delete what a run made; files that are not of a run stay."""
     shutil.rmtree(path / "checkpoints", ignore_errors=True)
     for pattern in (
-        "*tokenizer.*",
+        *VOCABULARIES,
         "weights.safetensors",
+        "adapter.safetensors",
         "metrics.jsonl",
         "recipe.toml",
         "README.md",
@@ -151,7 +166,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def model_card(path: Path, recipe: TranslationRecipe, outcome: Outcome) -> str:
+def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
     """A page about the model, for whoever finds the directory."""
     train_data = "\n".join(f"    {line}" for line in to_toml(recipe.data).splitlines())
     scores = "\n".join(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items())
@@ -162,6 +177,6 @@ def model_card(path: Path, recipe: TranslationRecipe, outcome: Outcome) -> str:
         f"{outcome.seconds / 60:.1f} minutes; best at step {outcome.best_step:,}.\n\n"
         f"| validation | |\n|-|-|\n{scores}\n\n"
         f"Trained on:\n\n{train_data}\n\n"
-        f"Use it with `transduce translate {path} FILE`, or in Python with "
+        f"Use it with `transduce predict {path} FILE`, or in Python with "
         f"`transduce.load({str(path)!r})`.  All settings are in `recipe.toml`.\n"
     )

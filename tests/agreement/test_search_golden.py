@@ -17,7 +17,7 @@ def decode(norm_order: NormOrder, sentences: int, options: DecodingOptions) -> l
     model = golden_encoder_decoder(norm_order)
     with torch.no_grad():
         state = model.start(Padded.unpadded(torch.tensor([golden["source"]] * sentences)))
-    prefix = torch.full((sentences, 1), golden["bos"])
+    prefix = Padded.unpadded(torch.full((sentences, 1), golden["bos"]))
     found = search(
         model.step,
         state,

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command_line import Done, command, environment, some_words, transduce
-from transduce.cli.main import VERBS
+from transduce.cli.main import VERBS, name_in_python
 
 Here = Callable[..., Done]
 
@@ -68,7 +68,8 @@ def test_help_answers_without_what_is_slow_to_import(verb: str | None) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb_begins_as_the_list_of_verbs_says(verb: str) -> None:
-    function = getattr(importlib.import_module(f"transduce.cli.{verb}"), verb)
+    name = name_in_python(verb)
+    function = getattr(importlib.import_module(f"transduce.cli.{name}"), name)
     assert (inspect.getdoc(function) or "").splitlines()[0] == VERBS[verb]
 
 
@@ -470,14 +471,14 @@ def test_evaluate_prints_a_table_or_one_object(here: Here, run: Path, tmp_path: 
     output = tmp_path / "outputs"
     table = here("evaluate", run, "--output", output)
     rows = {line.split()[0]: line.split()[1:] for line in table.lines}
-    assert set(rows) == {"bleu", "chrf", "ter", "pairs"}
+    assert set(rows) == {"bleu", "chrf", "ter", "items"}
     assert rows["bleu"][1].startswith("nrefs:1|")
-    count = int(rows["pairs"][0])
+    count = int(rows["items"][0])
     assert len(output.read_text().splitlines()) == count > 10
     done = here("evaluate", run, "--json")
     assert len(done.lines) == 1
     result = json.loads(done.lines[0])
-    assert result["pairs"] == count
+    assert result["items"] == count
     assert f"{result['chrf']:.2f}" == rows["chrf"][0]
     assert result["chrf_signature"] == rows["chrf"][1]
     other = json.loads(here("evaluate", run, "--json", "--split", "valid").lines[0])
@@ -522,7 +523,7 @@ def test_symbols_have_one_item_for_equal_sources(here: Here, speller: Path, tmp_
     pairs = ["--source", source, "--reference", reference]
     result = json.loads(here("evaluate", speller, *pairs, "--against", other, "--json").lines[0])
     assert {"wer", "per", "accuracy"} <= set(result)
-    assert result["pairs"] == 2
+    assert result["items"] == 2
     assert result["against"]["wer"]["score"] == 0.0
     other.write_text("B A\nC D\nB A\n")
     assert "3 outputs" in here("evaluate", speller, *pairs, "--against", other).complaint

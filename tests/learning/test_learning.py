@@ -9,7 +9,7 @@ import pytest
 
 import transduce
 from helpers.tiny_run import Pair, records, reversal_pairs, train_tiny, write_pairs
-from transduce.tasks.recipe import read_split
+from transduce.tasks.recipe import read_pairs_of
 
 LARGER = (
     "model.d_model=64",
@@ -46,7 +46,7 @@ def unigram_entropy(pairs: Iterable[Pair]) -> float:
 def test_learns_something_in_a_moment(data: Path, tmp_path: Path, positions: str) -> None:
     kinds = [f"model.{stack}.positions={positions}" for stack in ("encoder", "decoder")]
     path, outcome = train_tiny(data, tmp_path / "run", *LARGER, *kinds, "training.steps=150")
-    known = unigram_entropy(read_split(transduce.load(path).recipe.data, "train"))
+    known = unigram_entropy(read_pairs_of(transduce.load(path).recipe.data, "train"))
     assert outcome.scores["loss"] < known / 2
     first, *_, last = records(path, "train")
     assert last["loss"] < first["loss"]
@@ -58,7 +58,7 @@ def test_learns_to_reverse_unseen_strings(data: Path, tmp_path: Path, norm_order
     orders = [f"model.{stack}.norm_order={norm_order}" for stack in ("encoder", "decoder")]
     path, _ = train_tiny(data, tmp_path / "run", *LARGER, *orders, "training.steps=1000")
     run = transduce.load(path)
-    seen = {source for source, _ in read_split(run.recipe.data, "train")}
+    seen = {source for source, _ in read_pairs_of(run.recipe.data, "train")}
     result = run.evaluate("test")
     assert len(result.sources) > 200 and not seen & set(result.sources)
     assert result.scores["accuracy"] > 95, result.scores

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from transduce.config import parse
-from transduce.decoding import DecodingOptions, Hypothesis, search
-from transduce.decoding.filters import keep_top_k, keep_top_p
+from transduce.decoding import DecodingOptions, Hypothesis, search, search_steps
+from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p, penalise_repeats
 from transduce.decoding.hypotheses import length_penalty
 from transduce.decoding.largest import largest
 from transduce.errors import SettingError, TransduceError
@@ -82,18 +82,21 @@ def decode(
     streams: Sequence[int] | None = None,
     prefix: TokenIds = (BOS,),
     state: ToyState | None = None,
+    ended: Callable[[int, list[int]], bool] | None = None,
     **options: Any,
 ) -> list[list[Hypothesis]]:
     limits = [max_length] * len(sentences) if isinstance(max_length, int) else max_length
+    ids = torch.tensor([prefix] * len(sentences), dtype=torch.long)
     return search(
         model.step,
         state or ToyState(sentences),
-        torch.tensor([prefix] * len(sentences), dtype=torch.long).view(len(sentences), len(prefix)),
+        Padded.unpadded(ids.view(len(sentences), len(prefix))),
         torch.tensor(limits, dtype=torch.long),
         EOS,
         [BOS, PAD],
         parse(DecodingOptions, options),
         streams,
+        ended,
     )
 
 
@@ -436,6 +439,77 @@ def test_narrow_logits_are_scored_in_float32(dtype: torch.dtype) -> None:
     assert decode(model, [0, 1], max_length=6) == decode(wide, [0, 1], max_length=6)
 
 
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_a_hypothesis_ends_where_the_caller_says(method: str) -> None:
+    model = toy(6)
+    options = {"method": method, "top_k": 1 if method == "sample" else 0, "beam_size": 1}
+    free = [greedy(model, i, 9) for i in range(3)]
+    asked: list[tuple[int, list[int]]] = []
+
+    def ended(sentence: int, ids: list[int]) -> bool:
+        asked.append((sentence, ids))
+        return len(ids) == 2 + sentence
+
+    found = decode(model, [0, 1, 2], 9, ended=ended, **options)
+    for i, (best,) in enumerate(found):
+        assert best.tokens == free[i][: 2 + i]
+        assert best.finished == (len(free[i]) < 2 + i)
+        ids = (BOS, *best.tokens, *([EOS] if best.finished else []))
+        steps = (model.log_probs(i, ids[:t])[ids[t]] for t in range(1, len(ids)))
+        assert best.log_prob == pytest.approx(sum(steps))
+        assert best.score == pytest.approx(best.log_prob / ((5 + len(ids) - 1) / 6) ** 0.6)
+    assert all(ids == free[i][: len(ids)] for i, ids in asked)
+
+
+def test_a_beam_goes_on_beside_what_has_ended() -> None:
+    """Ended hypotheses compete with finished ones; brute force over all that can come out."""
+    model = toy(7)
+
+    def ended(sentence: int, ids: list[int]) -> bool:
+        return ids[-1] == 4
+
+    (found,) = decode(
+        model, [0], 3, beam_size=200, n_best=50, length_penalty="mean", stop="exact", ended=ended
+    )
+    known = []
+    for total, words in brute_force(model, 0, 3, lambda length: 1.0):
+        if 4 not in words:
+            known.append((total / (len(words) + 1), words))
+    for length in range(3):
+        for words in itertools.product((3, 5), repeat=length):
+            ids = (BOS, *words, 4)
+            steps = (model.log_probs(0, ids[:t])[ids[t]] for t in range(1, len(ids)))
+            known.append((sum(steps) / (length + 1), [*words, 4]))
+    known.sort(key=lambda pair: -pair[0])
+    assert [h.tokens for h in found] == [tokens for _, tokens in known[:50]]
+    assert [h.score for h in found] == pytest.approx([score for score, _ in known[:50]])
+
+
+def test_steps_show_what_the_search_finds() -> None:
+    model = toy(3)
+    options = DecodingOptions(beam_size=2)
+    prefix = Padded.unpadded(torch.full((2, 1), BOS))
+    arguments = prefix, torch.tensor([2, 5]), EOS, [BOS, PAD], options
+    shots = list(search_steps(model.step, ToyState([0, 1]), *arguments))
+    assert [shot.live.length for shot in shots] == list(range(len(shots)))
+    assert shots[0].best == [[], []] and shots[-1].live.sentences == []
+    assert shots[-1].best == search(model.step, ToyState([0, 1]), *arguments)
+    assert len(shots) == len(model.rows_seen) // 2 + 1
+
+
+def test_no_row_of_tokens_comes_twice() -> None:
+    model = toy(3, spread=0.2)
+    for method in ("beam", "sample"):
+        for n in (1, 2, 3):
+            options = {"method": method, "no_repeat_ngram": n, "min_length": 3, "n_best": 4}
+            for found in decode(model, [0, 1, 2], 3 if n == 1 else 8, **options):
+                for h in found:
+                    rows = [tuple(h.tokens[i : i + n]) for i in range(len(h.tokens) - n + 1)]
+                    assert len(rows) == len(set(rows))
+    (free,) = decode(model, [0], 8, min_length=8, beam_size=1)
+    assert len(set(zip(free[0].tokens, free[0].tokens[1:], strict=False))) < 7
+
+
 # --- sampling ------------------------------------------------------------------------------------
 
 
@@ -446,7 +520,11 @@ def first_tokens(model: ToyModel, n: int, **options: Any) -> Counter[int]:
 
 
 def expected(
-    model: ToyModel, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+    model: ToyModel,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
 ) -> dict[int, float]:
     """What the first token's frequencies should be, worked out with lists."""
     scores = model.log_probs(0, (BOS,))
@@ -458,6 +536,7 @@ def expected(
         if held < top_p:
             kept.append(token)
         held += masses[token] / total
+    kept = [token for token in kept if masses[token] >= min_p * masses[kept[0]]]
     total = sum(masses[token] for token in kept)
     return {token: masses[token] / total for token in kept}
 
@@ -471,6 +550,7 @@ def expected(
         {"top_k": 2},
         {"top_p": 0.7},
         {"temperature": 2.0, "top_k": 3, "top_p": 0.8},
+        {"min_p": 0.5},
     ],
 )
 def test_frequencies_are_those_of_the_distribution(options: dict[str, Any]) -> None:
@@ -563,6 +643,28 @@ def test_top_k_and_top_p_keep_what_they_say() -> None:
     assert values[0, 1] == probs[0, 1].log()
 
 
+def test_min_p_and_the_penalty_of_repeats() -> None:
+    probs = torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
+    kept = (keep_min_p(probs.log(), 0.6) > -math.inf).tolist()
+    assert kept == [[False, True, False, True], [True] * 4]
+    scores = probs.log()[:, None]  # (l, w, v)
+    tokens = torch.tensor([[[1, 1, 3]], [[0, 0, 0]]])
+    found = penalise_repeats(scores, tokens, 2.0).exp()[:, 0]
+    assert found[0].tolist() == pytest.approx([0.1, 0.16, 0.2, 0.09])
+    assert found[1].tolist() == pytest.approx([0.0625, 0.25, 0.25, 0.25])
+
+
+def test_a_penalty_makes_repeats_rarer() -> None:
+    model = toy(11, spread=0.3)
+
+    def repeats(penalty: float) -> int:
+        options = {"method": "sample", "n_best": 200, "repetition_penalty": penalty}
+        (found,) = decode(model, [0], 6, min_length=6, **options)
+        return sum(len(h.tokens) - len(set(h.tokens)) for h in found)
+
+    assert repeats(1.0) > repeats(1.5) > repeats(20.0)
+
+
 def test_top_p_of_a_large_vocabulary_is_that_of_a_full_sort() -> None:
     peaked = torch.randn(2, 3, 2000, dtype=torch.float64) * 8
     flat = torch.randn(2, 3, 2000, dtype=torch.float64) / 8
@@ -601,6 +703,9 @@ def test_options_know_the_lengths() -> None:
         ({"top_p": 0.0}, "top_p"),
         ({"top_p": 1.1}, "top_p"),
         ({"alpha": -0.1}, "alpha"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"repetition_penalty": 0.5}, "repetition_penalty"),
+        ({"stop_strings": [""]}, "stop_strings"),
         ({"max_length_ratio": math.inf}, "max_length_ratio"),
         ({"stop": "never"}, "stop"),
         ({"beams": 4}, "did you mean|is not a setting"),

@@ -47,12 +47,21 @@ def members(hint: Any) -> list[type]:
     return [hint] if isinstance(hint, type) and dataclasses.is_dataclass(hint) else []
 
 
+def first_kind(section: type) -> str:
+    """The value of `kind` that a section has by default, or else the first of those it can have."""
+    default = {field.name: field.default for field in dataclasses.fields(section)}["kind"]
+    return str(
+        typing.get_args(typing.get_type_hints(section)["kind"])[0]
+        if default is dataclasses.MISSING
+        else default
+    )
+
+
 def sections(kind: type, name: str = "", several: bool = False) -> Iterator[tuple[Key, type]]:
     """Every section below `kind`, itself included, as the page has to show it."""
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    yield (name, str(fields["kind"].default) if several else ""), kind
     hints = typing.get_type_hints(kind, include_extras=True)
-    for field in fields:
+    yield (name, first_kind(kind) if several else ""), kind
+    for field in hints:
         inner = members(hints[field])
         for one in inner:
             yield from sections(one, f"{name}.{field}".lstrip("."), len(inner) > 1)

@@ -23,7 +23,7 @@ from helpers.tiny_run import (
 from transduce import DataError, DecodingOptions, Run, RunError, SettingError
 from transduce.run import STREAM_TEXTS, average_runs
 from transduce.run_directory import read_recipe
-from transduce.tasks.recipe import read_split
+from transduce.tasks.recipe import read_pairs_of
 from transduce.training.weights import read_tensors
 
 LEARNT = (
@@ -291,12 +291,12 @@ class TestEvaluate:
         result = run.evaluate()
         assert set(result.scores) == {"wer", "per", "accuracy"}
         assert result.scores["wer"] + result.scores["accuracy"] == pytest.approx(100)
-        assert list(result.sources) == [s for s, _ in read_split(run.recipe.data, "test")]
+        assert list(result.sources) == [s for s, _ in read_pairs_of(run.recipe.data, "test")]
 
     def test_on_given_pairs_with_several_references(self, run: Run) -> None:
         right = run("abc").text
         pairs = [("abc", "e e e"), ("abc", right), ("de", "a a a a a")]
-        result = run.evaluate(pairs=pairs)
+        result = run.evaluate(examples=pairs)
         assert result.references == [["e e e", right], ["a a a a a"]]
         assert result.scores["accuracy"] == 50
 
@@ -309,7 +309,7 @@ class TestEvaluate:
 
     def test_nothing_to_evaluate(self, run: Run) -> None:
         with pytest.raises(DataError, match="no pairs"):
-            run.evaluate(pairs=[])
+            run.evaluate(examples=[])
 
 
 class TestAverage:

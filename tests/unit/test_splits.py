@@ -7,7 +7,9 @@ import pytest
 
 from helpers.tiny_run import tiny_recipe, write_pairs
 from transduce import DataError
-from transduce.tasks.recipe import DataConfig, Split, has_split, read_split
+from transduce.tasks.common import has_split
+from transduce.tasks.recipe import DataConfig, read_pairs_of
+from transduce.tasks.task import Split
 
 PAIRS = [(f"s{i % 700}", f"t{i}") for i in range(1400)]  # two targets for each source
 
@@ -15,7 +17,8 @@ PAIRS = [(f"s{i % 700}", f"t{i}") for i in range(1400)]  # two targets for each 
 class TestSplits:
     def splits(self, config: DataConfig) -> dict[str, list[tuple[str, str]]]:
         names: tuple[Split, ...] = ("train", "valid", "test")
-        return {name: list(read_split(config, name)) for name in names if has_split(config, name)}
+        there = [name for name in names if has_split(config, name)]
+        return {name: list(read_pairs_of(config, name)) for name in there}
 
     def config(self, directory: Path, pairs: list[tuple[str, str]], *more: str) -> DataConfig:
         file = write_pairs(directory / "all.tsv", pairs)
@@ -44,5 +47,5 @@ class TestSplits:
         assert sorted(found["train"] + found["valid"]) == sorted(PAIRS)
         config = self.config(tmp_path, PAIRS, f"data.valid={own}")
         assert self.splits(config) == {"train": PAIRS, "valid": PAIRS}
-        with pytest.raises(DataError, match="no test pairs"):
-            list(read_split(config, "test"))
+        with pytest.raises(DataError, match="no test data"):
+            list(read_pairs_of(config, "test"))

@@ -11,12 +11,14 @@ from cyclopts import Parameter
 
 from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
 from transduce.cli.output import open_output, print_lines
+from transduce.cli.records import split_input
 from transduce.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.metrics.significance import Comparison
-    from transduce.run import Evaluation
+    from transduce.run import Run
+    from transduce.tasks.task import Evaluation
 
 
 def evaluate(
@@ -32,21 +34,22 @@ def evaluate(
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Translate held-out sources and measure the outputs.
+    """Predict for held-out inputs and measure the answers.
 
-    Scores are in percent.  For text every pair is an item; for symbols, such as the phones of a
-    word, equal sources are one item with several right answers.
+    Scores are in percent, unless their name says otherwise.  For text every pair is an item; for
+    symbols, such as the phones of a word, equal sources are one item with several right answers.
 
     Parameters
     ----------
     run
         A run directory.
     split
-        Which pairs of the recipe's data; by default test.
+        Which part of the recipe's data; by default test.
     source
-        File with one source text a line, to use instead of the recipe's data.
+        File with one input a line, to use instead of the recipe's data; where an input has
+        several parts, they stand between tabs.
     reference
-        File with the reference for each line of --source.
+        File with the right answer for each line of --source.
     against
         Another run, decoded with the same options, or a text file with one output for each
         item, in the order of the items' first appearance.  Adds the difference (this run minus
@@ -63,42 +66,51 @@ def evaluate(
     if against is not None and not against.exists():
         raise DataError(f"{against}: no such run or file to compare with")
     model = machine.load(run)
-    options = decoding.over(model.recipe.decoding)
-    evaluation = model.evaluate(split or "test", _pairs(source, reference), options)
+    options = decoding.over_any(model.predictor.options)
+    evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
     if output is not None:
         with open_output(output) as file:
             file.write(evaluation.hypotheses)
     comparison: Mapping[str, Comparison] = {}
     if against is not None:
         other = _other_outputs(against, evaluation, options, machine)
-        comparison = evaluation.against(other, model.recipe.evaluation.target_language)
+        comparison = evaluation.against(other)
     if json:
         print_lines(json_format.dumps(_as_object(evaluation, comparison)))
     else:
         print_lines(*_as_table(evaluation, comparison, str(against)))
 
 
-def _pairs(source: Path | None, reference: Path | None) -> list[tuple[str, str]] | None:
+def _examples(
+    run: Run, source: Path | None, reference: Path | None
+) -> Iterator[tuple[tuple[str, ...], str]] | None:
     if source is None or reference is None:
         return None
     from transduce.data.pairs import ParallelFiles, read_pairs
 
-    return list(read_pairs(ParallelFiles(source=source, target=reference), Path()))
+    pairs = read_pairs(ParallelFiles(source=source, target=reference), Path())
+    names = run.predictor.inputs
+    return (
+        (split_input(line, names, f"{source}: line {number}"), answer)
+        for number, (line, answer) in enumerate(pairs, 1)
+    )
 
 
 def _other_outputs(
-    against: Path, evaluation: Evaluation, options: DecodingOptions, machine: Machine
+    against: Path, evaluation: Evaluation, options: DecodingOptions | None, machine: Machine
 ) -> list[str]:
     """The outputs to compare with, from another run or a file."""
     from transduce.data.lines import read_lines
 
     if not against.is_dir():
         return list(read_lines(against))
-    return [t.text for t in machine.load(against).translate(evaluation.sources, options)]
+    other = machine.load(against)
+    inputs = [split_input(line, other.predictor.inputs, "input") for line in evaluation.sources]
+    return [prediction.text for prediction in other.predict(inputs, options)]
 
 
 def _as_object(evaluation: Evaluation, comparison: Mapping[str, Comparison]) -> dict[str, Any]:
-    result: dict[str, Any] = {**evaluation.scores, "pairs": len(evaluation.sources)}
+    result: dict[str, Any] = {**evaluation.scores, "items": len(evaluation.sources)}
     if comparison:
         result["against"] = {
             name: {
@@ -118,11 +130,11 @@ def _as_table(
 ) -> Iterator[str]:
     scores = evaluation.scores
     names = [name for name, value in scores.items() if isinstance(value, float)]
-    width = max(map(len, [*names, "pairs"]))
+    width = max(map(len, [*names, "items"]))
     for name in names:
         signature = scores.get(f"{name}_signature", "")
         yield f"{name:<{width}}  {scores[name]:6.2f}  {signature}".rstrip()
-    yield f"{'pairs':<{width}}  {len(evaluation.sources):6d}"
+    yield f"{'items':<{width}}  {len(evaluation.sources):6d}"
     if not comparison:
         return
     yield ""

@@ -11,6 +11,7 @@ Nothing here imports torch: `--help` must answer at once.
 
 from __future__ import annotations
 
+import keyword
 import os
 import signal
 import sys
@@ -25,13 +26,22 @@ from transduce.errors import SettingError, TransduceError
 VERBS = {
     "train": "Train a model by a recipe.",
     "translate": "Translate lines of text, from a file or as they come.",
-    "evaluate": "Translate held-out sources and measure the outputs.",
+    "predict": "Answer each line of input: a label, an answer, a continuation, a translation.",
+    "generate": "Go on from a prompt, and show the text as it comes.",
+    "evaluate": "Predict for held-out inputs and measure the answers.",
     "score": "Print the log-probability of each given pair.",
     "average": "Average the weights of several runs, or of a run's last checkpoints.",
+    "merge": "Make a run from a base run and an adapter that LoRA trained on top of it.",
+    "import": "Make a run directory of a Hugging Face directory: BERT, GPT-2, ViT or Marian.",
     "info": "Say what a run is: sizes, scores, checkpoints, settings.",
     "demo": "Train a speller on the CMU Pronouncing Dictionary and pronounce words it never saw.",
 }
 """Each verb is the function of that name in the file of that name, and is imported when used."""
+
+
+def name_in_python(verb: str) -> str:
+    """The name of a verb's file and function: `import` itself is a word of the language."""
+    return f"{verb}_" if keyword.iskeyword(verb) else verb
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,7 +96,8 @@ def build_app() -> App:
         exit_on_error=False,
     )
     for place, (verb, purpose) in enumerate(VERBS.items()):
-        app.command(f"transduce.cli.{verb}:{verb}", name=verb, help=purpose, sort_key=place)
+        name = name_in_python(verb)
+        app.command(f"transduce.cli.{name}:{name}", name=verb, help=purpose, sort_key=place)
     return app
 
 

@@ -20,6 +20,8 @@ logger = logging.getLogger("transduce")
 
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Flag = Annotated[bool, Parameter(show_default=False)]
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+"""Options that have no meaning where nothing is drawn at random."""
 
 
 @Parameter(name="*", group="Decoding (by default as the recipe says)")
@@ -39,6 +41,12 @@ class Decoding:
     """Tokens allowed per token of the source ..."""
     max_length_extra: int | None = None
     """... and on top of that."""
+    max_tokens: Count | None = None
+    """Tokens that the continuation of a prompt may have."""
+    stop_strings: Annotated[tuple[str, ...] | None, Parameter(name="--stop")] = None
+    """End the continuation of a prompt before this text; may be given several times."""
+    no_repeat_ngram: int | None = None
+    """Let no row of N tokens come twice in an output."""
     sample: Flag = False
     """Draw outputs at random instead of searching for the best."""
     temperature: float | None = None
@@ -47,8 +55,25 @@ class Decoding:
     """With --sample: draw from the K likeliest tokens only."""
     top_p: float | None = None
     """With --sample: draw from the fewest tokens that together hold this probability."""
+    min_p: float | None = None
+    """With --sample: draw from tokens with at least this share of the likeliest's probability."""
+    repetition_penalty: float | None = None
+    """With --sample: above 1, make tokens that the output has already less likely."""
     seed: int | None = None
     """With --sample: where the random numbers start."""
+
+    def over_any(self, recipe: DecodingOptions | None) -> DecodingOptions | None:
+        """The same as `over`, for a task that perhaps decodes nothing: then nothing may be given.
+
+        Raises SettingError.
+        """
+        if recipe is not None:
+            return self.over(recipe)
+        for name, value in vars(self).items():
+            if value not in (None, False):
+                option = name.replace("_", "-")
+                raise SettingError(f"--{option} is for tasks that decode; this run's does not")
+        return None
 
     def over(self, recipe: DecodingOptions, n_best: int = 1) -> DecodingOptions:
         """The recipe's options with these laid over them, for `n_best` outputs per input.
@@ -59,9 +84,10 @@ class Decoding:
         from transduce.decoding.options import DecodingOptions
 
         given = {name: value for name, value in vars(self).items() if value is not None}
-        method = "sample" if given.pop("sample") else recipe.method
+        sampled = given.pop("sample") or (recipe.method == "sample" and "beam_size" not in given)
+        method = "sample" if sampled else "beam"
         if method == "beam":
-            for name in ("temperature", "top_k", "top_p", "seed"):
+            for name in SAMPLING:
                 if name in given:
                     raise SettingError(f"--{name.replace('_', '-')} is for --sample; add that")
         settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **given}

@@ -27,7 +27,11 @@ class Output:
 
         Raises DataError when there is no room, BrokenPipeError when nobody reads.
         """
-        data = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+        self.write_text("".join(f"{line}\n" for line in lines))
+
+    def write_text(self, text: str) -> None:
+        """Write text as it is, raising what `write` raises."""
+        data = text.encode("utf-8", "surrogateescape")
         with _said_plainly(self._name):
             self._file.write(data)
             self._file.flush()

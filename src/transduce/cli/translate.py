@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -53,18 +53,26 @@ def translate(
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load(run)
-        options = decoding.over(model.recipe.decoding, count)
+        options = decoding.over(model.translator.options, count)
         quiet = output == STDOUT and sys.stdout.isatty()
         for batch in shown(lines, quiet):
             if jsonl:
-                records = read_records(batch, lines.name)
-                found = model.translate_batch(records.sources, options, batch.first)
-                out.write(records.answered(found, count))
+                records = read_records(batch, lines.name, ("source",))
+                sources = [source for (source,) in records.inputs]
+                found = model.translate_batch(sources, options, batch.first)
+                out.write(records.answered(_fields(translation, count) for translation in found))
                 if records.error is not None:
                     raise records.error
             else:
                 found = model.translate_batch(batch.lines, options, batch.first)
                 out.write(_best(found) if n_best is None else _n_best(batch.first, found))
+
+
+def _fields(translation: Translation, n_best: int) -> dict[str, Any]:
+    fields = translation.fields()
+    if n_best > 1:
+        fields["n_best"] = [{"text": c.text, "score": c.score} for c in translation.candidates]
+    return fields
 
 
 def _best(found: Iterable[Translation]) -> Iterator[str]:

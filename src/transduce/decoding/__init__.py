@@ -2,6 +2,6 @@
 
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import State, search
+from transduce.decoding.search import Snapshot, State, search, search_steps
 
-__all__ = ["DecodingOptions", "Hypothesis", "State", "search"]
+__all__ = ["DecodingOptions", "Hypothesis", "Snapshot", "State", "search", "search_steps"]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.decoding.filters import keep_top_k, keep_top_p
+from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p, penalise_repeats
 from transduce.decoding.hypotheses import Candidates, Live
 from transduce.decoding.largest import largest
 from transduce.decoding.options import DecodingOptions
@@ -44,7 +44,7 @@ def choose_random(options: DecodingOptions, streams: Sequence[int], limits: list
     def choose(log_probs: Tensor, live: Live) -> Candidates:
         rows = torch.from_numpy(uniforms[live.sentences, :, live.length]).to(log_probs.device)
         each = options.n_best // live.width  # samples drawn from a row: all at first, then one
-        cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)
+        cumulative = _distribution(log_probs, live, options).cumsum(2)  # (l, w, v)
         at = rows.view(-1, live.width, each) * cumulative[:, :, -1:]
         # In the order of ids, not of probability: rounding that differs from batch to batch
         # cannot then swap neighbours, and moves a border by next to nothing.
@@ -58,14 +58,19 @@ def choose_random(options: DecodingOptions, streams: Sequence[int], limits: list
     return choose
 
 
-def _distribution(log_probs: Tensor, options: DecodingOptions) -> Tensor:
+def _distribution(log_probs: Tensor, live: Live, options: DecodingOptions) -> Tensor:
     """What to draw from, (l, w, v) in float64; all zero where nothing is allowed."""
     # float64 and new: in float32 a sum over a large vocabulary would never reach rare tokens
-    scaled = log_probs.double() / options.temperature
+    scaled = log_probs.double()
+    if options.repetition_penalty > 1:
+        scaled = penalise_repeats(scaled, live.tokens, options.repetition_penalty)
+    scaled = scaled / options.temperature
     if options.top_k:
         scaled = keep_top_k(scaled, options.top_k)
     if options.top_p < 1:
         scaled = keep_top_p(scaled, options.top_p)
+    if options.min_p:
+        scaled = keep_min_p(scaled, options.min_p)
     return scaled.softmax(2).nan_to_num(0.0)
 
 

@@ -6,6 +6,7 @@ forced scoring would give it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -48,6 +49,28 @@ def bound_length(eos: int, min_length: int) -> Filter:
     return apply
 
 
+def no_repeats(n: int) -> Filter:
+    """No row of n tokens twice in a hypothesis."""
+
+    def apply(log_probs: Tensor, live: Live) -> None:
+        if live.length < n:
+            return
+        windows = live.tokens.unfold(2, n, 1)  # (l, w, length - n + 1, n)
+        last = live.tokens[:, :, live.length - n + 1 :]  # (l, w, n - 1)
+        again = (windows[..., :-1] == last.unsqueeze(2)).all(3)
+        followers = windows[..., -1]
+        hits = torch.zeros_like(log_probs).scatter_add_(2, followers, again.to(log_probs))
+        log_probs.masked_fill_(hits > 0, DEAD)
+
+    return apply
+
+
+def penalise_repeats(log_probs: Tensor, tokens: Tensor, penalty: float) -> Tensor:
+    """Log-probabilities (l, w, v), those of `tokens` (l, w, t) times `penalty`."""
+    seen = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(2, tokens, True)
+    return torch.where(seen, log_probs * penalty, log_probs)
+
+
 def keep_top_k(log_probs: Tensor, k: int) -> Tensor:
     """The k likeliest of each row (..., v), the rest -inf; of equals the lower ids."""
     rows = log_probs.flatten(0, -2)
@@ -64,3 +87,9 @@ def keep_top_p(log_probs: Tensor, p: float) -> Tensor:
     before = ranked.cumsum(1) - ranked
     drop = torch.ones_like(probs, dtype=torch.bool).scatter_(1, ids, before >= p)
     return log_probs.masked_fill(drop.view_as(log_probs), DEAD)
+
+
+def keep_min_p(log_probs: Tensor, p: float) -> Tensor:
+    """Those of each row (..., v) with at least `p` times the probability of the likeliest."""
+    drop = log_probs < log_probs.amax(-1, keepdim=True) + math.log(p)
+    return log_probs.masked_fill(drop, DEAD)

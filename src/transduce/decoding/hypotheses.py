@@ -30,8 +30,8 @@ class Hypothesis:
     tokens:   ids, without the prefix and without the end of sentence.
     log_prob: the model's log-probability of them all, the end of sentence included.
     score:    log_prob over the length penalty; hypotheses are ranked by it.
-    finished: it ends with an end of sentence.  Only where a sentence has no such hypothesis at
-              all is an unfinished one returned.
+    finished: it ends with an end of sentence.  An unfinished one is returned only where the
+              caller said that it ends there, or where its sentence has no other at all.
     """
 
     tokens: list[int]

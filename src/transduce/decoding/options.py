@@ -43,13 +43,25 @@ class DecodingOptions:
     """Tokens allowed per token of the source ..."""
     max_length_extra: Annotated[int, Field(ge=0, le=1_000_000)] = 20
     """... and on top of that."""
+    max_tokens: Count = 256
+    """Tokens that a continuation may have, where a text is gone on with: there the two settings
+    before this have no meaning."""
+    stop_strings: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """A continuation ends as soon as it contains one of these, and is cut before it."""
+    no_repeat_ngram: Natural = 0
+    """No row of so many tokens comes twice in an output (Paulus et al. 2018); 0 is no limit."""
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Logits are divided by it: below 1 samples are likelier, above 1 more varied.  Sampling only,
-    as are the next two, which apply after it."""
+    as are the next ones, in this order."""
     top_k: Natural = 0
     """Sample from the k likeliest tokens; 0 is from all."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sample from the fewest tokens that together hold this probability (Holtzman et al. 2020)."""
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Sample from tokens with at least this share of the likeliest one's probability."""
+    repetition_penalty: Annotated[float, Field(ge=1, le=100)] = 1.0
+    """Above 1: log-probabilities of tokens that the output has already are multiplied by it, before
+    all else (after Keskar et al. 2019)."""
     seed: Natural = 0
     """Where the random numbers of sampling start."""
     batch_tokens: Count = 4096

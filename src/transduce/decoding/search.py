@@ -4,20 +4,23 @@ It sees a model only as a `step` from token ids to logits, and a state whose row
 What may come next (`filters`), how to go on (`choosers`) and when a sentence is done
 (`stopping`) are parts that it is given by the options.
 
+`search` gives the results; `search_steps` shows in addition how they come about, step by step.
+
 Hypotheses of a sentence stand side by side, w rows for each of l sentences, so that a state can
 keep what belongs to the sentence once.  A sentence that is done leaves the batch at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+import collections
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from transduce.decoding.choosers import Chooser, choose_best, choose_random
-from transduce.decoding.filters import Filter, bound_length, forbid
+from transduce.decoding.filters import Filter, bound_length, forbid, no_repeats
 from transduce.decoding.hypotheses import (
     DEAD,
     Candidates,
@@ -41,55 +44,99 @@ class State(Protocol):
 
 
 S = TypeVar("S", bound=State)
+Ended = Callable[[int, list[int]], bool]
+"""Called with the number of a sentence, and the ids of a hypothesis of it: does it end there?"""
 
 
-@torch.inference_mode()
+class Snapshot(NamedTuple):
+    """How far a search has come.
+
+    live: hypotheses still growing; at the end there are no sentences in it.
+    best: (n) for each sentence its `n_best` finished hypotheses so far, best first.
+    """
+
+    live: Live
+    best: list[list[Hypothesis]]
+
+
 def search(
     step: Callable[[Padded, S], Tensor],
     state: S,
-    prefix: Tensor,
+    prefix: Padded,
     max_lengths: Tensor,
     eos: int,
     forbidden: Sequence[int],
     options: DecodingOptions,
     streams: Sequence[int] | None = None,
+    ended: Ended | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each sentence, best first; fewer where there are no more.
 
-    step:        ids (r, t) and state -> logits (r, t, v); the state moves on by t.
+    step:        ids (r, t) and state -> logits (r, t', v), t' >= 1, of which the last count; the
+                 state moves on by t.
     state:       of n rows, one for each sentence.
-    prefix:      (n, p) ids that start every hypothesis, p >= 1: the beginning of sentence, and
-                 after it whatever is forced.
+    prefix:      (n, p) ids that start every hypothesis: the beginning of sentence, and after it
+                 whatever is forced.  Padding stands on the left of shorter ones.
     max_lengths: (n,) most tokens after the prefix, the end of sentence not counted.
     eos:         id of the end of sentence.
     forbidden:   ids never to be emitted, such as the beginning of sentence and the padding.
     streams:     (n) numbers >= 0 that tell sentences apart in sampling, such as line numbers;
                  their place in the batch if None.
+    ended:       where else than at an end of sentence a hypothesis ends.
 
     Log-probabilities are those of the whole vocabulary, in float32 unless the logits are
     float64.  Raises TransduceError when the model's logits are not numbers.
     """
+    steps = search_steps(step, state, prefix, max_lengths, eos, forbidden, options, streams, ended)
+    return collections.deque(steps, maxlen=1).pop().best
+
+
+@torch.inference_mode()
+def search_steps(
+    step: Callable[[Padded, S], Tensor],
+    state: S,
+    prefix: Padded,
+    max_lengths: Tensor,
+    eos: int,
+    forbidden: Sequence[int],
+    options: DecodingOptions,
+    streams: Sequence[int] | None = None,
+    ended: Ended | None = None,
+) -> Iterator[Snapshot]:
+    """The same search, seen before its first step and after each; the last one has the results."""
+    assert prefix.padding != "right", "prefixes end at the same column"
     limits: list[int] = max_lengths.tolist()
     chooser = _chooser(options, range(len(limits)) if streams is None else streams, limits)
-    filters = [forbid(forbidden), bound_length(eos, options.min_length)]
-    results = _Results(options, len(limits))
-    fed, live = prefix, _start(prefix, limits)
+    filters = _filters(options, eos, forbidden)
+    results = _Results(options, len(limits), ended)
+    fed, live = prefix, _start(prefix.values, limits)
+    yield Snapshot(live, results.best)
     while live.sentences:
-        log_probs, broken = _log_probs(step(Padded.unpadded(fed), state), live, filters)
+        log_probs, broken = _log_probs(step(fed, state), live, filters)
         candidates = chooser(log_probs, live)
         going_on, ending = _split(candidates, eos, options.width)
+        grown = _grown(live, going_on)
+        going_on = results.end(live, going_on, grown)
         keep = results.update(live, candidates, going_on, ending, broken)
-        old, live = live, _advance(live, going_on, keep)
+        old, live = live, _advance(live, going_on, grown, keep)
         if keep:
             _select(state, old, going_on.parents, keep)
-            fed = live.tokens[:, :, -1].reshape(-1, 1)  # (l, w, length) -> (r, 1)
-    return [finished.best for finished in results.finished]
+            last = live.tokens[:, :, -1].reshape(-1, 1)  # (l, w, length) -> (r, 1)
+            fed = Padded.unpadded(last)
+        yield Snapshot(live, results.best)
 
 
 def _chooser(options: DecodingOptions, streams: Sequence[int], limits: list[int]) -> Chooser:
     if options.method == "sample":
         return choose_random(options, streams, limits)
     return choose_best(options.beam_size)
+
+
+def _filters(options: DecodingOptions, eos: int, forbidden: Sequence[int]) -> list[Filter]:
+    filters = [forbid(forbidden), bound_length(eos, options.min_length)]
+    if options.no_repeat_ngram:
+        filters.append(no_repeats(options.no_repeat_ngram))
+    return filters
 
 
 def _start(prefix: Tensor, limits: list[int]) -> Live:
@@ -128,18 +175,22 @@ def _split(candidates: Candidates, eos: int, width: int) -> tuple[Candidates, Te
     return going_on, ending
 
 
-def _advance(live: Live, going_on: Candidates, keep: list[int]) -> Live:
-    """The kept sentences' hypotheses, one token longer."""
+def _grown(live: Live, going_on: Candidates) -> Tensor:
+    """(l, w, length + 1) ids of the hypotheses with their new token."""
     past = live.tokens.gather(1, going_on.parents.unsqueeze(2).expand(-1, -1, live.length))
-    tokens = torch.cat([past, going_on.tokens.unsqueeze(2)], 2)
+    return torch.cat([past, going_on.tokens.unsqueeze(2)], 2)
+
+
+def _advance(live: Live, going_on: Candidates, grown: Tensor, keep: list[int]) -> Live:
+    """The kept sentences' hypotheses, one token longer."""
     if len(keep) == len(live.sentences):
-        return Live(live.sentences, live.limits, going_on.log_probs, tokens)
-    rows = torch.tensor(keep, dtype=torch.long, device=tokens.device)
+        return Live(live.sentences, live.limits, going_on.log_probs, grown)
+    rows = torch.tensor(keep, dtype=torch.long, device=grown.device)
     return Live(
         [live.sentences[i] for i in keep],
         [live.limits[i] for i in keep],
         going_on.log_probs[rows],
-        tokens[rows],
+        grown[rows],
     )
 
 
@@ -157,11 +208,34 @@ def _select(state: State, old: Live, parents: Tensor, keep: list[int]) -> None:
 class _Results:
     """What has finished, sentence by sentence, and who is done."""
 
-    def __init__(self, options: DecodingOptions, n: int) -> None:
+    def __init__(self, options: DecodingOptions, n: int, ended: Ended | None) -> None:
         self.finished = [Finished(options.n_best) for _ in range(n)]
-        self._n_best = options.n_best
+        self._ended = ended
         self._penalty: LengthPenalty = length_penalty(options)
         self._is_done: StoppingRule = stopping_rule(options)
+
+    @property
+    def best(self) -> list[list[Hypothesis]]:
+        """The best finished hypotheses of each sentence so far."""
+        return [list(finished.best) for finished in self.finished]
+
+    def end(self, live: Live, going_on: Candidates, grown: Tensor) -> Candidates:
+        """Note those of the hypotheses `grown` (l, w, length + 1) that the caller says end here.
+
+        What is left of `going_on` after that.
+        """
+        if self._ended is None:
+            return going_on
+        log_probs = going_on.log_probs.clone()
+        penalty = self._penalty(live.length + 1)
+        rows = zip(live.sentences, grown.tolist(), log_probs.tolist(), strict=True)
+        for i, (sentence, tokens, totals) in enumerate(rows):
+            for j, (ids, total) in enumerate(zip(tokens, totals, strict=True)):
+                if total > DEAD and self._ended(sentence, ids):
+                    found = Hypothesis(ids, total, total / penalty, finished=False)
+                    self.finished[sentence].add(found)
+                    log_probs[i, j] = DEAD
+        return going_on._replace(log_probs=log_probs)
 
     def update(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from transduce.config import did_you_mean
 from transduce.errors import SettingError
+from transduce.metrics.answers import answer_f1, exact_match
 from transduce.metrics.metric import Metric
 from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
 from transduce.metrics.translation import bleu, bleu_tokenised_lowercased, chrf, ter
@@ -19,6 +20,8 @@ METRICS: dict[str, Callable[[str], Metric]] = {
     "wer": lambda language: ItemErrorRate(),
     "per": lambda language: SymbolErrorRate("per"),
     "accuracy": lambda language: ExactMatch(),
+    "exact_match": exact_match,
+    "f1": answer_f1,
 }
 
 

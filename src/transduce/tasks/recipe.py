@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import os
-import re
-import unicodedata
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from transduce.config import did_you_mean, merge, parse, section, to_dict
 from transduce.data.filters import FilterConfig
-from transduce.data.pairs import PairsConfig, fingerprint, nameable, read_pairs
+from transduce.data.pairs import PairsConfig, read_pairs
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, SettingError
+from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
 from transduce.models.encoder_decoder import EncoderDecoderConfig, check_tie
 from transduce.models.presets import PRESETS
+from transduce.models.stacks import longest_sequence
+from transduce.tasks.common import Root, base_settings, expand, read_split, rooted, with_base_model
+from transduce.tasks.task import Split
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.training.config import TrainingConfig
-
-Split = Literal["train", "valid", "test"]
-
-PLACE_VERSION = 2
-"""Goes up when `_place` changes, so that pairs encoded before are not taken for those now."""
+from transduce.training.fine_tuning import FineTuneConfig
 
 
 @section
 class DataConfig:
     """Which pairs to train on, to validate with, and to test on."""
 
-    root: Annotated[str, AfterValidator(nameable)] = "."
+    root: Root = "."
     """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
     starts from the current directory."""
-    train: PairsConfig
+    train: PairsConfig | None = None
+    """Needed for training; an imported model has none."""
     valid: PairsConfig | None = None
     """Without it, `hold_out` of the training pairs are set aside."""
     test: PairsConfig | None = None
@@ -86,6 +80,8 @@ class TranslationRecipe:
     data: DataConfig
     text: TextConfig = TextConfig()
     model: EncoderDecoderConfig = EncoderDecoderConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Start from another run, whose `model` and `text` these are unless said otherwise."""
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingOptions = DecodingOptions()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -95,23 +91,38 @@ class TranslationRecipe:
         check_tie(self.model, joint=self.text.target is None)
         longest = self.data.filters.max_length
         for stack in (self.model.encoder, self.model.decoder):
-            if stack.positions == "learned" and stack.max_positions < longest + 2:
+            room = longest_sequence(stack)
+            if room is not None and room < longest + 2:
                 raise SettingError(
-                    f"learned positions reach to {stack.max_positions}, but "
+                    f"learned positions reach to {room}, but "
                     f"data.filters.max_length = {longest} needs {longest + 2}; set max_positions "
                     "or max_length accordingly"
                 )
 
 
 def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRecipe:
-    """Settings of a file as a recipe, with `model.preset` spelled out and the root resolved."""
+    """Settings of a file as a recipe, with `model.preset` spelled out and the root resolved.
+
+    With `fine_tune`, model and text are those of the other run unless they are given.
+    """
     model = settings.get("model")
     if isinstance(model, Mapping) and "preset" in model:
         rest = {key: value for key, value in model.items() if key != "preset"}
         settings = {**settings, "model": merge(_preset(model["preset"], where), rest)}
-    recipe = parse(TranslationRecipe, settings, where)
-    data = dataclasses.replace(recipe.data, root=str(_root(recipe.data.root)))
-    return dataclasses.replace(recipe, data=data)
+    settings = with_base_text(with_base_model(settings))
+    return rooted(parse(TranslationRecipe, settings, where))
+
+
+def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings whose `text` comes from the run that `fine_tune.run` names, unless it is given."""
+    fine_tune = settings.get("fine_tune")
+    base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
+    if not isinstance(base, str) or "text" in settings:
+        return settings
+    of_base = base_settings(expand(base))
+    if of_base.get("task") != TranslationRecipe.task or "text" not in of_base:
+        return settings
+    return {**settings, "text": of_base["text"]}
 
 
 def _preset(name: Any, where: str) -> dict[str, Any]:
@@ -122,60 +133,9 @@ def _preset(name: Any, where: str) -> dict[str, Any]:
     return preset
 
 
-def _root(text: str) -> Path:
-    expanded = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111
-    if unset := re.search(r"\$\{?(\w+)", expanded):
-        raise SettingError(
-            f"data.root names the variable {unset[1]}, which is not set; export it, or give "
-            "--set data.root=DIRECTORY"
-        )
-    return Path(expanded).resolve()
+def read_pairs_of(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:
+    """The pairs of a split, streamed; all targets of a source are in one split.
 
-
-def has_split(config: DataConfig, split: Split) -> bool:
-    """Whether there are pairs for this split."""
-    return split != "test" or config.test is not None or config.valid is None
-
-
-def read_split(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:
-    """The pairs of a split, streamed.  Raises DataError for what cannot be read.
-
-    Where a split is set aside from the training pairs, the hash of the source decides, so that
-    all targets of a source are in one split, whatever the order of the file.
+    Raises DataError for what cannot be read.
     """
-    root = Path(config.root)
-    own = {"train": None, "valid": config.valid, "test": config.test}[split]
-    if own is not None:
-        yield from read_pairs(own, root)
-        return
-    if not has_split(config, split):
-        raise DataError(
-            "the recipe has no test pairs; name them as data.test, or --source and --reference"
-        )
-    begin = 0.0
-    set_aside: dict[str, tuple[float, float]] = {}
-    for name in ("valid", "test"):
-        if getattr(config, name) is None and has_split(config, name):
-            set_aside[name] = (begin, begin := begin + config.hold_out)
-    low, high = set_aside.get(split, (begin, 1.0))
-    for source, target in read_pairs(config.train, root):
-        if low <= _place(source) < high:
-            yield source, target
-
-
-def split_fingerprint(config: DataConfig, split: Split) -> str:
-    """Changes whenever the pairs of a split may have changed."""
-    own = {"train": None, "valid": config.valid, "test": config.test}[split]
-    source = own if own is not None else config.train
-    made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
-    return f"{fingerprint(source, Path(config.root))} {made}"
-
-
-def _place(source: str) -> float:
-    """A number in [0, 1) that depends on the text alone, however its letters are written.
-
-    "Dog" and "dog" are in one split, or a tokenizer that lowers case would see the test.
-    """
-    plain = unicodedata.normalize("NFKC", source).casefold().strip()
-    digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
+    return read_split(config, split, read_pairs, lambda pair: pair[0])

@@ -11,25 +11,34 @@ import logging
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from transduce.config import to_dict
-from transduce.data.batches import DataState, PairBatch, TokenBatches
-from transduce.data.encoded import EncodedPairs, NoPairsError, Side, cached_pairs
+from transduce.config import parse, to_dict
+from transduce.data.batches import DataState, PairBatch, pair_batches
+from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
+from transduce.data.pairs import fingerprint
+from transduce.data.rows import Side
+from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.symbols import group_by_source
-from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.encoder_decoder import build_encoder_decoder
+from transduce.models.stacks import longest_sequence
 from transduce.sequence import Padded
-from transduce.tasks.recipe import (
-    Split,
-    TranslationRecipe,
-    read_split,
+from transduce.tasks.common import (
+    base_settings,
+    begin,
+    expand,
+    find_device,
+    saved_tokenizer,
     split_fingerprint,
 )
+from transduce.tasks.recipe import TextConfig, TranslationRecipe, read_pairs_of
+from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translator import Translator
-from transduce.text import Tokenizer, load_tokenizer, train_tokenizer
+from transduce.text import Tokenizer, train_tokenizer
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
@@ -38,6 +47,9 @@ from transduce.training.weights import load_weights, read_tensors
 
 logger = logging.getLogger("transduce")
 
+TRANSLATED_TOGETHER = 512
+"""Texts of a test set that are sorted by length together."""
+
 
 class TranslationTraining:
     """Pairs, model and loss as the training loop wants them."""
@@ -45,7 +57,7 @@ class TranslationTraining:
     def __init__(
         self,
         recipe: TranslationRecipe,
-        translator: Translator,
+        translator: TrainedTranslator,
         data: dict[Split, EncodedPairs],
     ) -> None:
         self.recipe = recipe
@@ -53,10 +65,10 @@ class TranslationTraining:
         self.model = translator.model
         self.d_model = recipe.model.d_model
         tokens = recipe.training.batch_tokens
-        self._train = TokenBatches(data["train"], tokens, recipe.seed)
-        self._valid = TokenBatches(data["valid"], tokens, recipe.seed)
+        self._train = pair_batches(data["train"], tokens, recipe.seed)
+        self._valid = pair_batches(data["valid"], tokens, recipe.seed)
         evaluation = recipe.evaluation
-        pairs = itertools.islice(read_split(recipe.data, "valid"), evaluation.validation_pairs)
+        pairs = itertools.islice(read_pairs_of(recipe.data, "valid"), evaluation.validation_pairs)
         self._examples = references_by_source(pairs, translator.target)
         self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
         measured = ("loss", *self._metrics) if self._examples[0] else ("loss",)
@@ -114,28 +126,78 @@ class TranslationTraining:
             hidden, wanted = hidden.flatten(0, 1), wanted.flatten()
         else:
             hidden, wanted = hidden[real], wanted[real]
-        return cross_entropy(hidden, self.model.head.weight, wanted, smoothing)
+        head = self.model.head
+        return cross_entropy(hidden, head.weight, wanted, smoothing, head.bias)
 
 
 def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
     """Train tokenizers and model from a recipe into the directory `run`."""
-    if recipe.training.threads:
-        torch.set_num_threads(recipe.training.threads)
-    _device(recipe.training.device)  # said now rather than after the data is prepared
-    torch.manual_seed(recipe.seed)
+    begin(recipe.data, recipe.training, recipe.seed)
     source, target = _tokenizers(recipe, run)
     data = _encoded(recipe, source, target, run.parent / ".cache")
-    translator = _translator(recipe, source, target, recipe.training.device)
-    return train(TranslationTraining(recipe, translator, data), recipe.training, run, resume)
+    translator = TrainedTranslator(recipe, source, target)
+    translator.model.to(find_device(recipe.training.device))
+    task = TranslationTraining(recipe, translator, data)
+    return train(task, recipe.training, run, resume, recipe.fine_tune)
 
 
-def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> Translator:
+class TrainedTranslator(Translator):
+    """A translator that knows the recipe it was trained by, and so its data and metrics."""
+
+    def __init__(self, recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer) -> None:
+        model = build_encoder_decoder(
+            recipe.model, source.size, target.size, joint=recipe.text.target is None
+        )
+        reach = longest_sequence(recipe.model.decoder)
+        super().__init__(
+            model,
+            source,
+            target,
+            recipe.decoding,
+            recipe.data.filters.max_length,
+            None if reach is None else reach - 1,  # the first is BOS
+        )
+        self.recipe = recipe
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Translate held-out sources and measure the outputs against their references."""
+        if examples is None:
+            pairs = read_pairs_of(self.recipe.data, split)
+        else:
+            pairs = ((source, target) for (source,), target in examples)
+        sources, references = references_by_source(pairs, self.target)
+        if not sources:
+            raise DataError("there are no pairs to evaluate on")
+        hypotheses = [
+            translation.text
+            for first in range(0, len(sources), TRANSLATED_TOGETHER)
+            for translation in self.translate(
+                sources[first : first + TRANSLATED_TOGETHER], options, first
+            )
+        ]
+        config = self.recipe.evaluation
+        names = config.metrics or default_metrics(self.target)
+        scores = measure(names, hypotheses, references, config.target_language)
+        return Evaluation(scores, sources, hypotheses, references, config.target_language)
+
+    def facts(self) -> dict[str, Any]:
+        """Sizes of the vocabularies."""
+        return {"source_vocabulary": self.source.size, "target_vocabulary": self.target.size}
+
+
+def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> TrainedTranslator:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
     saved = _saved_tokenizers(run)
     if saved is None:
         raise _no_tokenizers(run)
     source, target = saved
-    translator = _translator(recipe, source, target, device)
+    translator = TrainedTranslator(recipe, source, target)
+    translator.model.to(find_device(device))
     weights = run / "weights.safetensors"
     load_weights(translator.model, read_tensors(weights), str(weights))
     translator.model.eval()
@@ -161,32 +223,6 @@ def references_by_source(
     return group_by_source(pairs)
 
 
-def _translator(
-    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, device: str
-) -> Translator:
-    model: EncoderDecoder = build_encoder_decoder(
-        recipe.model, source.size, target.size, joint=recipe.text.target is None
-    )
-    model.to(_device(device))
-    learned = recipe.model.decoder.positions == "learned"
-    reach = recipe.model.decoder.max_positions - 1 if learned else None  # the first is BOS
-    return Translator(model, source, target, recipe.decoding, recipe.data.filters.max_length, reach)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, ImportError) as error:
-        reason = str(error).splitlines()[0].partition(". ")[0]
-        raise SettingError(f"device {name!r} cannot be used here: {reason}") from None
-    if device.type == "meta":
-        raise SettingError("device 'meta' holds no numbers; use cpu or cuda")
-    return device
-
-
 def _tokenizers(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
     """Those of the run directory, or else new ones trained on the training pairs."""
     saved = _saved_tokenizers(run)
@@ -194,31 +230,60 @@ def _tokenizers(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokeni
         return saved
     if checkpoints_of(run):  # their weights are of those very tokenizers
         raise _no_tokenizers(run)
+    if recipe.fine_tune is not None:
+        return _base_tokenizers(recipe, expand(recipe.fine_tune.run), run)
     with Counter("reading pairs for the vocabulary") as count:
         if recipe.text.target is None:
-            pairs = count.each(read_split(recipe.data, "train"))
+            pairs = count.each(read_pairs_of(recipe.data, "train"))
             joint = train_tokenizer(recipe.text.source, itertools.chain.from_iterable(pairs))
             joint.save(run / f"tokenizer{joint.suffix}")
             return joint, joint
-        sources = (source for source, _ in count.each(read_split(recipe.data, "train")))
+        sources = (source for source, _ in count.each(read_pairs_of(recipe.data, "train")))
         source = train_tokenizer(recipe.text.source, sources)
-        targets = (target for _, target in count.each(read_split(recipe.data, "train")))
+        targets = (target for _, target in count.each(read_pairs_of(recipe.data, "train")))
         target = train_tokenizer(recipe.text.target, targets)
+    _save_two(source, target, run)
+    return source, target
+
+
+def _base_tokenizers(
+    recipe: TranslationRecipe, base: Path, run: Path
+) -> tuple[Tokenizer, Tokenizer]:
+    """Those of the run to start from, kept in this run's directory too.
+
+    Raises RunError where there are none, SettingError where the recipe asks for others.
+    """
+    saved = _saved_tokenizers(base)
+    if saved is None:
+        raise _no_tokenizers(base)
+    settings = base_settings(base)
+    same_task = settings.get("task") == recipe.task
+    if same_task and parse(TextConfig, settings.get("text", {})) != recipe.text:
+        raise SettingError(
+            f"text is not as in {base}, whose vocabulary the weights to start from are of; leave "
+            "the section out"
+        )
+    source, target = saved
+    if source is target:
+        source.save(run / f"tokenizer{source.suffix}")
+    else:
+        _save_two(source, target, run)
+    return saved
+
+
+def _save_two(source: Tokenizer, target: Tokenizer, run: Path) -> None:
     source.save(run / f"source_tokenizer{source.suffix}")
     target.save(run / f"target_tokenizer{target.suffix}")
-    return source, target
 
 
 def _saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
     """Those of the run directory, or None where one is missing, as after a kill in between."""
-
-    def one(name: str) -> Tokenizer | None:
-        found = sorted(run.glob(f"{name}.*"))
-        return load_tokenizer(found[0]) if found else None
-
-    if (joint := one("tokenizer")) is not None:
+    if (joint := saved_tokenizer(run)) is not None:
         return joint, joint
-    source, target = one("source_tokenizer"), one("target_tokenizer")
+    source, target = (
+        saved_tokenizer(run, "source_tokenizer"),
+        saved_tokenizer(run, "target_tokenizer"),
+    )
     if source is None or target is None:
         return None
     return source, target
@@ -252,7 +317,7 @@ def _encoded_split(
     if split == "valid":  # validation is not for us to thin out
         filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
     facts = [
-        split_fingerprint(recipe.data, split),
+        split_fingerprint(recipe.data, split, fingerprint),
         hashlib.sha256(source.to_bytes()).hexdigest(),
         hashlib.sha256(target.to_bytes()).hexdigest(),
         to_dict(filters),
@@ -260,7 +325,7 @@ def _encoded_split(
     name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     with Counter(f"encoding {split} pairs") as count:
         pairs = cached_pairs(
-            functools.partial(read_split, recipe.data, split),
+            functools.partial(read_pairs_of, recipe.data, split),
             Side(source.encode_batch, source.size),
             Side(target.encode_batch, target.size),
             filters,

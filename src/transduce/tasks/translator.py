@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,6 +58,10 @@ class Translation:
     candidates: tuple[Candidate, ...] = field(default=(), repr=False)
     """The n best, best first; the first is this translation itself."""
 
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        return {"translation": self.text, "score": self.score, "tokens": self.tokens}
+
 
 @dataclass(frozen=True)
 class Alignment:
@@ -70,6 +75,8 @@ class Alignment:
 
 class Translator:
     """Turns source texts into target texts."""
+
+    inputs = ("source",)
 
     def __init__(
         self,
@@ -118,6 +125,15 @@ class Translator:
             found[i].append(best)
         return [self._translation(parts) for parts in found]
 
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[Translation]:
+        """The same as `translate`, for inputs of one text each."""
+        return self.translate([text for (text,) in inputs], options, first)
+
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each target text, end included, given its source.
 
@@ -164,7 +180,7 @@ class Translator:
                 found = search(
                     self.model.step,
                     self.model.start(batch),
-                    torch.full((len(rows), 1), BOS, device=self.device),
+                    Padded.unpadded(torch.full((len(rows), 1), BOS, device=self.device)),
                     limits.to(self.device),
                     EOS,
                     (BOS, PAD),

@@ -2,6 +2,9 @@
 
 from transduce.text.build import TokenizerConfig, load_tokenizer, train_tokenizer
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
+from transduce.text.hugging_face import HuggingFaceTokenizer
+from transduce.text.imported import ImportedConfig, Numbering
+from transduce.text.marian import MarianTokenizer
 from transduce.text.normalizer import Normalizer
 from transduce.text.subword import SubwordConfig, SubwordTokenizer
 from transduce.text.symbols import SymbolsConfig, SymbolTokenizer
@@ -15,7 +18,11 @@ __all__ = [
     "UNK",
     "CharacterTokenizer",
     "CharactersConfig",
+    "HuggingFaceTokenizer",
+    "ImportedConfig",
+    "MarianTokenizer",
     "Normalizer",
+    "Numbering",
     "SubwordConfig",
     "SubwordTokenizer",
     "SymbolTokenizer",

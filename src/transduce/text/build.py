@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from transduce.errors import RunError
+from transduce.errors import RunError, SettingError
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
+from transduce.text.hugging_face import HuggingFaceTokenizer
+from transduce.text.imported import ImportedConfig
 from transduce.text.listed import read_listed
+from transduce.text.marian import MarianTokenizer
 from transduce.text.subword import SubwordConfig, SubwordTokenizer
 from transduce.text.symbols import SymbolsConfig, SymbolTokenizer
 from transduce.text.tokenizer import Tokenizer
 
 TokenizerConfig = Annotated[
-    SubwordConfig | CharactersConfig | SymbolsConfig, Field(discriminator="kind")
+    SubwordConfig | CharactersConfig | SymbolsConfig | ImportedConfig, Field(discriminator="kind")
 ]
 """The settings of any tokenizer, told apart by `kind`."""
 
 
 def train_tokenizer(
-    config: SubwordConfig | CharactersConfig | SymbolsConfig, lines: Iterable[str]
+    config: SubwordConfig | CharactersConfig | SymbolsConfig | ImportedConfig,
+    lines: Iterable[str],
 ) -> Tokenizer:
     """A tokenizer made from lines of text, which are read once and need not fit in memory.
 
@@ -37,6 +42,11 @@ def train_tokenizer(
             return CharacterTokenizer.train(config, bare)
         case SymbolsConfig():
             return SymbolTokenizer.train(config, bare)
+        case ImportedConfig():
+            raise SettingError(
+                f"a tokenizer of kind {config.kind!r} cannot be trained; it comes with the run "
+                "that `transduce import` makes, which fine_tune.run can name"
+            )
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -51,6 +61,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         if not data.startswith(b"{"):
             return SubwordTokenizer.from_bytes(data)
+        match _kind(data):
+            case "hugging-face":
+                return HuggingFaceTokenizer.from_content(json.loads(data))
+            case "marian":
+                return MarianTokenizer.from_content(json.loads(data))
         file = read_listed(data)
         match file.kind:
             case "characters":
@@ -59,3 +74,12 @@ def load_tokenizer(path: Path) -> Tokenizer:
                 return SymbolTokenizer.from_file(file)
     except RunError as error:
         raise RunError(f"{path}: {error}") from None
+
+
+def _kind(data: bytes) -> object:
+    """What a JSON file says that it is."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return content.get("kind") if isinstance(content, dict) else None

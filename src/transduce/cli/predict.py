@@ -1,0 +1,64 @@
+"""`transduce predict`: one answer for every input, in the same order, whatever the task."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from transduce.cli.lines import STDIN, LineReader, shown
+from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.output import STDOUT, open_output
+from transduce.cli.records import read_records, split_input
+
+
+def predict(
+    run: Path,
+    file: Annotated[str, Parameter(show_default=False)] = STDIN,
+    /,
+    *,
+    output: Annotated[str, Parameter(show_default=False)] = STDOUT,
+    jsonl: Flag = False,
+    decoding: Decoding = AS_THE_RECIPE,
+    machine: Machine = THIS_MACHINE,
+) -> None:
+    """Answer each line of input: a label, an answer, a continuation, a translation.
+
+    Every line gives one line, in order.  A line is a text, or the path of an image; where an input
+    has several parts, such as a question and the passage with its answer, they stand between tabs.
+    `transduce info RUN` names the parts.
+
+    Parameters
+    ----------
+    run
+        A run directory.
+    file
+        One input a line, plain or .gz; without it, or with -, stdin.
+    output
+        File to write instead of stdout; it appears when it is complete.
+    jsonl
+        Lines are JSON objects whose fields are the parts of the input.  They come back with all
+        their fields and all that the model says: probabilities, scores.
+    """
+    lines = LineReader(file)
+    with open_output(output) as out:
+        model = machine.load(run)
+        options = decoding.over_any(model.predictor.options)
+        names = model.predictor.inputs
+        quiet = output == STDOUT and sys.stdout.isatty()
+        for batch in shown(lines, quiet):
+            if jsonl:
+                records = read_records(batch, lines.name, names)
+                found = model.predictor.predict(records.inputs, options, batch.first)
+                out.write(records.answered(prediction.fields() for prediction in found))
+                if records.error is not None:
+                    raise records.error
+            else:
+                inputs = [
+                    split_input(line, names, f"{lines.name}: line {batch.first + i + 1}")
+                    for i, line in enumerate(batch.lines)
+                ]
+                found = model.predictor.predict(inputs, options, batch.first)
+                out.write(prediction.text for prediction in found)

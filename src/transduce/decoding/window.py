@@ -1,0 +1,69 @@
+"""A decoder that reads on for ever: what lies too far back is forgotten.
+
+A model has seen no more than so many positions at once in training, and may know no more of them.
+`WindowedState` keeps at most that many of each row.  A row that would have more is cut to the last
+three quarters and read anew, so that this costs little and happens seldom.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from transduce.models.decoder_only import DecoderOnly
+from transduce.sequence import Padded
+
+KEPT = 0.75
+
+
+class WindowedState:
+    """A decoder's state, and the ids that it holds."""
+
+    def __init__(self, model: DecoderOnly, window: int) -> None:
+        """window: most positions of a row, at least 2."""
+        assert window >= 2, window
+        self.model = model
+        self.window = window
+        self.state = model.start()
+        self.held: Padded | None = None
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        self.state.select(rows)
+        if self.held is not None:
+            self.held = self.held.select(rows)
+
+    def step(self, target: Padded) -> Tensor:
+        """Logits (r, 1, v) of what follows the last of `target` (r, t)."""
+        held = target if self.held is None else _joined(self.held, target)
+        if held.real.shape[1] > self.window:
+            keep = self._keep(held.real)
+            if keep is not None:
+                first = int(keep.any(0).int().argmax())
+                held = Padded(held.values[:, first:], keep[:, first:], "any")
+                self.state, target = self.model.start(), held
+        self.held = held
+        hidden = self.model.advance(target, self.state).values
+        return self.model.head(hidden[:, -1:])  # type: ignore[no-any-return]
+
+    def _keep(self, real: Tensor) -> Tensor | None:
+        """(r, t) what is left of `real` where rows are too long; None where none is.
+
+        Each row is cut by its own length, so that it does not matter which others it goes with.
+        """
+        too_long = real.sum(1, keepdim=True) > self.window  # (r, 1)
+        if not bool(too_long.any()):
+            return None
+        from_the_end = real.flip(1).cumsum(1).flip(1)
+        return real & ~(too_long & (from_the_end > max(1, int(KEPT * self.window))))
+
+
+def windowed_step(target: Padded, state: WindowedState) -> Tensor:
+    """A step for `search`: logits (r, 1, v) of what follows the last of `target` (r, t)."""
+    return state.step(target)
+
+
+def _joined(before: Padded, after: Padded) -> Padded:
+    values = torch.cat([before.values, after.values], 1)
+    real = torch.cat([before.real, after.real], 1)
+    return Padded(values, real, "none" if before.padding == after.padding == "none" else "any")

@@ -1,0 +1,101 @@
+"""A run directory made from a Hugging Face directory: `import_run`."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from transduce.config import to_dict, to_toml
+from transduce.errors import RunError
+from transduce.interop.models import import_directory
+from transduce.interop.read import Imported
+from transduce.run_directory import locked, make_room, parse_recipe
+from transduce.tasks import TASKS
+from transduce.tasks.task import Recipe
+from transduce.training.weights import write_tensors, write_text
+
+logger = logging.getLogger("transduce")
+
+
+def import_run(
+    directory: str | os.PathLike[str], run: str | os.PathLike[str], overwrite: bool = False
+) -> Path:
+    """Make the run directory `run` from a directory that Hugging Face `transformers` saved.
+
+    Raises DataError for what cannot be imported, RunError where `run` is in the way; `overwrite`
+    replaces a run that is there.  Whatever happens, `run` is whole or as it was.
+    """
+    source, path = Path(directory), Path(run)
+    _check_free(path, overwrite)
+    imported = import_directory(source)
+    recipe = parse_recipe(imported.recipe, str(source))
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with locked(aside):
+            _write(aside, imported, recipe)
+            write_text(aside / "README.md", _card(path, source, imported, recipe))
+            TASKS[recipe.task].load(
+                recipe, aside, "cpu"
+            )  # every weight has its place, or it raises
+        if not path.exists():
+            aside.rename(path)
+        else:
+            make_room(path, recipe, resume=False, overwrite=True)
+            with locked(path):
+                for file in aside.iterdir():
+                    file.replace(path / file.name)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    if imported.left_out:
+        names = sorted({name.rpartition(".")[0] for name in imported.left_out})
+        message = "left out, since the task %r has no use for them: %s"
+        logger.info(message, recipe.task, ", ".join(names))
+    return path
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    """Raises RunError where there is something that must not be spoiled."""
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file; give another RUN")
+    if (path / "recipe.toml").is_file():
+        if not overwrite:
+            raise RunError(
+                f"{path} holds a run already; replace it with --overwrite, or give another RUN"
+            )
+    elif path.is_dir() and any(file.name != ".lock" for file in path.iterdir()):
+        raise RunError(f"{path} exists and is not a run directory; give another RUN")
+
+
+def _write(run: Path, imported: Imported, recipe: Recipe) -> None:
+    """Everything but the model card."""
+    settings = to_dict(recipe)
+    settings["data"].pop("root", None)  # no data, so no place where they are
+    write_text(run / "recipe.toml", to_toml(settings))
+    for name, tokenizer in imported.tokenizers.items():
+        tokenizer.save(run / f"{name}{tokenizer.suffix}")
+    if imported.labels is not None:
+        labels = json.dumps(imported.labels, ensure_ascii=False, indent=2)
+        write_text(run / "labels.json", labels + "\n")
+    write_tensors(run / "weights.safetensors", imported.weights)
+
+
+def _card(path: Path, source: Path, imported: Imported, recipe: Recipe) -> str:
+    """A page about the model, for whoever finds the directory."""
+    parameters = sum(tensor.numel() for tensor in imported.weights.values())
+    left_out = "".join(f"- `{name}`\n" for name in imported.left_out)
+    return (
+        f"# {path.name}\n\n"
+        f"A {recipe.task} model of {parameters:,} parameters, imported from the Hugging Face "
+        f"directory `{source.resolve().name}` by transduce "
+        f"{importlib.metadata.version('transduce')} on {datetime.date.today()}.  Nothing was "
+        "trained here; licence and training data are those of the model imported.\n\n"
+        + (f"Left out, since this task has no use for them:\n\n{left_out}\n" if left_out else "")
+        + f"Use it with `transduce predict {path.name} FILE`, or in Python with "
+        f"`transduce.load({path.name!r})`; fine-tune it with `fine_tune.run` in a recipe.  All "
+        "settings are in `recipe.toml`.\n"
+    )

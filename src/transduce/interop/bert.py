@@ -1,0 +1,327 @@
+"""BERT and its kin, RoBERTa and DistilBERT, with the head that their weights were saved with.
+
+RoBERTa counts positions from the padding id on, knows no segments, and has its heads under other
+names; DistilBERT has no segments either, and names of its own throughout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.config import to_dict
+from transduce.errors import DataError
+from transduce.interop.layers import ACTIVATIONS, BERT, DISTILBERT, Copier, LayerNames, share
+from transduce.interop.read import (
+    Checkpoint,
+    Config,
+    Imported,
+    open_checkpoint,
+    read_json,
+    reordered,
+    reordered_bias,
+)
+from transduce.interop.tokenizers import ENCODER, read_tokenizer
+from transduce.models.encoder_only import EncoderOnlyConfig
+from transduce.nn.transformer import TransformerConfig
+from transduce.text import Numbering
+
+LONGEST = 512
+"""Tokens read at once, where the model's positions reach further."""
+BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
+_WORDPIECE = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+_BYTE_LEVEL = {
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "mask_token": "<mask>",
+}
+_DISTILBERT_SETTINGS = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "classifier_dropout": "seq_classif_dropout",
+}
+
+
+@dataclass(frozen=True)
+class _Family:
+    """How one kind of BERT names its parts."""
+
+    prefix: str
+    layer: LayerNames
+    special_tokens: dict[str, str]
+    segments: bool
+    """Whether the numbers of a pair's texts are told."""
+    masked_head: tuple[str, str, str]
+    """Dense layer, layer norm and vocabulary of the masked-token head."""
+    masked_bias: str
+
+
+_FAMILIES = {
+    "bert": _Family(
+        "bert",
+        BERT,
+        _WORDPIECE,
+        True,
+        (
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            "cls.predictions.decoder",
+        ),
+        "cls.predictions.bias",
+    ),
+    "roberta": _Family(
+        "roberta",
+        BERT,
+        _BYTE_LEVEL,
+        False,
+        ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"),
+        "lm_head.bias",
+    ),
+    "distilbert": _Family(
+        "distilbert",
+        DISTILBERT,
+        _WORDPIECE,
+        False,
+        ("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+        "vocab_projector.bias",
+    ),
+}
+_TASKS = {
+    "Model": "embedding",
+    "ForMaskedLM": "masked-language-model",
+    "ForPreTraining": "masked-language-model",
+    "ForSequenceClassification": "classification",
+    "ForQuestionAnswering": "question-answering",
+}
+_POOLING = {"mean_tokens": "mean", "cls_token": "first", "max_tokens": "max"}
+
+
+def import_bert(directory: Path, config: Config) -> Imported:
+    """The model of a directory whose `model_type` is bert, roberta or distilbert."""
+    kind = str(config.values["model_type"])
+    family = _FAMILIES[kind]
+    if kind == "distilbert":
+        config = _as_bert(config)
+    task = _task(config, kind)
+    checkpoint = open_checkpoint(directory)
+    checkpoint.rename(r"LayerNorm\.gamma$", "LayerNorm.weight")  # as TensorFlow had them
+    checkpoint.rename(r"LayerNorm\.beta$", "LayerNorm.bias")
+    checkpoint.rename(rf"^{family.prefix}\.", "")
+    rows = config.integer("vocab_size")
+    tokenizer = read_tokenizer(directory, rows, ENCODER, family.special_tokens)
+    copier = Copier(checkpoint)
+    model = _encoder(config, family, copier, tokenizer.numbering)
+    recipe: dict[str, Any] = {
+        "task": task,
+        "text": {
+            "tokenizer": {"kind": tokenizer.kind},
+            "max_length": min(model.encoder.max_positions, LONGEST),  # type: ignore[union-attr]
+        },
+    }
+    labels = None
+    settings = to_dict(model)
+    match task:
+        case "embedding":
+            settings["pooling"] = _sentence_settings(directory, recipe)
+        case "masked-language-model":
+            _masked_head(config, family, copier, tokenizer.numbering)
+        case "classification":
+            labels = _label_head(config, kind, copier)
+            settings |= {"pooling": "first", "pooler": True}
+            recipe["head"] = {"dropout": _head_dropout(config)}
+        case "question-answering":
+            copier.linear("head.output", "qa_outputs", config.integer("hidden_size"), 2)
+    needless = [r"cls\.seq_relationship\..*"]
+    if task != "classification":
+        needless.append(r"pooler\..*")
+    if task != "masked-language-model":
+        needless.append(r"cls\.predictions\..*|lm_head\..*|vocab_\w+\..*")
+    left_out = checkpoint.finish(needless, BUFFERS)
+    tokenizers = {"tokenizer": tokenizer}
+    return Imported({**recipe, "model": settings}, copier.weights, tokenizers, labels, left_out)
+
+
+def _as_bert(config: Config) -> Config:
+    """DistilBERT's settings by the names of BERT's."""
+    config.require("sinusoidal_pos_embds", False, False)
+    renamed = {ours: config.values.get(theirs) for ours, theirs in _DISTILBERT_SETTINGS.items()}
+    return Config({**config.values, **renamed}, config.path)
+
+
+def _task(config: Config, kind: str) -> str:
+    """Our task for the class that the weights were saved from."""
+    name = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}[kind]
+    architecture = config.architecture(f"{name}Model")
+    config.require("is_decoder", False, False)
+    config.require("add_cross_attention", False, False)
+    config.require("position_embedding_type", "absolute", "absolute")
+    task = _TASKS.get(architecture.removeprefix(name))
+    if task is None or not architecture.startswith(name):
+        known = ", ".join(name + ending for ending in _TASKS)
+        raise DataError(f"{config.path}: a {architecture} cannot be imported; only {known}")
+    if kind == "distilbert" and task == "classification":
+        raise DataError(
+            f"{config.path}: a {architecture} cannot be imported: its pooler ends in a ReLU, ours "
+            "in tanh"
+        )
+    if kind == "roberta" and task == "question-answering":
+        raise DataError(
+            f"{config.path}: a {architecture} cannot be imported: it wants two marks between "
+            "question and passage, ours is one"
+        )
+    return task
+
+
+def _encoder(
+    config: Config, family: _Family, copier: Copier, numbering: Numbering
+) -> EncoderOnlyConfig:
+    """Embeddings and layers; returns what they are made of."""
+    m, d_ff = config.integer("hidden_size"), config.integer("intermediate_size")
+    n_layers = config.integer("num_hidden_layers")
+    positions, segments = _positions_and_segments(config, family, copier.checkpoint, m)
+    words = copier.checkpoint.take("embeddings.word_embeddings.weight", numbering.size, m)
+    copier.weights["front_end.embedding.weight"] = reordered(words, numbering.rows_and_mask)
+    if segments is not None:
+        copier.weights["front_end.segments.weight"] = segments
+    copier.weights["encoder.positions.table.weight"] = positions
+    copier.norm("encoder.embedding_norm", "embeddings.LayerNorm", m)
+    for i in range(n_layers):
+        theirs = family.layer.layer.format(i)
+        copier.layer(f"encoder.layers.{i}", theirs, family.layer, m, d_ff)
+    encoder = TransformerConfig(
+        n_layers=n_layers,
+        n_heads=config.integer("num_attention_heads"),
+        d_ff=d_ff,
+        activation=config.one_of("hidden_act", ACTIVATIONS, "gelu"),
+        norm_order="post",
+        positions="learned",
+        max_positions=len(positions),
+        dropout=share(config, "hidden_dropout_prob", 0.1),
+        attention_dropout=share(config, "attention_probs_dropout_prob", 0.1),
+        embedding_norm=True,
+        norm_epsilon=config.number("layer_norm_eps", 1e-12),
+    )
+    return EncoderOnlyConfig(
+        d_model=m, encoder=encoder, scale_embeddings=False, segments=segments is not None
+    )
+
+
+def _positions_and_segments(
+    config: Config, family: _Family, checkpoint: Checkpoint, m: int
+) -> tuple[Tensor, Tensor | None]:
+    """The table of positions, and that of segments.
+
+    Where all is of one segment, its vector is part of every position's.
+    """
+    n_positions = config.integer("max_position_embeddings", 512)
+    positions = checkpoint.take("embeddings.position_embeddings.weight", n_positions, m)
+    if family.prefix == "roberta":
+        positions = positions[(config.token("pad_token_id") or 1) + 1 :]
+    if family.prefix == "distilbert":
+        return positions, None
+    n_types = config.integer("type_vocab_size", 2)
+    types = checkpoint.take("embeddings.token_type_embeddings.weight", n_types, m)
+    if family.segments and n_types > 1:
+        return positions, types[:2]  # nothing that we read has a third
+    return positions + types[0], None
+
+
+def _masked_head(config: Config, family: _Family, copier: Copier, numbering: Numbering) -> None:
+    """Dense layer, norm, and the bias of the vocabulary, whose matrix is the embedding's."""
+    m = config.integer("hidden_size")
+    checkpoint = copier.checkpoint
+    dense, norm, decoder = family.masked_head
+    if config.one_of("hidden_act", ACTIVATIONS, "gelu") != "gelu" and family.prefix != "roberta":
+        raise DataError(
+            f"{config.path}: the masked-token head of a model with hidden_act = "
+            f"{config.values['hidden_act']!r} cannot be imported, only with 'gelu'"
+        )
+    if numbering.mask is None:
+        raise DataError(f"{config.path.parent}: the tokenizer has no mask token")
+    copier.linear("head.dense", dense, m, m)
+    copier.norm("head.norm", norm, m)
+    rows = list(numbering.rows_and_mask)
+    if f"{decoder}.weight" in checkpoint:
+        matrix = checkpoint.take(f"{decoder}.weight", numbering.size, m)
+        tied = copier.weights["front_end.embedding.weight"]
+        if not torch.equal(reordered(matrix, rows), tied):
+            raise DataError(
+                f"{config.path.parent}: {decoder}.weight differs from the word embeddings; only "
+                "models whose two matrices are one can be imported"
+            )
+    # Old files have the bias by two names, new ones by one of them.
+    names = [name for name in (f"{decoder}.bias", family.masked_bias) if name in checkpoint]
+    names = list(dict.fromkeys(names)) or [family.masked_bias]
+    for name in names:
+        bias = checkpoint.take(name, numbering.size)
+    copier.weights["head.vocabulary.bias"] = reordered_bias(bias, rows)
+
+
+def _label_head(config: Config, kind: str, copier: Copier) -> tuple[str, ...]:
+    """The pooler and the scores of the labels; returns the labels."""
+    m = config.integer("hidden_size")
+    labels = config.labels()
+    if config.values.get("problem_type") not in (None, "single_label_classification"):
+        raise DataError(
+            f"{config.path}: problem_type = {config.values['problem_type']!r} cannot be imported, "
+            "only one label per text"
+        )
+    roberta = kind == "roberta"
+    copier.linear("head.hidden", "classifier.dense" if roberta else "pooler.dense", m, m)
+    output = "classifier.out_proj" if roberta else "classifier"
+    copier.linear("head.output", output, m, len(labels))
+    return labels
+
+
+def _head_dropout(config: Config) -> float:
+    if config.values.get("classifier_dropout") is not None:
+        return share(config, "classifier_dropout", 0.1)
+    return share(config, "hidden_dropout_prob", 0.1)
+
+
+def _sentence_settings(directory: Path, recipe: dict[str, Any]) -> str:
+    """The pooling of a sentence-transformers model, or else the mean.
+
+    `recipe` learns how long texts may be, and whether vectors are scaled to length 1.  Raises
+    DataError for what we have not.
+    """
+    modules = directory / "modules.json"
+    if not modules.is_file():
+        return "mean"
+    found = read_json(modules, list)
+    types = [str(module.get("type", "")).rpartition(".")[2] for module in found]
+    if strange := [name for name in types if name not in ("Transformer", "Pooling", "Normalize")]:
+        raise DataError(f"{modules}: a module {strange[0]!r} cannot be imported")
+    recipe["evaluation"] = {"normalize": "Normalize" in types}
+    sentence = directory / "sentence_bert_config.json"
+    longest = read_json(sentence).get("max_seq_length") if sentence.is_file() else None
+    if isinstance(longest, int) and longest > 0:
+        recipe["text"]["max_length"] = min(recipe["text"]["max_length"], longest)
+    pooling = directory / "1_Pooling" / "config.json"
+    if not pooling.is_file():
+        return "mean"
+    chosen = {
+        name.removeprefix("pooling_mode_")
+        for name, on in read_json(pooling).items()
+        if name.startswith("pooling_mode_") and on is True
+    }
+    if len(chosen) != 1 or not chosen <= set(_POOLING):
+        raise DataError(f"{pooling}: pooling by {sorted(chosen)} cannot be imported")
+    return _POOLING[chosen.pop()]

@@ -1,0 +1,171 @@
+"""Marian: the paper's encoder-decoder, started by its padding token."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.config import to_dict
+from transduce.errors import DataError
+from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
+from transduce.interop.read import (
+    Config,
+    Imported,
+    open_checkpoint,
+    read_json,
+    reordered,
+    reordered_bias,
+)
+from transduce.interop.tokenizers import read_marian_tokenizers
+from transduce.models.encoder_decoder import EncoderDecoderConfig
+from transduce.nn.transformer import TransformerConfig
+from transduce.text import Numbering
+
+logger = logging.getLogger("transduce")
+
+BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
+
+
+def import_marian(directory: Path, config: Config) -> Imported:
+    """The model of a directory whose `model_type` is marian."""
+    _check(config)
+    checkpoint = open_checkpoint(directory)
+    shared = config.flag("share_encoder_decoder_embeddings", True)
+    source_size = config.integer("vocab_size")
+    target_size = source_size if shared else config.integer("decoder_vocab_size", source_size)
+    source, target = read_marian_tokenizers(
+        directory, (source_size, target_size), *_special_tokens(config)
+    )
+    copier = Copier(checkpoint)
+    m = config.integer("d_model", 1024)
+    encoder = _stack(config, copier, "encoder", m)
+    decoder = _stack(config, copier, "decoder", m)
+    tie = _embeddings(copier, shared, source.numbering, target.numbering, m)
+    bias = torch.zeros(1, target_size)
+    if "final_logits_bias" in checkpoint:
+        bias = checkpoint.take("final_logits_bias", 1, target_size)
+    copier.weights["head.bias"] = reordered_bias(bias[0], target.numbering.rows)
+    # Where the sides have tables of their own, the common one is a relic.
+    left_out = checkpoint.finish((r"model\.shared\.weight",), BUFFERS)
+    model = EncoderDecoderConfig(
+        d_model=m,
+        tie=tie,  # type: ignore[arg-type]
+        encoder=encoder,
+        decoder=decoder,
+        scale_embeddings=config.flag("scale_embedding", False),
+        output_bias=True,
+    )
+    text: dict[str, Any] = {"source": {"kind": source.kind}}
+    if not shared:
+        text["target"] = {"kind": target.kind}
+    longest = config.integer("max_position_embeddings", 1024) - 1
+    recipe = {
+        "task": "translation",
+        "data": {"filters": {"max_length": max(longest, 1)}},
+        "text": text,
+        "model": to_dict(model),
+        "decoding": _decoding(directory, config),
+    }
+    tokenizers = {"source_tokenizer": source, "target_tokenizer": target}
+    return Imported(recipe, copier.weights, tokenizers, left_out=left_out)
+
+
+def _check(config: Config) -> None:
+    architecture = config.architecture("MarianMTModel")
+    if architecture != "MarianMTModel":
+        raise DataError(f"{config.path}: a {architecture} cannot be imported; only MarianMTModel")
+    config.require("normalize_before", False, False)
+    config.require("add_final_layer_norm", False, False)
+    config.require("normalize_embedding", False, False)
+
+
+def _special_tokens(config: Config) -> tuple[int, int, int]:
+    """The ids of padding, of what decoding starts with, and of the end."""
+    pad, eos = config.token("pad_token_id"), config.token("eos_token_id")
+    if pad is None or eos is None:
+        raise DataError(f"{config.path} does not say pad_token_id and eos_token_id")
+    start = config.token("decoder_start_token_id")
+    return pad, pad if start is None else start, eos
+
+
+def _stack(config: Config, copier: Copier, stack: str, m: int) -> TransformerConfig:
+    """Layers of the encoder or the decoder; returns what they are made of."""
+    names = marian_layer(stack)
+    d_ff = config.integer(f"{stack}_ffn_dim", 4096)
+    n_layers = config.integer(f"{stack}_layers", 12)
+    for i in range(n_layers):
+        theirs = names.layer.format(i)
+        copier.layer(f"{stack}.layers.{i}", theirs, names, m, d_ff)
+        if stack == "decoder":
+            _cross_attention(copier, f"decoder.layers.{i}", theirs, m)
+    return TransformerConfig(
+        n_layers=n_layers,
+        n_heads=config.integer(f"{stack}_attention_heads", 16),
+        d_ff=d_ff,
+        activation=config.one_of("activation_function", ACTIVATIONS, "gelu"),
+        norm_order="post",
+        positions="sinusoidal-halves",
+        dropout=share(config, "dropout", 0.1),
+        attention_dropout=share(config, "attention_dropout", 0.0),
+        feed_forward_dropout=share(config, "activation_dropout", 0.0),
+    )
+
+
+def _cross_attention(copier: Copier, ours: str, theirs: str, m: int) -> None:
+    copier.linear(f"{ours}.cross_attention.query", f"{theirs}encoder_attn.q_proj", m, m)
+    keys_and_values = [f"{theirs}encoder_attn.{name}" for name in ("k_proj", "v_proj")]
+    copier.side_by_side(f"{ours}.cross_attention.key_value", keys_and_values, m, m)
+    copier.linear(f"{ours}.cross_attention.output", f"{theirs}encoder_attn.out_proj", m, m)
+    copier.norm(f"{ours}.cross_attention_residual.norm", f"{theirs}encoder_attn_layer_norm", m)
+
+
+def _embeddings(copier: Copier, shared: bool, source: Numbering, target: Numbering, m: int) -> str:
+    """Embeddings and output matrix; returns how they are tied."""
+    checkpoint = copier.checkpoint
+    tables: dict[str, Tensor] = {}
+    for side, numbering in (("encoder", source), ("decoder", target)):
+        own = f"model.{side}.embed_tokens.weight"
+        name = own if own in checkpoint else "model.shared.weight"
+        tables[side] = checkpoint.take(name, numbering.size, m)
+    output = tables["decoder"]
+    if "lm_head.weight" in checkpoint:
+        output = checkpoint.take("lm_head.weight", target.size, m)
+    tied = torch.equal(output, tables["decoder"])
+    one = shared and source.rows == target.rows and torch.equal(*tables.values())
+    if tied and one:
+        copier.weights["source.embedding.weight"] = reordered(tables["encoder"], source.rows)
+        return "three-way"
+    copier.weights["source.embedding.weight"] = reordered(tables["encoder"], source.rows)
+    copier.weights["target.embedding.weight"] = reordered(tables["decoder"], target.rows)
+    if tied:
+        return "two-way"
+    copier.weights["head.weight"] = reordered(output, target.rows)
+    return "none"
+
+
+def _decoding(directory: Path, config: Config) -> dict[str, Any]:
+    """The search that transformers makes of this model, as far as ours has the like of it."""
+    path = directory / "generation_config.json"
+    said = {**config.values, **(read_json(path) if path.is_file() else {})}
+    beams = said.get("num_beams") or 1
+    # The first token is what decoding starts with, the last the end; ours counts neither.
+    longest = said.get("max_length") or config.integer("max_position_embeddings", 1024)
+    penalty = said.get("length_penalty")
+    penalty = 1.0 if penalty is None else penalty
+    early = said.get("early_stopping") or False
+    followed = {"length_penalty": penalty in (0.0, 1.0), "do_sample": not said.get("do_sample")}
+    followed["no_repeat_ngram_size"] = not said.get("no_repeat_ngram_size")
+    followed["repetition_penalty"] = said.get("repetition_penalty") in (None, 1.0)
+    for name in (name for name, same in followed.items() if not same):
+        logger.warning("%s = %r is not followed in decoding", name, said[name])
+    return {
+        "beam_size": beams,
+        "length_penalty": "none" if penalty == 0 else "mean",
+        "stop": "exact" if early == "never" else "first",
+        "max_length_ratio": 0.0,
+        "max_length_extra": max(longest - 2, 1),
+    }

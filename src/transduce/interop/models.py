@@ -1,0 +1,34 @@
+"""Which models can be imported, by the `model_type` of their `config.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from transduce.errors import DataError
+from transduce.interop.bert import import_bert
+from transduce.interop.gpt2 import import_gpt2
+from transduce.interop.marian import import_marian
+from transduce.interop.read import Config, Imported, read_config
+from transduce.interop.vit import import_vit
+
+IMPORTERS: dict[str, Callable[[Path, Config], Imported]] = {
+    "bert": import_bert,
+    "roberta": import_bert,
+    "distilbert": import_bert,
+    "gpt2": import_gpt2,
+    "marian": import_marian,
+    "vit": import_vit,
+}
+
+
+def import_directory(directory: Path) -> Imported:
+    """The model of a Hugging Face directory.  Raises DataError of one line."""
+    config = read_config(directory)
+    kind = config.values.get("model_type")
+    if not isinstance(kind, str) or kind not in IMPORTERS:
+        raise DataError(
+            f"{config.path}: model_type = {kind!r} cannot be imported; what can is "
+            f"{', '.join(IMPORTERS)}"
+        )
+    return IMPORTERS[kind](directory, config)

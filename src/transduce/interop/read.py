@@ -1,0 +1,285 @@
+"""A Hugging Face directory: `config.json` and the tensors beside it, each to be used or refused.
+
+Only safetensors files are read.  Pickles are not, since reading one runs whatever is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor
+
+from transduce.errors import DataError
+from transduce.text import EOS, SPECIAL_TOKENS, Tokenizer
+
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+INDEX = "model.safetensors.index.json"
+IMPOSSIBLE = -1e9
+"""Bias on the logit of a token that the original vocabulary has not, or has under another id."""
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model in our shape, ready to be written as a run directory."""
+
+    recipe: dict[str, Any]
+    """Settings of the recipe, `task` and `model` among them."""
+    weights: dict[str, Tensor]
+    tokenizers: Mapping[str, Tokenizer] = field(default_factory=dict)
+    """By the name of their file, without its ending."""
+    labels: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
+    """Tensors of the files that the task has no use for."""
+
+
+class Config:
+    """The settings in `config.json`, checked as they are read."""
+
+    def __init__(self, values: dict[str, Any], path: Path) -> None:
+        self.values = values
+        self.path = path
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A whole number of at least 1."""
+        value = self._value(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise DataError(f"{self.path}: {name} must be a whole number above 0, not {value!r}")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Any number."""
+        value = self._value(name, default)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise DataError(f"{self.path}: {name} must be a number, not {value!r}")
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self._value(name, default)
+        if not isinstance(value, bool):
+            raise DataError(f"{self.path}: {name} must be true or false, not {value!r}")
+        return value
+
+    def token(self, name: str) -> int | None:
+        """The id of a token, if there is one."""
+        value = self.values.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def require(self, name: str, wanted: Any, default: Any) -> None:
+        """Raises DataError unless the setting is `wanted`, the only value that we can follow."""
+        if (value := self._value(name, default)) != wanted:
+            raise DataError(f"{self.path}: {name} = {value!r} cannot be imported, only {wanted!r}")
+
+    def one_of(self, name: str, table: dict[str, Any], default: str | None = None) -> Any:
+        """What `table` says of a setting's value."""
+        value = self._value(name, default)
+        if not isinstance(value, str) or value not in table:
+            known = ", ".join(map(repr, table))
+            raise DataError(f"{self.path}: {name} = {value!r} cannot be imported, only {known}")
+        return table[value]
+
+    def architecture(self, default: str) -> str:
+        """The class that the weights were saved from."""
+        found = self.values.get("architectures")
+        return str(found[0]) if isinstance(found, list) and found else default
+
+    def labels(self) -> tuple[str, ...]:
+        """The labels of a classifier, in the order of its scores."""
+        names = self.values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+        try:
+            labels = tuple(str(names[str(i)]) for i in range(len(names)))
+        except (KeyError, TypeError):
+            raise DataError(f"{self.path}: id2label does not name labels from 0 on") from None
+        if len(labels) < 2 or len(set(labels)) < len(labels):
+            raise DataError(
+                f"{self.path}: id2label must name two labels or more, all different; models that "
+                "give a number instead of a label cannot be imported"
+            )
+        return labels
+
+    def _value(self, name: str, default: Any) -> Any:
+        value = self.values.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise DataError(f"{self.path} does not say {name}")
+        return value
+
+
+class Checkpoint:
+    """Tensors by name; each is taken once, and what is never taken must be known to be needless."""
+
+    def __init__(self, directory: Path, files: dict[str, Path]) -> None:
+        """files: for each tensor the file that holds it."""
+        self.directory = directory
+        self._files = files
+        self._name_in_file = {name: name for name in files}
+        self._open: dict[Path, Any] = {}
+        self._taken: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._name_in_file
+
+    def rename(self, pattern: str, replacement: str) -> None:
+        """Know tensors by another name, wherever the pattern matches."""
+        renamed: dict[str, str] = {}
+        for name, in_file in self._name_in_file.items():
+            new = re.sub(pattern, replacement, name)
+            if new in renamed:
+                raise DataError(
+                    f"{self.directory}: the tensors {renamed[new]!r} and {in_file!r} are meant for "
+                    "one place"
+                )
+            renamed[new] = in_file
+        self._name_in_file = renamed
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return tuple(self._file(name).get_slice(self._name_in_file[name]).get_shape())
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """The tensor of that name as float32.  Raises DataError where it is not, or not so."""
+        if name not in self._name_in_file:
+            raise DataError(f"{self.directory}: the weights lack the tensor {name!r}")
+        in_file = self._name_in_file[name]
+        if (found := self.shape(name)) != shape:
+            raise DataError(
+                f"{self.directory}: the tensor {in_file!r} has shape {found}, but by config.json "
+                f"it is {shape}"
+            )
+        tensor: Tensor = self._file(name).get_tensor(in_file)
+        if tensor.dtype not in FLOATS:
+            raise DataError(
+                f"{self.directory}: the tensor {in_file!r} holds {tensor.dtype}, not "
+                "floating-point numbers; quantised models cannot be imported"
+            )
+        self._taken.add(name)
+        return tensor.to(torch.float32)
+
+    def finish(self, needless: Iterable[str] = (), buffers: Iterable[str] = ()) -> tuple[str, ...]:
+        """Names of the tensors left out because the task has no use for them.
+
+        needless: patterns of their names.  buffers: patterns of names that hold nothing learnt.
+        Raises DataError for any other tensor that was not taken.
+        """
+        left_out = []
+        for name, in_file in self._name_in_file.items():
+            if name in self._taken or _matches(name, buffers):
+                continue
+            if not _matches(name, needless):
+                raise DataError(
+                    f"{self.directory}: nothing is known of the tensor {in_file!r}; this is a "
+                    "model of another make, which cannot be imported"
+                )
+            left_out.append(in_file)
+        return tuple(left_out)
+
+    def _file(self, name: str) -> Any:
+        path = self._files[self._name_in_file[name]]
+        if path not in self._open:
+            self._open[path] = open_safetensors(path)
+        return self._open[path]
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def read_config(directory: Path) -> Config:
+    """`config.json`.  Raises DataError where there is none."""
+    if not directory.is_dir():
+        raise DataError(f"{directory} is not a directory")
+    path = directory / "config.json"
+    if not path.is_file():
+        raise DataError(f"{directory} has no config.json, so it is not a Hugging Face model")
+    return Config(read_json(path), path)
+
+
+def open_checkpoint(directory: Path) -> Checkpoint:
+    """The tensors of a directory, in one safetensors file or several."""
+    index = directory / INDEX
+    whole = directory / "model.safetensors"
+    if index.is_file():
+        return Checkpoint(directory, _sharded(directory, read_json(index)))
+    found = [whole] if whole.is_file() else sorted(directory.glob("*.safetensors"))
+    if len(found) == 1:
+        return Checkpoint(directory, dict.fromkeys(open_safetensors(found[0]).keys(), found[0]))
+    if found:
+        raise DataError(f"{directory} has several safetensors files, but no {INDEX}")
+    for pickle in (path.name for pattern in PICKLES for path in sorted(directory.glob(pattern))):
+        raise DataError(
+            f"{directory} has its weights in {pickle} alone, a pickle, which could run any code; "
+            "load it with transformers where you trust it, and save_pretrained it as safetensors"
+        )
+    raise DataError(f"{directory} has no weights: model.safetensors is missing")
+
+
+def open_safetensors(path: Path) -> Any:
+    """A safetensors file, open.  Raises DataError when it is missing or damaged."""
+    try:
+        return safetensors.safe_open(path, framework="pt")
+    except (OSError, safetensors.SafetensorError) as error:
+        raise DataError(
+            f"{path} is not a whole safetensors file ({error}); copy it again"
+        ) from None
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """What a JSON file holds, an object or else a list.  Raises DataError for anything else."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON ({error})") from None
+    if not isinstance(content, kind):
+        raise DataError(f"{path} does not hold a JSON {'object' if kind is dict else 'list'}")
+    return content
+
+
+def _sharded(directory: Path, index: dict[str, Any]) -> dict[str, Path]:
+    """For each tensor the file that holds it, as the index says and the files confirm."""
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise DataError(f"{directory / INDEX} has no weight_map")
+    names = sorted({str(name) for name in shards.values()})
+    if strange := [name for name in names if Path(name).name != name]:
+        raise DataError(f"{directory / INDEX} names a file outside the directory, {strange[0]!r}")
+    held = {name: set(open_safetensors(directory / name).keys()) for name in names}
+    for tensor, name in shards.items():
+        if tensor not in held[name]:
+            raise DataError(
+                f"{directory / name} lacks the tensor {tensor!r}, which the index says it holds"
+            )
+    return {tensor: directory / name for name in names for tensor in held[name]}
+
+
+def reordered(table: Tensor, rows: Sequence[int]) -> Tensor:
+    """Rows of a table in another order; where -1 is asked for, zeros."""
+    index = torch.tensor(rows)
+    chosen = table[index.clamp(min=0)]
+    chosen[index < 0] = 0.0
+    return chosen
+
+
+def reordered_bias(bias: Tensor, rows: Sequence[int]) -> Tensor:
+    """Biases of logits in another order, so that the softmax stays what it was.
+
+    Of ids that are one in the original, such as that of padding and that of the beginning, one
+    keeps its bias: EOS, or else the first.
+    """
+    index = torch.tensor(rows)
+    chosen = bias[index.clamp(min=0)]
+    chosen[index < 0] = IMPOSSIBLE
+    order = (EOS, *(token for token in range(len(SPECIAL_TOKENS)) if token != EOS))
+    for i, token in enumerate(order):
+        if rows[token] in [rows[before] for before in order[:i]]:
+            chosen[token] = IMPOSSIBLE
+    return chosen

@@ -1,0 +1,77 @@
+"""ViT: its patches are cut by a convolution whose steps are as wide as itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transduce.config import to_dict
+from transduce.errors import DataError
+from transduce.interop.layers import ACTIVATIONS, VIT, Copier, share
+from transduce.interop.read import Config, Imported, open_checkpoint, read_json
+from transduce.models.vision import VisionConfig
+from transduce.nn.transformer import TransformerConfig
+
+
+def import_vit(directory: Path, config: Config) -> Imported:
+    """The model of a directory whose `model_type` is vit: a classifier of images."""
+    architecture = config.architecture("ViTForImageClassification")
+    if architecture != "ViTForImageClassification":
+        raise DataError(
+            f"{config.path}: a {architecture} cannot be imported; only ViTForImageClassification"
+        )
+    checkpoint = open_checkpoint(directory)
+    checkpoint.rename(r"^vit\.", "")
+    copier = Copier(checkpoint)
+    m, d_ff = config.integer("hidden_size", 768), config.integer("intermediate_size", 3072)
+    n_layers = config.integer("num_hidden_layers", 12)
+    size, patch = config.integer("image_size", 224), config.integer("patch_size", 16)
+    channels = config.integer("num_channels", 3)
+    n_positions = (size // patch) ** 2 + 1
+    labels = config.labels()
+
+    projection = "embeddings.patch_embeddings.projection"
+    kernel = checkpoint.take(f"{projection}.weight", m, channels, patch, patch)
+    copier.weights["front_end.projection.weight"] = kernel.flatten(1)
+    copier.weights["front_end.projection.bias"] = checkpoint.take(f"{projection}.bias", m)
+    copier.weights["front_end.class_token"] = checkpoint.take("embeddings.cls_token", 1, 1, m)[0, 0]
+    positions = checkpoint.take("embeddings.position_embeddings", 1, n_positions, m)
+    copier.weights["encoder.positions.table.weight"] = positions[0]
+    bias = config.flag("qkv_bias", True)
+    for i in range(n_layers):
+        copier.layer(f"encoder.layers.{i}", VIT.layer.format(i), VIT, m, d_ff, bias)
+    copier.norm("encoder.norm", "layernorm", m)
+    copier.linear("head.output", "classifier", m, len(labels))
+    left_out = checkpoint.finish(needless=(r"pooler\..*",))
+    encoder = TransformerConfig(
+        n_layers=n_layers,
+        n_heads=config.integer("num_attention_heads", 12),
+        d_ff=d_ff,
+        activation=config.one_of("hidden_act", ACTIVATIONS, "gelu"),
+        norm_order="pre",
+        positions="learned",
+        max_positions=n_positions,
+        dropout=share(config, "hidden_dropout_prob", 0.0),
+        attention_dropout=share(config, "attention_probs_dropout_prob", 0.0),
+        norm_epsilon=config.number("layer_norm_eps", 1e-12),
+    )
+    model = VisionConfig(d_model=m, patch_size=patch, class_token=True, encoder=encoder)
+    recipe = {
+        "task": "image-classification",
+        "data": {},
+        "image": {"size": size, "channels": channels, **_pixels(directory)},
+        "model": to_dict(model),
+    }
+    return Imported(recipe, copier.weights, labels=labels, left_out=left_out)
+
+
+def _pixels(directory: Path) -> dict[str, Any]:
+    """What is done to pixels, where the directory says; ours are then the same."""
+    path = directory / "preprocessor_config.json"
+    if not path.is_file():
+        return {}
+    said = read_json(path)
+    if not said.get("do_normalize", True):
+        return {"mean": [0.0], "std": [1.0]}
+    names = {"mean": "image_mean", "std": "image_std"}
+    return {ours: said[theirs] for ours, theirs in names.items() if theirs in said}

@@ -1,0 +1,395 @@
+"""The task of giving a label to a text, or to a pair of texts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import parse, section
+from transduce.data.batches import DataState, TokenBatches
+from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, SettingError
+from transduce.metrics.measure import check_metric, make_metric, measure
+from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
+from transduce.nn.heads.label import LabelHead
+from transduce.sequence import Padded
+from transduce.tasks.common import (
+    Root,
+    begin,
+    find_device,
+    read_split,
+    rooted,
+    with_base_model,
+)
+from transduce.tasks.labels import LabelPrediction, labels_for, load_labels
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_encoder import (
+    EncodedTexts,
+    TextConfig,
+    check_room,
+    chunks,
+    encode_batches,
+    hide_tokens,
+    lay_out,
+    lay_out_counting,
+    mask_id,
+    one_line,
+    tokenizer_for,
+    tokenizer_of,
+    vocabulary_rows,
+    warn_of_cuts,
+)
+from transduce.text import Tokenizer
+from transduce.training.config import TrainingConfig
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.log import Counter
+from transduce.training.loss import LossSums
+from transduce.training.trainer import Outcome, train
+from transduce.training.weights import load_weights, read_tensors
+
+logger = logging.getLogger("transduce")
+
+READ_TOGETHER = 4096
+"""Examples that are read, and made tokens of, together."""
+BATCH_TOKENS = 4096
+"""Positions, padding included, in a batch of texts to label."""
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+@section
+class LabelledData:
+    """Which labelled texts to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: LabelledConfig | None = None
+    """Needed for training."""
+    valid: LabelledConfig | None = None
+    """Without it, `hold_out` of the training texts are set aside."""
+    test: LabelledConfig | None = None
+    """Without it and without `valid`, another `hold_out` of the training texts is set aside."""
+    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
+    """Share of the texts that is set aside where no file is given; equal texts stay together."""
+
+    def __post_init__(self) -> None:
+        given = [split for split in (self.train, self.valid, self.test) if split is not None]
+        if len({split.second is None for split in given}) > 1:
+            raise SettingError(
+                "data: either train, valid and test all have a second text, or none of them; see "
+                "the setting `second`"
+            )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the texts that make one input."""
+        given = next((s for s in (self.train, self.valid, self.test) if s is not None), None)
+        pair = given is not None and given.second is not None
+        return ("text", "second") if pair else ("text",)
+
+
+@section
+class ClassifierTextConfig(TextConfig):
+    """How texts become tokens, and what is hidden of them in training."""
+
+    token_dropout: Share = 0.0
+    """Share of the tokens that is replaced by MASK, anew whenever a text is seen in training;
+    helps where there is little data."""
+
+
+@section
+class LabelHeadConfig:
+    """What stands on the encoder, beyond `model.pooling` and `model.pooler`."""
+
+    dropout: Share = 0.1
+    """Dropped from the vector of the whole text, before the scores of the labels."""
+
+
+@section
+class ClassifierEvaluation:
+    """What is measured."""
+
+    metrics: tuple[str, ...] = ("accuracy",)
+    """Of the test, and of each validation during training."""
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            check_metric(name)
+
+
+@section
+class ClassificationRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["classification"] = "classification"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout and the order of the data."""
+    data: LabelledData = LabelledData()
+    text: ClassifierTextConfig = ClassifierTextConfig()
+    model: EncoderOnlyConfig = EncoderOnlyConfig()
+    head: LabelHeadConfig = LabelHeadConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Begin with the weights and the tokenizer of another run."""
+    training: TrainingConfig = TrainingConfig()
+    evaluation: ClassifierEvaluation = ClassifierEvaluation()
+
+    def __post_init__(self) -> None:
+        check_room(self.model, self.text)
+        measured = ("loss", *self.evaluation.metrics)
+        if self.training.select_by not in measured:
+            raise SettingError(
+                f"training.select_by is {self.training.select_by!r}, but validation measures "
+                f"{', '.join(map(repr, measured))}; see evaluation.metrics"
+            )
+
+
+def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:
+    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    return rooted(parse(ClassificationRecipe, with_base_model(settings), where))
+
+
+def read_examples(config: LabelledData, split: Split) -> Iterator[LabelledText]:
+    """The labelled texts of a split, streamed; equal first texts are in one split.
+
+    Raises DataError for what cannot be read.
+    """
+    return read_split(config, split, read_labelled, lambda example: example.texts[0])
+
+
+class LabelBatch(NamedTuple):
+    """Some examples as the model reads them.
+
+    tokens: (b, t), or (b, t, 2) with segments.  labels: (b,) numbers of the right labels, -1 for
+    one that training never saw.  rows: (b,) which examples these are.
+    """
+
+    tokens: Padded
+    labels: Tensor
+    rows: NDArray[np.int64]
+    target_tokens: int
+
+
+class EncodedExamples:
+    """Examples of a split as token ids and numbers of labels, in memory."""
+
+    def __init__(
+        self,
+        examples: Iterable[LabelledText],
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        max_length: int,
+    ) -> None:
+        numbers = {label: i for i, label in enumerate(labels)}
+        self.texts = EncodedTexts()
+        found: list[int] = []
+        n_cut = 0
+        for chunk in chunks(examples, READ_TOGETHER):
+            inputs = [example.texts for example in chunk]
+            rows, cut = lay_out_counting(tokenizer, inputs, max_length)
+            n_cut += cut
+            self.texts.add(rows)
+            found += (numbers.get(example.label, -1) for example in chunk)
+        warn_of_cuts(n_cut, len(found), max_length)
+        self.labels = np.array(found, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batches(self, segmented: bool, tokens: int, seed: int) -> TokenBatches[LabelBatch]:
+        """All examples, in batches of at most `tokens` positions; with their segments if asked."""
+
+        def assemble(rows: NDArray[np.int64]) -> LabelBatch:
+            labels = torch.from_numpy(self.labels[rows])
+            return LabelBatch(self.texts.padded(rows, segmented), labels, rows, len(rows))
+
+        widths = self.texts.lengths
+        return TokenBatches((widths, widths), assemble, tokens, seed)
+
+
+class ClassificationTraining:
+    """Examples, model and loss as the training loop wants them."""
+
+    def __init__(
+        self,
+        recipe: ClassificationRecipe,
+        classifier: TextClassifier,
+        training: EncodedExamples,
+        validation: EncodedExamples,
+    ) -> None:
+        self.recipe = recipe
+        self.classifier = classifier
+        self.model = classifier.model
+        self.d_model = recipe.model.d_model
+        segmented, tokens = recipe.model.segments, recipe.training.batch_tokens
+        self._train = training.batches(segmented, tokens, recipe.seed)
+        self._valid = validation.batches(segmented, tokens, recipe.seed)
+
+    def batches(self, state: DataState) -> Iterator[tuple[LabelBatch, DataState]]:
+        """Training batches from `state` on, without end."""
+        return self._train.iterate(state)
+
+    def loss(self, batch: LabelBatch) -> LossSums:
+        """Cross-entropy of the right labels."""
+        tokens = batch.tokens.to(self.classifier.device)
+        if self.recipe.text.token_dropout:
+            mask = mask_id(self.classifier.tokenizer)
+            tokens = hide_tokens(tokens, self.recipe.text.token_dropout, mask)
+        scores = self.model(tokens).float()
+        labels = batch.labels.to(scores.device)
+        smoothing = self.recipe.training.label_smoothing
+        total = F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
+        nll = F.cross_entropy(scores.detach(), labels, reduction="sum")
+        return LossSums(total, nll, len(labels))
+
+    def describe(self, batch: LabelBatch) -> str:
+        """Which examples a batch holds."""
+        rows = ", ".join(str(row) for row in batch.rows[:8])
+        more = f" and {len(batch.rows) - 8} more" if len(batch.rows) > 8 else ""
+        return f"the batch of training examples {rows}{more}"
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats per example on the validation examples, and the recipe's metrics.
+
+        A label that training never saw cannot be answered: it counts as wrong, not for the loss.
+        """
+        nll, count = 0.0, 0
+        answers: list[str] = []
+        right: list[list[str]] = []
+        names = (*self.classifier.labels, "")  # the last one, at -1, is no answer
+        with torch.inference_mode():
+            for batch in self._valid.in_order():
+                scores = self.model(batch.tokens.to(self.classifier.device)).float().cpu()
+                known = batch.labels >= 0
+                nll += F.cross_entropy(scores[known], batch.labels[known], reduction="sum").item()
+                count += int(known.sum())
+                answers += (names[i] for i in scores.argmax(1).tolist())
+                right += ([names[i]] for i in batch.labels.tolist())
+        measured = measure(self.recipe.evaluation.metrics, answers, right)
+        found = {name: value for name, value in measured.items() if isinstance(value, float)}
+        return {"loss": nll / count, **found}
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return score != "loss" and make_metric(score).higher_is_better
+
+
+class TextClassifier:
+    """A trained model with its tokenizer and labels: texts in, labels out."""
+
+    options: DecodingOptions | None = None
+
+    def __init__(
+        self, recipe: ClassificationRecipe, tokenizer: Tokenizer, labels: tuple[str, ...]
+    ) -> None:
+        config = recipe.model
+        head = LabelHead(
+            config.d_model, len(labels), config.pooling, config.pooler, recipe.head.dropout
+        )
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.labels = labels
+        self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
+        self.inputs = recipe.data.inputs
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[LabelPrediction]:
+        """The label of each input, in order; a blank input has the empty one.
+
+        There is nothing to decode, so `options` says nothing.
+        """
+        found = [LabelPrediction()] * len(inputs)
+        filled = [i for i, texts in enumerate(inputs) if any(text.strip() for text in texts)]
+        rows = lay_out(self.tokenizer, [inputs[i] for i in filled], self.recipe.text.max_length)
+        scores = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
+        for i, score in zip(filled, scores, strict=True):
+            found[i] = LabelPrediction.of(self.labels, score.float().log_softmax(0))
+        return found
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Label held-out texts and compare with their right labels."""
+        if examples is None:
+            examples = read_examples(self.recipe.data, split)
+        inputs, references = [], []
+        for texts, label in examples:
+            inputs.append(texts)
+            references.append([" ".join(label.split())])
+        if not inputs:
+            raise DataError("there are no examples to evaluate on")
+        chunked = chunks(inputs, READ_TOGETHER)
+        hypotheses = [found.text for chunk in chunked for found in self.predict(chunk)]
+        scores = measure(self.recipe.evaluation.metrics, hypotheses, references)
+        return Evaluation(scores, [one_line(texts) for texts in inputs], hypotheses, references)
+
+    def facts(self) -> dict[str, Any]:
+        """The labels, and the size of the vocabulary."""
+        return {"labels": list(self.labels), "vocabulary": self.tokenizer.size}
+
+
+def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) -> Outcome:
+    """Train a tokenizer, unless there is one to start from, and a model into `run`."""
+    begin(recipe.data, recipe.training, recipe.seed)
+    labels = labels_for(run, (example.label for example in read_examples(recipe.data, "train")))
+    texts = (text for example in read_examples(recipe.data, "train") for text in example.texts)
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts)
+    training = _encoded(recipe, "train", tokenizer, labels)
+    validation = _encoded(recipe, "valid", tokenizer, labels)
+    classifier = TextClassifier(recipe, tokenizer, labels)
+    classifier.model.to(find_device(recipe.training.device))
+    task = ClassificationTraining(recipe, classifier, training, validation)
+    return train(task, recipe.training, run, resume, recipe.fine_tune)
+
+
+def load_classification(recipe: ClassificationRecipe, run: Path, device: str) -> TextClassifier:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    classifier = TextClassifier(recipe, tokenizer_of(run), load_labels(run))
+    classifier.model.to(find_device(device))
+    weights = run / "weights.safetensors"
+    load_weights(classifier.model, read_tensors(weights), str(weights))
+    classifier.model.eval()
+    return classifier
+
+
+def _encoded(
+    recipe: ClassificationRecipe, split: Split, tokenizer: Tokenizer, labels: Sequence[str]
+) -> EncodedExamples:
+    """The examples of a split.  Raises DataError where nothing is left of it."""
+    with Counter(f"encoding {split} texts") as count:
+        examples = count.each(read_examples(recipe.data, split))
+        data = EncodedExamples(examples, tokenizer, labels, recipe.text.max_length)
+    unseen = int((data.labels < 0).sum())
+    if unseen and split == "train":
+        raise DataError("the training texts have other labels than when this run was begun")
+    if unseen == len(data):
+        if len(data):
+            raise DataError(f"no {split} text has a label of the training texts ({labels[0]!r}, …)")
+        remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
+        raise DataError(f"there are no {split} texts{remedy}")
+    if unseen:
+        message = "%d of %d %s texts have labels that no training text has; they count as wrong"
+        logger.warning(message, unseen, len(data), split)
+    logger.info("%s: %d texts, %d tokens", split, len(data), data.texts.lengths.sum())
+    return data

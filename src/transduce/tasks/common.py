@@ -1,0 +1,185 @@
+"""What several tasks do alike: splits, roots, devices, starting from another run."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TypeVar
+
+import torch
+from pydantic import AfterValidator
+
+from transduce.config import load_toml, merge
+from transduce.data.pairs import nameable
+from transduce.errors import DataError, RunError, SettingError
+from transduce.tasks.task import Split
+from transduce.text import Tokenizer, load_tokenizer
+from transduce.training.config import TrainingConfig
+
+T = TypeVar("T")
+Root = Annotated[str, AfterValidator(nameable)]
+"""A directory that relative paths start from; may hold `~` and `$VARIABLE`."""
+
+PLACE_VERSION = 2
+"""Goes up when `place_of` changes, so that what was encoded before is not taken for that of now."""
+
+
+class Splits(Protocol):
+    """The part of a task's data section that says where its splits are."""
+
+    @property
+    def root(self) -> str: ...  # noqa: D102
+    @property
+    def train(self) -> Any: ...  # noqa: D102
+    @property
+    def valid(self) -> Any: ...  # noqa: D102
+    @property
+    def test(self) -> Any: ...  # noqa: D102
+    @property
+    def hold_out(self) -> float: ...  # noqa: D102
+
+
+def resolve_root(text: str) -> str:
+    """The root as an absolute path.  Raises SettingError for a variable that is not set."""
+    expanded = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111
+    if unset := re.search(r"\$\{?(\w+)", expanded):
+        raise SettingError(
+            f"data.root names the variable {unset[1]}, which is not set; export it, or give "
+            "--set data.root=DIRECTORY"
+        )
+    return str(Path(expanded).resolve())
+
+
+def check_trainable(config: Splits) -> None:
+    """Raises SettingError for a recipe without training data."""
+    if config.train is None:
+        raise SettingError("data.train is missing; say what to train on")
+
+
+def has_split(config: Splits, split: Split) -> bool:
+    """Whether there are items for this split."""
+    return split != "test" or config.test is not None or config.valid is None
+
+
+def read_split(
+    config: Splits,
+    split: Split,
+    read: Callable[[Any, Path], Iterator[T]],
+    key: Callable[[T], str],
+) -> Iterator[T]:
+    """The items of a split, streamed.  Raises DataError for what cannot be read.
+
+    read: reads the items that a section names, under a root.  key: the text that decides in which
+    split an item is, where splits are set aside from the training data: by its hash, so that all
+    items of one key are in one split, whatever the order of the file.
+    """
+    root = Path(config.root)
+    own = {"train": None, "valid": config.valid, "test": config.test}[split]
+    if own is not None:
+        yield from read(own, root)
+        return
+    if not has_split(config, split):
+        raise DataError(
+            "the recipe has no test data; name it as data.test, or give --source and --reference"
+        )
+    check_trainable(config)
+    low, high = set_aside(config, split)
+    for item in read(config.train, root):
+        if low <= place_of(key(item)) < high:
+            yield item
+
+
+def set_aside(config: Splits, split: Split) -> tuple[float, float]:
+    """From which place to which (see `place_of`) the training data belong to a split."""
+    begin = 0.0
+    parts: dict[str, tuple[float, float]] = {}
+    for name in ("valid", "test"):
+        if getattr(config, name) is None and has_split(config, name):
+            parts[name] = (begin, begin := begin + config.hold_out)
+    return parts.get(split, (begin, 1.0))
+
+
+def split_fingerprint(config: Splits, split: Split, fingerprint: Callable[[Any, Path], str]) -> str:
+    """Changes whenever the items of a split may have changed; `fingerprint` is of one section."""
+    own = {"train": None, "valid": config.valid, "test": config.test}[split]
+    source = own if own is not None else config.train
+    made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
+    return f"{fingerprint(source, Path(config.root))} {made}"
+
+
+def place_of(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone, however its letters are written.
+
+    "Dog" and "dog" are in one split, or a tokenizer that lowers case would see the test.
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold().strip()
+    digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def begin(data: Splits, training: TrainingConfig, seed: int) -> None:
+    """Threads, device and random numbers for a training run; what is wrong is said now."""
+    check_trainable(data)
+    if training.threads:
+        torch.set_num_threads(training.threads)
+    find_device(training.device)
+    torch.manual_seed(seed)
+
+
+def find_device(name: str) -> torch.device:
+    """The device of that name.  Raises SettingError where there is none."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        raise SettingError(f"device {name!r} cannot be used here: {reason}") from None
+    if device.type == "meta":
+        raise SettingError("device 'meta' holds no numbers; use cpu or cuda")
+    return device
+
+
+def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:
+    """The tokenizer of that name in a run directory, or None."""
+    found = sorted(run.glob(f"{name}.*"))
+    return load_tokenizer(found[0]) if found else None
+
+
+def base_settings(run: Path) -> dict[str, Any]:
+    """The settings of the run that another starts from.  Raises RunError when it is none."""
+    if not (run / "recipe.toml").is_file():
+        raise RunError(f"fine_tune.run: {run} is not a run directory")
+    return load_toml(run / "recipe.toml")
+
+
+def with_base_model(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings whose `model` is that of the run that `fine_tune.run` names, changed as they say.
+
+    Settings that spell the model out, as those of a run directory do, need no other run.
+    """
+    fine_tune = settings.get("fine_tune")
+    base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
+    own = settings.get("model", {})
+    if not isinstance(base, str | Path) or not isinstance(own, Mapping):
+        return settings
+    if own and not (expand(base) / "recipe.toml").is_file():
+        return settings
+    return {**settings, "model": merge(base_settings(expand(base)).get("model", {}), own)}
+
+
+def expand(path: str | Path) -> Path:
+    """A path with `~` and `$VARIABLE` replaced."""
+    return Path(os.path.expandvars(os.path.expanduser(path)))  # noqa: PTH111
+
+
+def rooted(recipe: T) -> T:
+    """A recipe whose data.root is absolute, so that the run can be used from anywhere."""
+    data = dataclasses.replace(recipe.data, root=resolve_root(recipe.data.root))  # type: ignore[attr-defined]
+    return dataclasses.replace(recipe, data=data)  # type: ignore[type-var]

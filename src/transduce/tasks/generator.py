@@ -1,0 +1,268 @@
+"""A trained model of what comes next: prompts in, continuations out."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Generator as PythonGenerator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from transduce.decoding.hypotheses import DEAD, Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.search import Snapshot, search_steps
+from transduce.decoding.window import WindowedState, windowed_step
+from transduce.models.decoder_only import DecoderOnly
+from transduce.sequence import Padded
+from transduce.tasks.translator import in_batches
+from transduce.text import BOS, EOS, PAD, Tokenizer
+from transduce.text.tokenizer import REPLACEMENT, UNK
+
+logger = logging.getLogger("transduce")
+
+TextStream = PythonGenerator[str, None, None]
+"""Parts of a text as they come; closing it ends the search."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How a model goes on from a prompt."""
+
+    continuation: str
+    """The exact text, with its line breaks."""
+    tokens: tuple[str, ...] = ()
+    """Pieces as the model made them, those of a stop string included."""
+    score: float = 0.0
+    """What candidates are ranked by: log-probability after the length penalty."""
+    log_prob: float = 0.0
+    """Natural logarithm of the probability of the tokens."""
+    others: tuple[Continuation, ...] = field(default=(), repr=False)
+    """The other candidates that `n_best` asked for, best first."""
+
+    @property
+    def text(self) -> str:
+        """The continuation in one line: a line break shows as a space."""
+        return " ".join(self.continuation.splitlines())
+
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        return {
+            "continuation": self.continuation,
+            "score": self.score,
+            "log_prob": self.log_prob,
+            "tokens": self.tokens,
+        }
+
+
+class Wording:
+    """How the continuations of one prompt read."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
+        """prompt: its ids.  stops: strings that end a continuation and are cut off with it."""
+        self.tokenizer = tokenizer
+        self.prompt = list(prompt)
+        self.stops = stops
+        self._before = len(tokenizer.decode(prompt))
+        # Each token is a byte or more, so that a stop lies within so many; one more since the
+        # first of a text may lose its space.
+        self._reach = 1 + max((len(stop.encode()) for stop in stops), default=0)
+
+    def exact(self, ids: Sequence[int]) -> str:
+        """The text of a whole continuation, up to where it was stopped."""
+        return self._cut(self._text(ids))
+
+    def stable(self, ids: Sequence[int]) -> str:
+        """The part of a growing continuation that no further token can change.
+
+        What may be half a character, or the beginning of a stop, is held back.
+        """
+        text = self._text(ids)
+        cut = self._cut(text)
+        if len(cut) < len(text):
+            return cut
+        text = text.rstrip(REPLACEMENT)
+        for held in range(min(len(text), max(map(len, self.stops), default=0)), 0, -1):
+            if any(stop.startswith(text[-held:]) for stop in self.stops):
+                return text[:-held]
+        return text
+
+    def stopped(self, ids: list[int]) -> bool:
+        """Whether a continuation that had no stop before its last token has one now."""
+        if not self.stops:
+            return False
+        if len(ids) > self._reach:
+            text = self.tokenizer.decode(ids[-self._reach :])
+        else:
+            text = self._text(ids)
+        return any(stop in text for stop in self.stops)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        # With the prompt, since the first word of a text lacks the space that it has elsewhere.
+        return self.tokenizer.decode([*self.prompt, *ids])[self._before :]
+
+    def _cut(self, text: str) -> str:
+        places = [place for stop in self.stops if (place := text.find(stop)) >= 0]
+        return text[: min(places)] if places else text
+
+
+class Generator:
+    """Goes on from texts."""
+
+    inputs: tuple[str, ...] = ("prompt",)
+
+    def __init__(
+        self, model: DecoderOnly, tokenizer: Tokenizer, options: DecodingOptions, window: int
+    ) -> None:
+        """window: positions that the model reads at once; what lies further back is forgotten."""
+        self.model = model
+        self.tokenizer = tokenizer
+        self.options = options
+        self.window = window
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.head.weight.device
+
+    def generate(
+        self, prompts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
+    ) -> list[Continuation]:
+        """One continuation of each prompt, in order; an empty one is gone on from as well.
+
+        options: by default the recipe's.  first: number of the first prompt in a longer input, for
+        messages and for the random streams of sampling.
+        """
+        options = options or self.options
+        ids = [[BOS, *ids] for ids in self.tokenizer.encode_batch(list(prompts))]
+        for i, prompt in enumerate(ids, first + 1):
+            self._warn_if_long(prompt, f"prompt {i}")
+        found = self.go_on(ids, options, range(first, first + len(ids)))
+        wordings = (Wording(self.tokenizer, prompt, options.stop_strings) for prompt in ids)
+        return [
+            self._continuation(wording, best) for wording, best in zip(wordings, found, strict=True)
+        ]
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[Continuation]:
+        """The same as `generate`, for inputs of one text each."""
+        return self.generate([text for (text,) in inputs], options, first)
+
+    def generate_stream(
+        self, prompt: str, options: DecodingOptions | None = None, stream: int = 0
+    ) -> TextStream:
+        """The continuation of a prompt in parts, each as soon as nothing can change it any more.
+
+        stream: number of the prompt, for the random numbers of sampling: the parts are those of
+        the continuation that `generate` gives for `first` = stream.
+        """
+        ids = [BOS, *self.tokenizer.encode(prompt)]
+        self._warn_if_long(ids, "the prompt")
+        return self.stream_on(ids, options or self.options, stream)
+
+    def go_on(
+        self, prompts: Sequence[Sequence[int]], options: DecodingOptions, streams: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses that follow each prompt, given as ids with BOS.
+
+        Prompts of all lengths go together, and each is gone on from as it would be alone.
+        """
+        lengths = [min(len(ids), self.window) + options.max_tokens for ids in prompts]
+        order = sorted(range(len(prompts)), key=lengths.__getitem__, reverse=True)
+        results: list[list[Hypothesis]] = [[] for _ in prompts]
+        for rows in in_batches(order, lengths, options.batch_tokens):
+            chosen = [prompts[i] for i in rows]
+            found: list[list[Hypothesis]] = []
+            for snapshot in self._steps(chosen, options, [streams[i] for i in rows]):
+                found = snapshot.best
+            for i, hypotheses in zip(rows, found, strict=True):
+                results[i] = hypotheses
+        return results
+
+    def stream_on(
+        self, prompt: Sequence[int], options: DecodingOptions, stream: int = 0
+    ) -> TextStream:
+        """The text that follows a prompt, given as ids with BOS, in parts as they come."""
+        options = dataclasses.replace(options, n_best=1)
+        wording = Wording(self.tokenizer, prompt, options.stop_strings)
+        written = ""
+        ids: list[int] = []
+        for snapshot in self._steps([prompt], options, [stream]):
+            ids = _agreed(snapshot)
+            text = wording.stable(ids)
+            if len(text) > len(written):
+                yield text[len(written) :]
+                written = text
+        yield wording.exact(ids)[len(written) :]
+
+    def _steps(
+        self, prompts: Sequence[Sequence[int]], options: DecodingOptions, streams: Sequence[int]
+    ) -> Iterator[Snapshot]:
+        """The search for what follows some prompts, step by step."""
+        self.model.eval()
+        wordings = [Wording(self.tokenizer, ids, options.stop_strings) for ids in prompts]
+
+        def ended(i: int, ids: list[int]) -> bool:
+            return len(ids) >= options.max_tokens or wordings[i].stopped(ids)
+
+        return search_steps(
+            windowed_step,
+            WindowedState(self.model, self.window),
+            left_padded(prompts).to(self.device),
+            torch.full((len(prompts),), options.max_tokens),
+            EOS,
+            (BOS, PAD, UNK),
+            options,
+            streams,
+            ended,
+        )
+
+    def _continuation(self, wording: Wording, best: list[Hypothesis]) -> Continuation:
+        found = [
+            Continuation(
+                wording.exact(h.tokens), tuple(self.tokenizer.tokens(h.tokens)), h.score, h.log_prob
+            )
+            for h in best
+        ]
+        return dataclasses.replace(found[0], others=tuple(found[1:]))
+
+    def _warn_if_long(self, ids: Sequence[int], what: str) -> None:
+        if len(ids) > self.window:
+            logger.warning(
+                "%s has %d tokens, more than the %d that this model reads at once; the beginning "
+                "is left out",
+                what,
+                len(ids),
+                self.window,
+            )
+
+
+def left_padded(rows: Sequence[Sequence[int]]) -> Padded:
+    """Rows of ids that end at the same column.  At least one row, each of at least one id."""
+    width = max(map(len, rows))
+    values = torch.tensor([[PAD] * (width - len(row)) + list(row) for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
+    real = torch.arange(width) >= width - lengths[:, None]
+    return Padded(values, real, "none" if bool(real.all()) else "any")
+
+
+def _agreed(snapshot: Snapshot) -> list[int]:
+    """The ids that whatever comes out of a search for one sentence will begin with."""
+    candidates = [hypothesis.tokens for hypothesis in snapshot.best[0]]
+    for ids, log_probs in zip(snapshot.live.tokens, snapshot.live.log_probs, strict=True):
+        alive = ids[log_probs > DEAD]
+        candidates += alive.tolist()
+    return list(_common_prefix(candidates))
+
+
+def _common_prefix(rows: Iterable[Sequence[int]]) -> Iterator[int]:
+    for column in zip(*rows, strict=False):
+        if len(set(column)) > 1:
+            return
+        yield column[0]

@@ -1,0 +1,100 @@
+"""The labels of a classifier: `labels.json` in the run directory, in the order of its scores."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from transduce.errors import DataError, RunError
+from transduce.training.checkpoints import checkpoints_of
+from transduce.training.weights import write_text
+
+logger = logging.getLogger("transduce")
+
+FILE = "labels.json"
+
+
+@dataclass(frozen=True)
+class LabelPrediction:
+    """The label of one input, and how probable each label is; nothing for a blank input."""
+
+    text: str = ""
+    """The most probable label."""
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    """By label; they sum to one."""
+
+    @staticmethod
+    def of(labels: Sequence[str], log_probs: Tensor) -> LabelPrediction:
+        """From the log-probability (n_labels,) of each label."""
+        values = log_probs.exp().tolist()
+        best = labels[int(log_probs.argmax())]
+        return LabelPrediction(best, dict(zip(labels, values, strict=True)))
+
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        probability = self.probabilities.get(self.text)
+        return {
+            "label": self.text,
+            "probability": probability,
+            "probabilities": dict(self.probabilities),
+        }
+
+
+def save_labels(run: Path, labels: tuple[str, ...]) -> None:
+    """Write the labels into a run directory.  Raises RunError when that cannot be done."""
+    lines = ",\n  ".join(json.dumps(label, ensure_ascii=False) for label in labels)
+    write_text(run / FILE, f"[\n  {lines}\n]\n")
+
+
+def load_labels(run: Path) -> tuple[str, ...]:
+    """The labels of a run directory.  Raises RunError when they are missing or damaged."""
+    path = run / FILE
+    try:
+        labels = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise RunError(
+            f"{run} has no {FILE}; is it the run of a classifier, and is it whole?"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
+    strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    if not strings or not labels or len(set(labels)) < len(labels):
+        raise RunError(f"{path} is damaged: it is not a list of different labels")
+    return tuple(labels)
+
+
+def labels_for(run: Path, found: Iterable[str]) -> tuple[str, ...]:
+    """The labels of a run that is to be trained: those it has, or else those `found`, sorted.
+
+    found: the label of every training example; read only when the run has none yet.  Raises
+    DataError for fewer than two labels, RunError where the run has lost its own.
+    """
+    if (run / FILE).is_file():
+        return load_labels(run)
+    if checkpoints_of(run):  # their weights are of those very labels
+        return load_labels(run)
+    counts = Counter(found)
+    labels = tuple(sorted(counts))
+    if not labels:
+        raise DataError(
+            "there are no training examples: data.train is empty, or hold_out leaves none of it"
+        )
+    if len(labels) < 2:
+        raise DataError(
+            f"all {counts.total()} training examples have the label {labels[0]!r}; a classifier "
+            "needs two or more (does data.train.label name the right column?)"
+        )
+    if len(labels) > 100 and 2 * len(labels) > counts.total():
+        message = (
+            "%d training examples have %d labels; does data.train.label name the right column?"
+        )
+        logger.warning(message, counts.total(), len(labels))
+    save_labels(run, labels)
+    return labels

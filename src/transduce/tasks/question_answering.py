@@ -1,0 +1,400 @@
+"""The task of answering a question by a piece of a passage (extractive question answering)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import parse, section
+from transduce.data.batches import DataState, TokenBatches
+from transduce.data.questions import Question, QuestionsConfig, read_questions
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, SettingError
+from transduce.metrics.measure import measure
+from transduce.models.encoder_only import EncoderOnlyConfig
+from transduce.sequence import Padded
+from transduce.tasks.answerer import Answerer, Reading, SpanConfig, Window, WindowsConfig
+from transduce.tasks.common import (
+    Root,
+    begin,
+    find_device,
+    read_split,
+    rooted,
+    with_base_model,
+)
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_encoder import (
+    EncodedTexts,
+    check_room,
+    chunks,
+    one_line,
+    tokenizer_for,
+    tokenizer_of,
+)
+from transduce.text import Tokenizer
+from transduce.training.config import TrainingConfig
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.log import Counter
+from transduce.training.loss import LossSums
+from transduce.training.trainer import Outcome, train
+from transduce.training.weights import load_weights, read_tensors
+
+logger = logging.getLogger("transduce")
+
+METRICS = ("exact_match", "f1")
+READ_TOGETHER = 512
+"""Questions that are read, and answered, together."""
+
+
+@section
+class QuestionsData:
+    """Which questions to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: QuestionsConfig | None = None
+    """Needed for training."""
+    valid: QuestionsConfig | None = None
+    """Without it, `hold_out` of the training questions are set aside."""
+    test: QuestionsConfig | None = None
+    """Without it and without `valid`, another `hold_out` of the training questions is set aside."""
+    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
+    """Share that is set aside where no file is given, of the articles or passages: where these
+    are few, the share of the questions may be another."""
+    split_by: Literal["title", "context"] = "title"
+    """Keep together all questions of an article, where its title is known, or of a passage."""
+
+
+@section
+class AnswersEvaluation:
+    """What is measured."""
+
+    language: str = ""
+    """Code of the language of the answers, such as "en" or "zh"; Chinese is measured by
+    characters."""
+    validation_questions: Annotated[int, Field(ge=1)] = 1000
+    """How many questions each validation reads."""
+
+
+@section
+class QuestionAnsweringRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["question-answering"] = "question-answering"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout and the order of the data."""
+    data: QuestionsData = QuestionsData()
+    text: WindowsConfig = WindowsConfig()
+    model: EncoderOnlyConfig = EncoderOnlyConfig()
+    span: SpanConfig = SpanConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Begin with the weights and the tokenizer of another run."""
+    training: TrainingConfig = TrainingConfig()
+    evaluation: AnswersEvaluation = AnswersEvaluation()
+
+    def __post_init__(self) -> None:
+        check_room(self.model, self.text)
+        if self.training.select_by not in ("loss", *METRICS):
+            raise SettingError(
+                f"training.select_by is {self.training.select_by!r}, but validation measures "
+                f"'loss', {', '.join(map(repr, METRICS))}"
+            )
+
+
+def parse_question_answering(settings: Mapping[str, Any], where: str) -> QuestionAnsweringRecipe:
+    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    return rooted(parse(QuestionAnsweringRecipe, with_base_model(settings), where))
+
+
+def questions_of(config: QuestionsData, split: Split) -> Iterator[Question]:
+    """The questions of a split, streamed.  Raises DataError for what cannot be read."""
+
+    def key(question: Question) -> str:
+        by_title = config.split_by == "title" and question.title
+        return question.title if by_title else question.context
+
+    return read_split(config, split, read_questions, key)
+
+
+class SpanBatch(NamedTuple):
+    """Some windows as the model reads them.
+
+    tokens: (b, t), or (b, t, 2) with segments.  allowed: (b, t) positions of the passage, and
+    the first where "no answer" is an option.  spans: (b, 2) first and last position of the
+    answer.  rows: (b,) which windows these are.  target_tokens: two for each window.
+    """
+
+    tokens: Padded
+    allowed: Tensor
+    spans: Tensor
+    rows: NDArray[np.int64]
+    target_tokens: int
+
+
+class EncodedWindows:
+    """Windows to learn from, as token ids in memory, side by side."""
+
+    def __init__(self, windows: Iterable[tuple[Window, tuple[int, int]]]) -> None:
+        """windows: each with the first and last position of its answer."""
+        self.texts = EncodedTexts()
+        found: list[tuple[int, int, int]] = []
+        for window, span in windows:
+            self.texts.add([window.row])
+            found.append((window.first, *span))
+        table = np.array(found, np.int64).reshape(-1, 3)
+        self.firsts, self.spans = table[:, 0], table[:, 1:]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def batches(
+        self, segmented: bool, no_answer: bool, tokens: int, seed: int
+    ) -> TokenBatches[SpanBatch]:
+        """All windows, in batches of at most `tokens` positions; with their segments if asked."""
+
+        lengths = self.texts.lengths
+
+        def assemble(numbers: NDArray[np.int64]) -> SpanBatch:
+            padded = self.texts.padded(numbers, segmented)
+            columns = np.arange(padded.real.shape[1])
+            ends = lengths[numbers, None] - 1
+            allowed = (columns >= self.firsts[numbers, None]) & (columns < ends)
+            allowed[:, 0] = no_answer
+            spans = torch.from_numpy(self.spans[numbers])
+            return SpanBatch(padded, torch.from_numpy(allowed), spans, numbers, 2 * len(numbers))
+
+        return TokenBatches((lengths, lengths), assemble, tokens, seed)
+
+
+class QuestionAnsweringTraining:
+    """Questions, model and loss as the training loop wants them."""
+
+    def __init__(
+        self,
+        recipe: QuestionAnsweringRecipe,
+        answerer: TrainedAnswerer,
+        windows: EncodedWindows,
+        valid: Sequence[Question],
+    ) -> None:
+        self.recipe = recipe
+        self.answerer = answerer
+        self.model = answerer.model
+        self.d_model = recipe.model.d_model
+        self._train = windows.batches(
+            recipe.model.segments, recipe.span.no_answer, recipe.training.batch_tokens, recipe.seed
+        )
+        self._references = [question.references for question in valid]
+        self._readings = answerer.read([(q.question, q.context) for q in valid])
+        self._spans = [
+            [span_in(window, answer, recipe.span.no_answer) for window in reading.windows]
+            for reading, answer in zip(
+                self._readings, map(_tokens, valid, self._readings), strict=True
+            )
+        ]
+        if not any(span for spans in self._spans for span in spans):
+            raise DataError(
+                f"none of the {len(valid)} validation questions has its answer in its passage"
+            )
+
+    def batches(self, state: DataState) -> Iterator[tuple[SpanBatch, DataState]]:
+        """Training batches from `state` on, without end."""
+        return self._train.iterate(state)
+
+    def loss(self, batch: SpanBatch) -> LossSums:
+        """Cross-entropy of the first and the last position of the answer."""
+        device = self.answerer.device
+        scores = self.model(batch.tokens.to(device)).float()
+        smoothing = self.recipe.training.label_smoothing
+        return span_loss(scores, batch.allowed.to(device), batch.spans.to(device), smoothing)
+
+    def describe(self, batch: SpanBatch) -> str:
+        """Which windows a batch holds."""
+        return f"the batch of training windows {', '.join(map(str, batch.rows))}"
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats per end of a span, over the windows that have one; exact match and F1 of
+        the answers."""
+        nll, count = 0.0, 0
+        answers = []
+        scores = iter(self.answerer.scores([w for r in self._readings for w in r.windows]))
+        for reading, spans in zip(self._readings, self._spans, strict=True):
+            of_reading = [next(scores) for _ in reading.windows]
+            answers.append(self.answerer.answer(reading, of_reading).text)
+            for window, span, score in zip(reading.windows, spans, of_reading, strict=True):
+                if span is not None:
+                    allowed = torch.zeros(1, len(score), dtype=torch.bool)
+                    allowed[:, window.first : -1] = True
+                    allowed[:, 0] = self.recipe.span.no_answer
+                    sums = span_loss(score[None], allowed, torch.tensor([span]))
+                    nll += sums.nll.item()
+                    count += sums.tokens
+        language = self.recipe.evaluation.language
+        measured = measure(METRICS, answers, self._references, language)
+        return {"loss": nll / count} | {
+            name: value for name, value in measured.items() if isinstance(value, float)
+        }
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return score != "loss"
+
+
+def span_loss(scores: Tensor, allowed: Tensor, spans: Tensor, smoothing: float = 0.0) -> LossSums:
+    """Cross-entropy of the two ends of each span, among the allowed positions.
+
+    scores (b, t, 2), allowed (b, t), spans (b, 2).  Smoothing spreads over allowed positions.
+    """
+    barred = ~allowed[..., None]
+    log_probs = scores.masked_fill(barred, torch.finfo(scores.dtype).min).log_softmax(1)
+    nll = -log_probs.gather(1, spans[:, None, :]).sum()
+    spread = -(log_probs.masked_fill(barred, 0.0).sum(1) / allowed.sum(1, keepdim=True)).sum()
+    return LossSums((1 - smoothing) * nll + smoothing * spread, nll.detach(), spans.numel())
+
+
+def span_in(
+    window: Window, answer: tuple[int, int] | None, no_answer: bool
+) -> tuple[int, int] | None:
+    """The positions in a window of the first and last token of an answer, given in the passage.
+
+    Where the window does not hold it whole: the first position twice if there may be no answer,
+    else None.
+    """
+    if answer is not None and window.begin <= answer[0] and answer[1] < window.end:
+        shift = window.first - window.begin
+        return answer[0] + shift, answer[1] + shift
+    return (0, 0) if no_answer else None
+
+
+class TrainedAnswerer(Answerer):
+    """An answerer that knows the recipe it was trained by, and so its data."""
+
+    def __init__(self, recipe: QuestionAnsweringRecipe, tokenizer: Tokenizer) -> None:
+        super().__init__(recipe.model, recipe.text, recipe.span, tokenizer)
+        self.recipe = recipe
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Answer held-out questions and compare with the references.
+
+        Questions without an answer count, whether the model may leave one unanswered or not.
+        """
+        if examples is None:
+            questions = questions_of(self.recipe.data, split)
+            items = (((q.question, q.context), q.references) for q in questions)
+        else:
+            items = (((question, context), [answer]) for (question, context), answer in examples)
+        listed = list(items)
+        if not listed:
+            raise DataError("there are no questions to evaluate on")
+        inputs = [texts for texts, _ in listed]
+        references = [right for _, right in listed]
+        hypotheses = [
+            prediction.text
+            for first in range(0, len(inputs), READ_TOGETHER)
+            for prediction in self.predict(inputs[first : first + READ_TOGETHER])
+        ]
+        language = self.recipe.evaluation.language
+        scores = measure(METRICS, hypotheses, references, language)
+        sources = [one_line(texts) for texts in inputs]
+        return Evaluation(scores, sources, hypotheses, references, language)
+
+    def facts(self) -> dict[str, Any]:
+        """The size of the vocabulary."""
+        return {"vocabulary": self.tokenizer.size}
+
+
+def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume: bool) -> Outcome:
+    """Train a tokenizer, unless there is one to start from, and a model into `run`."""
+    begin(recipe.data, recipe.training, recipe.seed)
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, _texts(recipe.data))
+    answerer = TrainedAnswerer(recipe, tokenizer)
+    answerer.model.to(find_device(recipe.training.device))
+    windows = encoded_windows(recipe, answerer)
+    limit = recipe.evaluation.validation_questions
+    valid = list(itertools.islice(questions_of(recipe.data, "valid"), limit))
+    if not valid:
+        remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
+        raise DataError(f"there are no validation questions{remedy}")
+    task = QuestionAnsweringTraining(recipe, answerer, windows, valid)
+    return train(task, recipe.training, run, resume, recipe.fine_tune)
+
+
+def load_question_answering(
+    recipe: QuestionAnsweringRecipe, run: Path, device: str
+) -> TrainedAnswerer:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    answerer = TrainedAnswerer(recipe, tokenizer_of(run))
+    answerer.model.to(find_device(device))
+    weights = run / "weights.safetensors"
+    load_weights(answerer.model, read_tensors(weights), str(weights))
+    answerer.model.eval()
+    return answerer
+
+
+def encoded_windows(recipe: QuestionAnsweringRecipe, answerer: Answerer) -> EncodedWindows:
+    """The training questions as windows with their answers; what is left out is counted.
+
+    Raises DataError where nothing is left.
+    """
+    n_questions, n_unanswered, n_lost = 0, 0, 0
+
+    def windows() -> Iterator[tuple[Window, tuple[int, int]]]:
+        nonlocal n_questions, n_unanswered, n_lost
+        with Counter("encoding train questions") as count:
+            questions = count.each(questions_of(recipe.data, "train"))
+            for chunk in chunks(questions, READ_TOGETHER):
+                n_questions += len(chunk)
+                readings = answerer.read([(q.question, q.context) for q in chunk])
+                for question, reading in zip(chunk, readings, strict=True):
+                    answer = _tokens(question, reading)
+                    if answer is None and question.answers:
+                        n_lost += 1
+                        continue
+                    n_unanswered += answer is None
+                    for window in reading.windows:
+                        span = span_in(window, answer, recipe.span.no_answer)
+                        if span is not None:
+                            yield window, span
+
+    data = EncodedWindows(windows())
+    if n_lost:
+        message = "%d of %d training questions are left out: no answer stands in the passage"
+        logger.warning(message, n_lost, n_questions)
+    if n_unanswered and not recipe.span.no_answer:
+        message = "%d of %d training questions have no answer and are left out (span.no_answer)"
+        logger.warning(message, n_unanswered, n_questions)
+    if not len(data):
+        raise DataError("no training question has its answer in its passage")
+    message = "train: %d questions in %d windows, %d tokens"
+    logger.info(message, n_questions - n_lost, len(data), data.texts.lengths.sum())
+    return data
+
+
+def _tokens(question: Question, reading: Reading) -> tuple[int, int] | None:
+    """The first and the last token of the answer to learn from."""
+    span = question.span()
+    return None if span is None else reading.tokens_of(*span)
+
+
+def _texts(data: QuestionsData) -> Iterator[str]:
+    """What a vocabulary is made from: each question, and each passage once while it lasts."""
+    before = ""
+    for question in questions_of(data, "train"):
+        yield question.question
+        if question.context != before:
+            yield from question.context.splitlines()
+            before = question.context

@@ -1,0 +1,140 @@
+"""What every task promises: how a recipe, a prediction and a trained model look from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from torch import nn
+
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError
+from transduce.metrics.measure import make_metric
+from transduce.metrics.significance import Comparison, paired_bootstrap
+from transduce.training.config import TrainingConfig
+from transduce.training.trainer import Outcome
+
+Split = Literal["train", "valid", "test"]
+Example = tuple[tuple[str, ...], str]
+"""An input, as `Predictor.inputs` names its parts, and one right answer."""
+
+
+class Recipe(Protocol):
+    """Everything that makes a run what it is: a frozen dataclass with at least these fields."""
+
+    @property
+    def task(self) -> str:
+        """A key of `TASKS`."""
+
+    @property
+    def seed(self) -> int:
+        """Decides first weights, dropout and the order of the data."""
+
+    @property
+    def data(self) -> Any:
+        """What to train on, to validate with, and to test on."""
+
+    @property
+    def model(self) -> Any:
+        """What the model is made of."""
+
+    @property
+    def training(self) -> TrainingConfig:
+        """How it is trained."""
+
+
+class Prediction(Protocol):
+    """What a model says to one input."""
+
+    @property
+    def text(self) -> str:
+        """The answer in one line."""
+
+    def fields(self) -> dict[str, Any]:
+        """All there is to say, as a JSON object: probabilities, scores, other candidates."""
+
+
+class Predictor(Protocol):
+    """A trained model with all that turns inputs into answers."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The network."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the texts that make one input, such as ("source",) or ("question", "context");
+        fields of a JSON record, or parts of a line between tabs."""
+
+    @property
+    def options(self) -> DecodingOptions | None:
+        """How the recipe decodes; None where nothing is decoded."""
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> Sequence[Prediction]:
+        """One answer for each input, in order, whatever else is in the batch.
+
+        options: by default the recipe's.  first: number of the first input in a longer row of
+        them, for messages and for the random streams of sampling.
+        """
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Scores on a split of the recipe's data, or on the examples given instead."""
+
+    def facts(self) -> dict[str, Any]:
+        """Sizes and such, for `transduce info`."""
+
+
+class Task(NamedTuple):
+    """A row of `TASKS`."""
+
+    parse: Callable[[Mapping[str, Any], str], Recipe]
+    """Settings, and the name of their file for messages, as a recipe."""
+    train: Callable[[Any, Path, bool], Outcome]
+    """Recipe, run directory, whether to resume -> how it ended."""
+    load: Callable[[Any, Path, str], Predictor]
+    """Recipe, run directory, device -> trained model."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model's outputs on a test set, and what they are worth."""
+
+    scores: Mapping[str, float | str]
+    """Scores by name, signatures beside them; percentages, unless the name says otherwise."""
+    sources: Sequence[str]
+    """What was asked, one line each."""
+    hypotheses: Sequence[str] = field(default=(), repr=False)
+    """What was answered; none where the scores are of probabilities alone."""
+    references: Sequence[Sequence[str]] = field(default=(), repr=False)
+    """For each the right answers."""
+    language: str = ""
+    """Code of the language of the answers, which some metrics need."""
+
+    def against(self, other: Sequence[str]) -> dict[str, Comparison]:
+        """Paired bootstrap of these outputs over `other` ones for the same sources, by metric."""
+        if not self.hypotheses:
+            raise DataError("this task has no outputs that could be compared one by one")
+        if len(other) != len(self.hypotheses):
+            raise DataError(
+                f"there are {len(other)} outputs to compare with, but {len(self.hypotheses)} "
+                "were evaluated; both need one line per item"
+            )
+        names = [name for name, value in self.scores.items() if isinstance(value, float)]
+        return {
+            name: paired_bootstrap(
+                make_metric(name, self.language), other, self.hypotheses, self.references
+            )
+            for name in names
+        }

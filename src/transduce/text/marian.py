@@ -1,0 +1,93 @@
+"""Marian's tokenizers: SentencePiece cuts the text, and a list of its own numbers the pieces.
+
+Source and target have a SentencePiece model each, and mostly one list of pieces in common.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import sentencepiece
+
+from transduce.config import section, to_dict
+from transduce.errors import RunError
+from transduce.text.imported import ImportedTokenizer, Numbering, parse_file
+from transduce.text.tokenizer import UNK
+
+
+@section
+class MarianFile:
+    """What the file holds."""
+
+    kind: Literal["marian"] = "marian"
+    numbering: Numbering
+    pieces: dict[str, int]
+    """The id there of each piece."""
+    model: str
+    """The SentencePiece model, in base64."""
+
+
+class MarianTokenizer(ImportedTokenizer):
+    """Pieces by SentencePiece, ids by the list; a piece that is not in the list is UNK.
+
+    A language code at the beginning, such as ">>fra<<", stays one token, as multilingual models
+    need it.
+    """
+
+    kind = "marian"
+
+    def __init__(self, model: bytes, pieces: Mapping[str, int], numbering: Numbering) -> None:
+        """Around a serialised SentencePiece model.  Raises RunError where it cannot be read."""
+        super().__init__(numbering)
+        self._model = model
+        self._ids = dict(pieces)
+        self._pieces = {token: piece for piece, token in self._ids.items()}
+        self._check_ids(self._ids.values())
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.load_from_serialized_proto(model)
+        except (RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise RunError(f"SentencePiece cannot read it ({reason})") from None
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+        code, text = _language_code(self.normalizer.apply(text))
+        pieces: list[str] = [*code, *self._processor.encode(text, out_type=str)]
+        of_text = self.numbering.of_text
+        ids = (self._ids.get(piece) for piece in pieces)
+        return [UNK if token is None else of_text[token] for token in ids]
+
+    def to_bytes(self) -> bytes:
+        """One JSON object."""
+        model = base64.b64encode(self._model).decode("ascii")
+        file = MarianFile(numbering=self.numbering, pieces=self._ids, model=model)
+        return (json.dumps(to_dict(file), ensure_ascii=False, indent=1) + "\n").encode()
+
+    @classmethod
+    def from_content(cls, content: Any) -> Self:
+        """The tokenizer of a file's parsed JSON.  Raises RunError, without the file's name."""
+        file: MarianFile = parse_file(MarianFile, content)
+        try:
+            model = base64.b64decode(file.model, validate=True)
+        except (binascii.Error, ValueError):
+            raise RunError("damaged: its SentencePiece model is not base64") from None
+        return cls(model, file.pieces, file.numbering)
+
+    def _piece_there(self, token: int) -> str | None:
+        return self._pieces.get(token)
+
+    def _join(self, pieces: list[str]) -> str:
+        return str(self._processor.decode_pieces(pieces)).replace("▁", " ").strip()
+
+
+def _language_code(text: str) -> tuple[list[str], str]:
+    """The code before a text, and the text."""
+    end = text.find("<<")
+    if not text.startswith(">>") or end < 0:
+        return [], text
+    return [text[: end + 2]], text[end + 2 :]

@@ -1,0 +1,189 @@
+"""Which characters of a text each of its tokens stands for.
+
+Tokenizers give ids, not places, and may lower case, strip accents, fold width, drop spaces, mark
+the beginnings of words, spell a character in bytes or know nothing of it.  So text and tokens are
+both reduced to the same bare letters, and each token is looked for from where the one before it
+ended.  As the tokens stand in the text in their order, such a search never runs past the true
+place; where all tokens are known it is exact.  What stands between two known tokens belongs to
+the unknown ones there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from transduce.text.tokenizer import UNK, Tokenizer
+
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_SPACE = "▁"  # how a space is displayed in a token
+_CONTINUED = "##"  # how WordPiece marks a token that does not begin a word
+
+
+def tokens_with_spans(
+    tokenizer: Tokenizer, text: str, ids: Sequence[int]
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """The tokens of a text and their characters, with no token across the edge of a word.
+
+    Subwords do learn such as "3," and "(19": they are taken apart here, so that "1903" can be
+    told from "(1903,".  ids: what the tokenizer makes of the text.
+    """
+    found: list[int] = []
+    spans: list[tuple[int, int]] = []
+    made: dict[tuple[str, bool], list[tuple[int, tuple[int, int]]]] = {}
+    shown = tokenizer.tokens(ids)
+    for token, name, (start, end) in zip(
+        ids, shown, token_spans(tokenizer, text, ids), strict=True
+    ):
+        inner = text[start:end]
+        if end - start < 2 or inner.isalnum() or token == UNK or _BYTE.fullmatch(name):
+            found.append(token)
+            spans.append((start, end))
+            continue
+        key = inner, name.startswith(_SPACE)
+        if key not in made:
+            made[key] = _taken_apart(tokenizer, token, *key)
+        for part, (a, b) in made[key]:
+            found.append(part)
+            spans.append((start + a, start + b))
+    return found, spans
+
+
+def _taken_apart(
+    tokenizer: Tokenizer, token: int, text: str, begins_word: bool
+) -> list[tuple[int, tuple[int, int]]]:
+    """A token of several characters as tokens of words and of single other characters."""
+    parts = list(_parts(text))
+    if len(parts) < 2:
+        return [(token, (0, len(text)))]
+    found: list[tuple[int, tuple[int, int]]] = []
+    at = 0
+    for part in parts:
+        ids = tokenizer.encode(part) if begins_word and not at else within_word(tokenizer, part)
+        for one, (a, b) in zip(ids, token_spans(tokenizer, part, ids), strict=True):
+            found.append((one, (at + a, at + b)))
+        at += len(part)
+    return found
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Words, of letters, numbers and their marks, and single characters that are none of these."""
+    for in_word, group in itertools.groupby(text, lambda c: unicodedata.category(c)[0] in "LNM"):
+        characters = list(group)
+        yield from ["".join(characters)] if in_word else characters
+
+
+def within_word(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a text that does not begin a word.
+
+    Behind a line end, that is: SentencePiece then sees no space before it, and joins it with
+    nothing.
+    """
+    guard, ids = tokenizer.encode("\n"), tokenizer.encode("\n" + text)
+    if ids[: len(guard)] != guard:
+        return tokenizer.encode(text)
+    return ids[len(guard) :]
+
+
+def token_spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Characters [start, end) of `text` for each of `ids`, which are its tokens in order.
+
+    A token of nothing but spaces has an empty span.  Several tokens that spell one character have
+    the same span; so have unknown ones side by side, unless there is one for each character.
+    Spans neither begin nor end with a space.
+    """
+    bare, starts, ends = _reduced(text)
+    continued = _marks_continuations(tokenizer)
+    spans: list[tuple[int, int]] = []
+    at, last = 0, 0  # where the last known token ended: in `bare`, in `text`
+    waiting: list[bool] = []  # for each token of unknown place whether it is more than a space
+    for token, shown in zip(ids, tokenizer.tokens(ids), strict=True):
+        known = token != UNK and not _BYTE.fullmatch(shown)
+        begins_word = continued and not shown.startswith(_CONTINUED)
+        letters = _bare(shown.removeprefix(_CONTINUED) if continued else shown)
+        if known and letters:
+            start = bare.find(letters, at)
+            while begins_word and start > at and _within_word_at(text, starts[start]):
+                start = bare.find(letters, start + 1)
+            if start >= 0:
+                spans += _spread(text, last, starts[start], waiting)
+                at, waiting = start + len(letters), []
+                last = ends[at - 1]
+                spans.append((starts[start], last))
+                continue
+        waiting.append(not known or bool(letters))
+    return spans + _spread(text, last, len(text), waiting)
+
+
+def _spread(text: str, start: int, end: int, waiting: Sequence[bool]) -> list[tuple[int, int]]:
+    """Spans of tokens between two known ones, in `text[start:end]`.
+
+    waiting: which of them are more than a space.
+    """
+    n = sum(waiting)
+    inside = range(start, max(start, end))
+    letters = [i for i in inside if not text[i].isspace()]
+    owners = [(letters[0], letters[-1] + 1) if letters else (start, start)] * n
+    for places in ([i for i in inside if text[i] != " "], letters):
+        for sizes in ([1] * len(places), [len(text[i].encode()) for i in places]):
+            if sum(sizes) == n:  # a token for each character, or each byte of it
+                spans = [(i, i if text[i].isspace() else i + 1) for i in places]
+                owners = [s for s, size in zip(spans, sizes, strict=True) for _ in range(size)]
+    found: list[tuple[int, int]] = []
+    for is_owner in waiting:
+        found.append(owners.pop(0) if is_owner else (start, start))
+        start = max(start, found[-1][1])
+    return found
+
+
+@lru_cache(maxsize=8)
+def _marks_continuations(tokenizer: Tokenizer) -> bool:
+    """Whether tokens that go on with a word begin with "##", as those of WordPiece do."""
+    shown = tokenizer.tokens(range(tokenizer.size))
+    spaced = any(token.startswith(_SPACE) for token in shown)
+    return not spaced and any(t.startswith(_CONTINUED) and len(t) > 2 for t in shown)
+
+
+def _within_word_at(text: str, i: int) -> bool:
+    """Whether a letter or number stands before this one, so that no word begins here."""
+    return i > 0 and all(unicodedata.category(c)[0] in "LNM" for c in text[i - 1 : i + 1])
+
+
+def _reduced(text: str) -> tuple[str, list[int], list[int]]:
+    """The bare letters of a text, and for each where the character that it is from begins and
+    ends, the accents after it included."""
+    parts: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    for i, character in enumerate(text):
+        part = _bare(character)
+        parts.append(part)
+        starts += [i] * len(part)
+        ends += [i + 1] * len(part)
+        if not part and ends and ends[-1] == i and not _is_space(character):
+            ends[-1] = i + 1
+    return "".join(parts), starts, ends
+
+
+@lru_cache(maxsize=1 << 16)
+def _bare(text: str) -> str:
+    """A text without case, accents, width and spaces.
+
+    What it makes of a text is what it makes of the characters one by one, so that it does not
+    matter how a text is cut into tokens.
+    """
+    return "".join(map(_bare_character, text))
+
+
+def _bare_character(character: str) -> str:
+    if _is_space(character):
+        return ""
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", character).casefold())
+    return "".join(c for c in folded if not c.isspace() and unicodedata.category(c) != "Mn")
+
+
+def _is_space(character: str) -> bool:
+    return character.isspace() or character == _SPACE

@@ -1,0 +1,154 @@
+"""Imported Marians translate as `transformers` does with the same weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+import transduce
+from helpers.hugging_face import (
+    change_json,
+    largest_difference,
+    ours,
+    padded,
+    random_batch,
+    save,
+    sentence_pieces,
+    sentences,
+    write_json,
+)
+from transduce.import_run import import_run
+from transduce.run import Run
+from transduce.sequence import Padded
+from transduce.text import BOS, MarianTokenizer
+
+TOLERANCE = 1e-5
+LENGTHS = (11, 4, 1, 8)
+LONGEST = 40
+SHAPES = [
+    {},
+    {"activation_function": "swish", "scale_embedding": True, "d_model": 24},
+    {"encoder_layers": 3, "decoder_layers": 1, "activation_function": "relu"},
+    {"encoder_attention_heads": 4, "decoder_attention_heads": 8, "decoder_ffn_dim": 19},
+    {"share_encoder_decoder_embeddings": False},
+    {"tie_word_embeddings": False},
+]
+
+
+def marian(directory: Path, **changes: Any) -> Any:
+    """A model with random weights, which ends its outputs now and then, and its tokenizers."""
+    directory.mkdir(parents=True, exist_ok=True)
+    shared = changes.get("share_encoder_decoder_embeddings", True)
+    sizes = tokenizers(directory, shared)
+    small = {
+        "d_model": 16,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "max_position_embeddings": 128,
+    }
+    pad = min(sizes) - 1
+    made_of = transformers.MarianConfig(
+        vocab_size=sizes[0],
+        decoder_vocab_size=sizes[1],
+        pad_token_id=pad,
+        decoder_start_token_id=pad,
+        **{**small, **changes},
+    )
+    model = transformers.MarianMTModel(made_of)
+    bias = torch.randn(1, model.final_logits_bias.shape[1])
+    bias[0, 0] += 3.0
+    model.final_logits_bias.copy_(bias)
+    model.generation_config.update(
+        num_beams=4, max_length=LONGEST, bad_words_ids=[[pad]], early_stopping=True
+    )
+    save(model, directory)
+    return model
+
+
+def tokenizers(directory: Path, shared: bool) -> tuple[int, int]:
+    """Marian's files, with as many ids of source and target; returns how many."""
+    source, source_pieces = sentence_pieces(sentences(300, 1, "abcdefgh"), 90)
+    target, target_pieces = sentence_pieces(sentences(300, 2, "efghijklm"), 90)
+    (directory / "source.spm").write_bytes(source)
+    (directory / "target.spm").write_bytes(target)
+    special = ("<unk>", "<s>", "</s>")
+
+    def numbered(pieces: list[str]) -> dict[str, int]:
+        plain = [piece for piece in dict.fromkeys(pieces) if piece not in special]
+        return {piece: i for i, piece in enumerate(["</s>", "<unk>", ">>xyz<<", *plain, "<pad>"])}
+
+    if shared:
+        vocabulary = numbered([*source_pieces, *target_pieces])
+        write_json(directory / "vocab.json", vocabulary)
+        settings: dict[str, Any] = {}
+        sizes = len(vocabulary), len(vocabulary)
+    else:
+        plain = [piece for piece in source_pieces if piece in target_pieces]
+        lists = [numbered(source_pieces), numbered(target_pieces)]
+        n = min(map(len, lists))
+        assert plain and n > 20
+        cut = [{p: i for p, i in pieces.items() if i < n - 1} | {"<pad>": n - 1} for pieces in lists]
+        write_json(directory / "vocab.json", cut[0])
+        write_json(directory / "target_vocab.json", cut[1])
+        settings, sizes = {"separate_vocabs": True}, (n, n)
+    settings |= {"source_lang": "en", "target_lang": "de", "tokenizer_class": "MarianTokenizer"}
+    write_json(directory / "tokenizer_config.json", settings)
+    return sizes
+
+
+def imported(directory: Path, run: Path) -> tuple[Run, MarianTokenizer, MarianTokenizer]:
+    made = transduce.load(import_run(directory, run), "cpu")
+    source, target = made.translator.source, made.translator.target
+    assert isinstance(source, MarianTokenizer) and isinstance(target, MarianTokenizer)
+    return made, source, target
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logits(shape: dict[str, Any], tmp_path: Path) -> None:
+    reference = marian(tmp_path / "marian", **shape)
+    run, source, target = imported(tmp_path / "marian", tmp_path / "run")
+    pad = reference.config.pad_token_id
+    ids, real = random_batch(source.numbering, LENGTHS, pad)
+    given, given_real = random_batch(target.numbering, (9, 6, 9, 2), pad, seed=1)
+    given[:, 0] = pad
+    with torch.no_grad():
+        expected = reference(ids, real.long(), given, given_real.long()).logits
+        begun = ours(given, target.numbering)
+        begun[:, 0] = BOS
+        network: Any = run.model
+        found = network(padded(ours(ids, source.numbering), real), padded(begun, given_real))
+    rows = list(target.numbering.rows)
+    kept = [i for i in range(len(rows)) if i != BOS]
+    in_our_order = expected[..., rows]
+    assert largest_difference(found[..., kept], in_our_order[..., kept], given_real) < TOLERANCE
+    probabilities = found.log_softmax(-1), expected.log_softmax(-1)[..., rows]
+    assert largest_difference(*(p[..., kept] for p in probabilities), given_real) < TOLERANCE
+
+
+def reference_outputs(model: Any, directory: Path, texts: list[str], **options: Any) -> list[Any]:
+    """Their ids, one text at a time, with the scores."""
+    tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
+    outputs = []
+    for text in texts:
+        with torch.no_grad():
+            found = model.generate(
+                **tokenizer(text, return_tensors="pt"),
+                **options,
+                return_dict_in_generate=True,
+                output_scores=True,
+            )
+        ids: list[int] = found.sequences[0, 1:].tolist()
+        score = getattr(found, "sequences_scores", None)
+        kept = tokenizer.decode(ids, skip_special_tokens=True)
+        outputs.append((ids, None if score is None else float(score[0]), kept))
+    return outputs

@@ -1,0 +1,122 @@
+"""A language model from recipe to text, by the command line alone."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command_line import Done, command, environment, transduce
+
+RECIPE = """
+task = "language-model"
+[data]
+root = "{root}"
+train = {{ kind = "text", path = "rhyme.txt" }}
+hold_out = 0.1
+[text]
+tokenizer = {{ kind = "characters" }}
+block = 32
+[model]
+d_model = 16
+decoder = {{ n_layers = 1, n_heads = 2, d_ff = 32, norm_order = "pre", positions = "rotary" }}
+[training]
+steps = 60
+batch_tokens = 256
+label_smoothing = 0.0
+schedule = {{ kind = "constant", peak = 1e-2 }}
+validate_every = 30
+threads = 1
+device = "cpu"
+[decoding]
+method = "sample"
+max_tokens = 40
+"""
+RHYME = "Row, row, row your boat,\nGently down the stream.\n\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("rhymes")
+    (place / "rhyme.txt").write_text(RHYME * 60)
+    (place / "recipe.toml").write_text(RECIPE.format(root=place))
+    trained = transduce("train", place / "recipe.toml", "--run", place / "runs" / "rhyme")
+    assert trained.code == 0, trained.err
+    assert "perplexity" in trained.err and "bits_per_byte" in trained.err
+    return place / "runs" / "rhyme"
+
+
+def exact(done: Done) -> str:
+    assert done.code == 0, done.err
+    assert done.err == ""
+    return done.out.decode()
+
+
+def test_generate(run: Path) -> None:
+    text = exact(transduce("generate", run, "Row, row"))
+    assert text.endswith("\n") and 40 <= len(text) <= 41
+    assert exact(transduce("generate", run, "Row, row", "--seed", 0)) == text
+    assert exact(transduce("generate", run, "Row, row", "--seed", 1)) != text
+    assert exact(transduce("generate", run, "Row, row", "--max-tokens", 5))[:5] == text[:5]
+    stop = text[7:9]
+    stopped = exact(transduce("generate", run, "Row, row", "--stop", "zzz", "--stop", stop))
+    assert stopped.removesuffix("\n") == text[: text.find(stop)].removesuffix("\n")
+    greedy = exact(transduce("generate", run, "--beam-size", 1, "--no-repeat-ngram", 3))
+    assert greedy != exact(transduce("generate", run))
+
+
+def test_predict_gives_one_line_for_each(run: Path) -> None:
+    done = transduce("predict", run, "--max-tokens", 60, stdin="Row, row\n\nGently\n".encode())
+    assert len(done.lines) == 3
+    streamed = exact(transduce("generate", run, "Row, row", "--max-tokens", 60))
+    assert done.lines[0] == " ".join(streamed.splitlines())
+    record = json.dumps({"id": 1, "prompt": "Row, row"})
+    (line,) = transduce(
+        "predict", run, "--jsonl", "--max-tokens", 60, stdin=f"{record}\n".encode()
+    ).lines
+    found = json.loads(line)
+    assert found["id"] == 1 and len(found["tokens"]) <= 60
+    assert found["continuation"].removesuffix("\n") == streamed.removesuffix("\n")
+
+
+def test_evaluate_and_info(run: Path) -> None:
+    scores = json.loads(exact(transduce("evaluate", run, "--split", "valid", "--json")))
+    assert 1 < scores["perplexity"] < 20 and scores["items"] == 1
+    assert 0 < scores["bits_per_byte"] < 5
+    assert "--split valid" in transduce("evaluate", run).complaint
+    facts = transduce("info", run)
+    assert facts.code == 0 and b"language-model" in facts.out
+
+
+def test_mistakes(run: Path) -> None:
+    assert "max_tokens" in transduce("generate", run, "--max-tokens", 0).complaint.replace("-", "_")
+    assert "min_p" in transduce("generate", run, "--min-p", 2).complaint
+    assert "--sample" in transduce("generate", run, "--beam-size", 2, "--top-k", 3).complaint
+    assert "not a directory" in transduce("generate", run / "nowhere").complaint
+
+
+def test_a_reader_that_leaves_and_a_signal_end_it(run: Path) -> None:
+    arguments = command("generate", run, "--max-tokens", 1_000_000, "--min-length", 1_000_000)
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.read(10)
+        process.stdout.close()
+        assert process.wait(60) == 128 + signal.SIGPIPE
+        assert process.stderr.read() == b""
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.read(10), "the text comes while it grows"
+        process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        process.stdout.read()
+        assert process.wait(60) == 128 + signal.SIGINT
+        assert time.monotonic() - begin < 60
+        assert b"Traceback" not in process.stderr.read()

@@ -1,0 +1,559 @@
+"""Classification and embedding: labelled data, training, answers that do not hang on the batch."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import transduce
+from transduce import DataError, RunError, SettingError
+from transduce.config import apply_overrides, load_toml, to_toml
+from transduce.data.labelled import (
+    LabelledJsonLines,
+    LabelledParquet,
+    LabelledTabSeparated,
+    LabelledText,
+    read_labelled,
+)
+from transduce.models.encoder_only import EncoderOnlyConfig
+from transduce.sequence import Padded
+from transduce.tasks.classification import (
+    ClassifierTextConfig,
+    LabelHeadConfig,
+    TextClassifier,
+    parse_classification,
+)
+from transduce.tasks.embedding import TextEmbedder, TextVector, parse_embedding
+from transduce.tasks.labels import LabelPrediction, load_labels, save_labels
+from transduce.tasks.text_encoder import (
+    EncodedTexts,
+    Row,
+    encode_batches,
+    hide_tokens,
+    lay_out,
+    layout,
+    mask_id,
+    one_line,
+    to_padded,
+    tokenizer_for,
+)
+from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
+from transduce.training.weights import read_tensors, write_tensors
+
+KINDS = {"animal": ["dog", "cat", "cow"], "plant": ["oak", "elm", "fir"], "stone": ["ore", "jet"]}
+FILLERS = ["the", "a", "red", "big", "saw", "was", "here", "old", "it", "and"]
+TRANSFORMER = {"n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
+WINDOWS = {"kind": "windows", "widths": [2, 3], "dropout": 0.0}
+BERT = {**TRANSFORMER, "positions": "learned", "max_positions": 64}
+
+
+def sentences(n: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Texts with one telling word, and its kind."""
+    chance = random.Random(seed)
+    found = []
+    for _ in range(n):
+        kind = chance.choice(sorted(KINDS))
+        words = chance.choices(FILLERS, k=chance.randint(1, 7))
+        words.insert(chance.randint(0, len(words)), chance.choice(KINDS[kind]))
+        found.append((" ".join(words), kind))
+    return found
+
+
+def write_tsv(path: Path, rows: list[tuple[str, ...]]) -> Path:
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def settings(path: Path, /, *overrides: str, **sections: Any) -> dict[str, Any]:
+    """A recipe for the tab-separated texts and labels in `path`."""
+    recipe = {
+        "task": "classification",
+        "data": {"train": {"kind": "tsv", "path": str(path)}, "hold_out": 0.1},
+        "text": {"tokenizer": {"kind": "characters"}, "max_length": 64},
+        "model": {"d_model": 32, "encoder": TRANSFORMER},
+        "training": {
+            "steps": 12,
+            "batch_tokens": 512,
+            "validate_every": 6,
+            "label_smoothing": 0.0,
+            "schedule": {"kind": "constant", "peak": 5e-3},
+            "device": "cpu",
+        },
+        **sections,
+    }
+    return apply_overrides(recipe, overrides)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", sentences(400))
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    return transduce.train(settings(data), path)[0]
+
+
+def fresh(*overrides: str, **sections: Any) -> TextClassifier:
+    """A classifier with first weights."""
+    torch.manual_seed(1)
+    recipe = parse_classification(settings(Path("a.tsv"), *overrides, **sections), "recipe")
+    tokenizer = train_tokenizer(CharactersConfig(), ["abcdefgh ijklmnopqrstuvwxyz"])
+    return TextClassifier(recipe, tokenizer, ("no", "yes"))
+
+
+class TestReading:
+    def test_tsv_by_number_and_by_name(self, tmp_path: Path) -> None:
+        write_tsv(tmp_path / "a.tsv", [("label", "said"), ("1", "good film"), ("0", "bad")])
+        named = LabelledTabSeparated(path=Path("a.tsv"), text="said", label="label")
+        wanted = [LabelledText(("good film",), "1"), LabelledText(("bad",), "0")]
+        assert list(read_labelled(named, tmp_path)) == wanted
+        numbered = LabelledTabSeparated(path=Path("a.tsv"), text=1, label=0)
+        assert list(read_labelled(numbered, tmp_path))[1:] == wanted
+
+    def test_pairs_and_blank_lines(self, tmp_path: Path) -> None:
+        write_tsv(tmp_path / "a.tsv", [("a", "b", " yes  no "), ("",), ("", "c", "no")])
+        config = LabelledTabSeparated(path=Path("a.tsv"), text=0, second=1, label=2)
+        found = list(read_labelled(config, tmp_path))
+        assert found == [LabelledText(("a", "b"), "yes no"), LabelledText(("", "c"), "no")]
+
+    @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+    def test_labels_that_are_numbers(self, kind: str, tmp_path: Path) -> None:
+        path = tmp_path / "data"
+        rows = [{"q": {"text": "why"}, "label": 3}, {"q": {"text": "how"}, "label": 0}]
+        if kind == "jsonl":
+            path.write_text("\n\n".join(json.dumps(row) for row in rows))
+            config = LabelledJsonLines(path=path, text="q.text")
+        else:
+            parquet = pytest.importorskip("pyarrow.parquet")
+            pyarrow = pytest.importorskip("pyarrow")
+            parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+            config = LabelledParquet(path=path, text="q.text")
+        assert [tuple(x) for x in read_labelled(config, tmp_path)] == [
+            (("why",), "3"),
+            (("how",), "0"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ('{"text": "a"}', "line 1 has no column 'label'"),
+            ('{"text": "a", "labels": 1}', "did you mean 'labels'"),
+            ('{"text": "a", "label": null}', "row 1 has no label: 'a'"),
+            ('{"text": "a", "label": 0.5}', "'label' is not text but float"),
+            ('{"text": 1, "label": "b"}', "'text' is not text but int"),
+            ("[]", "line 1 is not a JSON object"),
+            ("{", "line 1 is not valid JSON"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, line: str, message: str, tmp_path: Path) -> None:
+        (tmp_path / "a.jsonl").write_text(line)
+        with pytest.raises(DataError, match=message) as raised:
+            list(read_labelled(LabelledJsonLines(path=Path("a.jsonl")), tmp_path))
+        assert "\n" not in str(raised.value)
+
+    def test_parquet_without_the_column(self, tmp_path: Path) -> None:
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.table({"text": ["a"], "labels": [1]}), tmp_path / "a")
+        with pytest.raises(DataError, match="no column 'label'; did you mean 'labels'"):
+            list(read_labelled(LabelledParquet(path=Path("a")), tmp_path))
+        with pytest.raises(DataError, match="cannot be read as Parquet"):
+            write_tsv(tmp_path / "b", [("a", "b")])
+            list(read_labelled(LabelledParquet(path=Path("b")), tmp_path))
+        with pytest.raises(DataError, match="no such file"):
+            list(read_labelled(LabelledParquet(path=Path("c")), tmp_path))
+
+
+class TestLayout:
+    def test_one_text_and_two(self) -> None:
+        assert layout([7, 8], None, 8) == ([BOS, 7, 8, EOS], [0, 0, 0, 0])
+        pair = layout([7, 8], [9], 8)
+        assert pair == ([BOS, 7, 8, EOS, 9, EOS], [0, 0, 0, 0, 1, 1])
+        assert layout([], None, 8).ids == [BOS, EOS]
+
+    @pytest.mark.parametrize(
+        ("n_a", "n_b", "kept"), [(50, 2, (5, 2)), (2, 50, (2, 5)), (50, 50, (4, 3)), (4, 3, (4, 3))]
+    )
+    def test_the_longer_text_is_cut_first(self, n_a: int, n_b: int, kept: tuple[int, int]) -> None:
+        row = layout([7] * n_a, [8] * n_b, 10)
+        assert (list(row.ids).count(7), list(row.ids).count(8)) == kept
+        assert len(row.ids) == len(row.segments) == 10
+        assert row.ids[-1] == EOS and row.ids[row.segments.index(1) - 1] == EOS
+
+    def test_cuts_are_counted(self, caplog: pytest.LogCaptureFixture) -> None:
+        tokenizer = train_tokenizer(CharactersConfig(), ["ab"])
+        lay_out(tokenizer, [("a" * 6,), ("b",)], 8)
+        assert not caplog.records
+        rows = lay_out(tokenizer, [("a" * 7,), ("b",), ("a" * 3, "b" * 3)], 8)
+        assert [len(row.ids) for row in rows] == [8, 3, 8]
+        assert "2 of 3 inputs are longer than 8 tokens" in caplog.text
+
+    def test_padding(self) -> None:
+        padded = to_padded([[2, 5, 3], [2, 3]])
+        assert padded.values.tolist() == [[2, 5, 3], [2, 3, 0]]
+        assert padded.real.tolist() == [[True] * 3, [True, True, False]]
+        assert padded.padding == "right" and to_padded([[2, 3]]).padding == "none"
+        both = to_padded([[2, 5, 3], [2, 3]], [[0, 0, 1], [0, 0]])
+        assert both.values[..., 0].equal(padded.values)
+        assert both.values[..., 1].tolist() == [[0, 0, 1], [0, 0, 0]]
+
+    def test_rows_come_back_from_memory(self) -> None:
+        texts = EncodedTexts()
+        rows = [layout([5] * n, [6] * m, 12) for n, m in ((1, 2), (4, 4), (2, 1))]
+        texts.add(rows[:2])
+        texts.add(rows[2:])
+        assert texts.lengths.tolist() == [len(row.ids) for row in rows]
+        found = [(row.ids.tolist(), row.segments.tolist()) for row in map(texts.row, range(3))]
+        assert found == rows
+
+    def test_an_input_is_one_line(self) -> None:
+        assert one_line(["a\tb\nc", "d\r"]) == "a b c\td"
+
+
+class TestHiding:
+    def test_marks_and_padding_are_never_hidden(self) -> None:
+        tokens = to_padded([[BOS, *range(4, 54), EOS], [BOS, 4, EOS]])
+        torch.manual_seed(0)
+        hidden = hide_tokens(tokens, 0.5, 99).values
+        changed = hidden != tokens.values
+        assert (hidden[changed] == 99).all() and 10 < int(changed[0].sum()) < 40
+        assert hidden[:, 0].tolist() == [BOS, BOS] and hidden[0, -1] == EOS
+        assert not changed[1, 2:].any()
+
+    def test_segments_stay(self) -> None:
+        tokens = to_padded([[BOS, 5, EOS, 6, EOS]], [[0, 0, 0, 1, 1]])
+        hidden = hide_tokens(tokens, 0.999999, 99).values
+        assert hidden[0].tolist() == [[BOS, 0], [99, 0], [EOS, 0], [99, 1], [EOS, 1]]
+        assert tokens.values[0, 1, 0] == 5
+
+
+MODELS = [
+    {"d_model": 16, "encoder": BERT, "pooling": "first", "segments": True, "pooler": True},
+    {"d_model": 16, "encoder": TRANSFORMER, "pooling": "mean"},
+    {"d_model": 16, "encoder": WINDOWS, "pooling": "max"},
+    {"d_model": 16, "encoder": {"kind": "convolution", "n_layers": 2}, "pooling": "mean"},
+    {"d_model": 16, "encoder": {"kind": "recurrent", "n_layers": 1}, "pooling": "max"},
+]
+TEXTS = [("abc",), ("a",), ("  ",), ("the quick brown fox",), ("",), ("zz" * 40,), ("abc",)]
+
+
+class TestPredicting:
+    @pytest.mark.parametrize("model", MODELS, ids=lambda m: m["encoder"].get("kind", "bert"))
+    def test_the_batch_changes_nothing(self, model: dict[str, Any]) -> None:
+        classifier = fresh(model=model)
+        together = classifier.predict(TEXTS)
+        for text, found in zip(TEXTS, together, strict=True):
+            (alone,) = classifier.predict([text])
+            assert alone.text == found.text
+            assert found.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
+        assert together[0].probabilities == together[6].probabilities
+
+    def test_probabilities(self) -> None:
+        found = fresh().predict(TEXTS)[0]
+        assert set(found.probabilities) == {"no", "yes"}
+        assert sum(found.probabilities.values()) == pytest.approx(1)
+        best = max(found.probabilities, key=lambda label: found.probabilities[label])
+        fields = found.fields()
+        assert found.text == fields["label"] == best
+        assert fields["probability"] == fields["probabilities"][best]
+
+    def test_blank_inputs_have_no_label(self) -> None:
+        found = fresh().predict(TEXTS)
+        assert [not prediction.text for prediction in found] == [not t[0].strip() for t in TEXTS]
+        assert found[2] == LabelPrediction() and fresh().predict([]) == []
+
+    def test_the_second_text_counts(self) -> None:
+        data = {"train": {"kind": "tsv", "path": "a.tsv", "second": 1, "label": 2}}
+        model = {"d_model": 16, "encoder": BERT, "segments": True}
+        classifier = fresh(data=data, model=model)
+        assert classifier.inputs == ("text", "second")
+        one, other, swapped, blank = classifier.predict(
+            [("abc", "def"), ("abc", "xyz"), ("def", "abc"), (" ", "")]
+        )
+        assert one.probabilities != other.probabilities != swapped.probabilities
+        assert blank.text == ""
+
+    def test_order_is_kept_over_batches(self) -> None:
+        classifier = fresh()
+        rows = [Row([BOS, *[4] * n, EOS], [0] * (n + 2)) for n in (5, 1, 9, 3, 1)]
+        alone, together = (encode_batches(classifier.model, rows, n) for n in (8, 999))
+        assert torch.stack(alone).allclose(torch.stack(together), atol=1e-6)
+
+
+class TestTraining:
+    @pytest.mark.parametrize(
+        "model",
+        [
+            {"d_model": 32, "encoder": TRANSFORMER},
+            {"d_model": 32, "encoder": WINDOWS, "pooling": "max"},
+        ],
+        ids=["transformer", "windows"],
+    )
+    def test_learns(self, model: dict[str, Any], tmp_path: Path) -> None:
+        write_tsv(tmp_path / "train.tsv", sentences(600))
+        write_tsv(tmp_path / "test.tsv", sentences(100, seed=9))
+        recipe = settings(
+            tmp_path / "train.tsv",
+            "training.steps=200",
+            "training.validate_every=50",
+            "training.select_by=accuracy",
+            f"data.test={{kind = 'tsv', path = '{tmp_path / 'test.tsv'}'}}",
+            model=model,
+        )
+        path, outcome = transduce.train(recipe, tmp_path / "run")
+        assert outcome.scores["accuracy"] > 95
+        evaluation = transduce.load(path).evaluate()
+        assert evaluation.scores["accuracy"] > 95
+        assert evaluation.references[0] == [sentences(100, seed=9)[0][1]]
+
+    def test_learns_which_text_of_a_pair_is_which(self, tmp_path: Path) -> None:
+        """Only the order of the two texts tells the label."""
+        rows = [(a, b, "up" if a < b else "down") for a in "abcdef" for b in "abcdef" if a != b]
+        path = write_tsv(tmp_path / "a.tsv", rows)
+        source = {"kind": "tsv", "path": str(path), "second": 1, "label": 2}
+        recipe = settings(
+            path,
+            "training.steps=150",
+            "training.validate_every=50",
+            data={"train": source, "valid": source},
+            model={"d_model": 32, "encoder": {**BERT, "positions": "none"}, "segments": True},
+        )
+        assert transduce.train(recipe, tmp_path / "run")[1].scores["accuracy"] > 95
+
+    def test_resumed_is_as_if_never_interrupted(self, data: Path, tmp_path: Path) -> None:
+        how = ("text.token_dropout=0.2", "head.dropout=0.3", "training.ema=0.9")
+        whole, _ = transduce.train(settings(data, *how), tmp_path / "whole")
+        first = settings(data, *how, "training.steps=6")
+        transduce.train(first, tmp_path / "parts")
+        parts, _ = transduce.train(settings(data, *how), tmp_path / "parts", resume=True)
+        wanted = read_tensors(whole / "weights.safetensors")
+        found = read_tensors(parts / "weights.safetensors")
+        assert wanted.keys() == found.keys()
+        assert all(tensor.equal(found[name]) for name, tensor in wanted.items())
+
+    def test_fine_tuned_from_another_run(self, data: Path, run: Path, tmp_path: Path) -> None:
+        recipe = settings(data, "training.steps=1", "training.schedule.peak=1e-9")
+        del recipe["model"], recipe["text"]["tokenizer"]
+        path, _ = transduce.train({**recipe, "fine_tune": {"run": str(run)}}, tmp_path / "run")
+        before, after = transduce.load(run), transduce.load(path)
+        assert after.recipe.model == before.recipe.model
+        texts = ["the dog", "an elm here"]
+        for old, new in zip(before.predict(texts), after.predict(texts), strict=True):
+            assert new.fields()["probabilities"] == pytest.approx(
+                old.fields()["probabilities"], abs=1e-4
+            )
+
+    def test_run_directory(self, run: Path) -> None:
+        assert load_labels(run) == ("animal", "plant", "stone")
+        loaded = transduce.load(run)
+        info = loaded.info()
+        assert info["labels"] == ["animal", "plant", "stone"]
+        assert info["inputs"] == ["text"]
+        assert {"loss", "accuracy"} <= set(info["validation"])
+        embedding = loaded.model.front_end.embedding
+        assert embedding.num_embeddings == mask_id(loaded.predictor.tokenizer) + 1
+
+    def test_examples_given_by_hand(self, run: Path) -> None:
+        loaded = transduce.load(run)
+        right = [next(iter(loaded.predict([text]))).text for text, _ in sentences(3)]
+        examples = [(text, label) for (text, _), label in zip(sentences(3), right, strict=True)]
+        evaluation = loaded.evaluate(examples=[*examples, ("the dog", "unheard of")])
+        assert evaluation.scores["accuracy"] == 75
+
+
+class TestMistakes:
+    def fails(
+        self, message: str, kind: type[Exception], recipe: dict[str, Any], path: Path
+    ) -> None:
+        with pytest.raises(kind, match=message) as raised:
+            transduce.train(recipe, path / "run")
+        assert "\n" not in str(raised.value)
+
+    def test_no_such_column(self, tmp_path: Path) -> None:
+        rows = [("sentence", "label"), ("a", "b")]
+        recipe = settings(write_tsv(tmp_path / "a.tsv", rows), "data.train.text=sentense")
+        self.fails("no column 'sentense'; did you mean 'sentence'", DataError, recipe, tmp_path)
+
+    def test_one_label_only(self, tmp_path: Path) -> None:
+        path = write_tsv(tmp_path / "a.tsv", [(text, "x") for text, _ in sentences(50)])
+        self.fails("have the label 'x'; a classifier needs", DataError, settings(path), tmp_path)
+
+    def test_nothing_to_train_on(self, tmp_path: Path) -> None:
+        recipe = settings(write_tsv(tmp_path / "a.tsv", []))
+        self.fails("a.tsv is empty", DataError, recipe, tmp_path)
+        write_tsv(tmp_path / "a.tsv", [("",), ("",)])
+        self.fails("no training examples", DataError, recipe, tmp_path)
+        del recipe["data"]["train"]
+        self.fails("data.train is missing", SettingError, recipe, tmp_path)
+
+    def test_nothing_to_validate_with(self, tmp_path: Path) -> None:
+        rows = [("the cat", "a"), ("the cat", "b")]
+        recipe = settings(write_tsv(tmp_path / "a.tsv", rows), "data.hold_out=0.0001")
+        self.fails("raise data.hold_out, or name data.valid", DataError, recipe, tmp_path)
+
+    def test_labels_of_another_set(self, data: Path, tmp_path: Path) -> None:
+        valid = write_tsv(tmp_path / "valid.tsv", [("the dog", "Animal"), ("the elm", "Plant")])
+        override = f"data.valid={{kind = 'tsv', path = '{valid}'}}"
+        message = "no valid text has a label of the training texts"
+        self.fails(message, DataError, settings(data, override), tmp_path)
+
+    def test_a_new_label_counts_as_wrong(
+        self, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        rows = [*sentences(30, seed=5), *[("the dog", "god")] * 30]
+        valid = write_tsv(tmp_path / "valid.tsv", rows)
+        override = f"data.valid={{kind = 'tsv', path = '{valid}'}}"
+        _, outcome = transduce.train(settings(data, override), tmp_path / "run")
+        assert "30 of 60 valid texts have labels" in caplog.text
+        assert outcome.scores["accuracy"] <= 50 and outcome.scores["loss"] < 2
+
+    def test_settings_that_cannot_be(self, data: Path, tmp_path: Path) -> None:
+        bert = {"encoder": {**BERT, "max_positions": 32}}
+        recipe = settings(data, model={"d_model": 32, **bert})
+        self.fails(
+            "positions reach to 32, but text.max_length = 64", SettingError, recipe, tmp_path
+        )
+        recipe = settings(data, "training.select_by=bleu")
+        self.fails("measures 'loss', 'accuracy'", SettingError, recipe, tmp_path)
+        recipe = settings(data, "evaluation.metrics=['acuracy']")
+        self.fails("did you mean 'accuracy'", SettingError, recipe, tmp_path)
+        recipe = settings(data, "data.test={kind = 'tsv', path = 'a', second = 2, label = 1}")
+        self.fails("all have a second text, or none", SettingError, recipe, tmp_path)
+        recipe = settings(data, "head.droput=0.1")
+        self.fails("did you mean 'dropout'", SettingError, recipe, tmp_path)
+
+    def test_a_run_that_lost_its_files(self, data: Path, tmp_path: Path) -> None:
+        for name, message in (
+            ("labels.json", "no labels.json"),
+            ("tokenizer.json", "no tokenizer"),
+        ):
+            path, _ = transduce.train(settings(data), tmp_path / name)
+            (path / name).unlink()
+            with pytest.raises(RunError, match=message):
+                transduce.load(path)
+            with pytest.raises(RunError, match=message):
+                transduce.train(settings(data, "training.steps=20"), path, resume=True)
+            assert not (path / name).exists()
+
+    @pytest.mark.parametrize("content", ["[", '{"a": 1}', "[1, 2]", '["a", "a"]', "[]"])
+    def test_damaged_labels(self, content: str, tmp_path: Path) -> None:
+        (tmp_path / "labels.json").write_text(content)
+        with pytest.raises(RunError, match="damaged"):
+            load_labels(tmp_path)
+
+    def test_labels_survive_the_file(self, tmp_path: Path) -> None:
+        labels = ("好", 'say "no"', "a, b", "\\n")
+        save_labels(tmp_path, labels)
+        assert load_labels(tmp_path) == labels
+        assert "好" in (tmp_path / "labels.json").read_text(encoding="utf-8")
+
+    def test_base_without_tokenizer(self, tmp_path: Path) -> None:
+        (tmp_path / "base").mkdir()
+        config = parse_classification(
+            settings(Path("a"), fine_tune={"run": str(tmp_path / "base")}), "recipe"
+        )
+        with pytest.raises(RunError, match="base has no tokenizer"):
+            tokenizer_for(config.text, config.fine_tune, tmp_path, [])
+
+
+class TestEmbedding:
+    def embedder(self, normalize: bool, pooling: str) -> TextEmbedder:
+        torch.manual_seed(1)
+        model = {"d_model": 16, "encoder": BERT, "segments": True, "pooling": pooling}
+        recipe = parse_embedding(
+            {
+                "task": "embedding",
+                "model": model,
+                "text": {"max_length": 64},
+                "evaluation": {"normalize": normalize},
+            },
+            "recipe",
+        )
+        return TextEmbedder(recipe, train_tokenizer(CharactersConfig(), ["abcdefgh xyz"]))
+
+    @pytest.mark.parametrize("pooling", ["mean", "first"])
+    def test_vectors(self, pooling: str) -> None:
+        embedder = self.embedder(False, pooling)
+        texts = [("abc",), ("",), ("a",), ("abc abc xyz",)]
+        found = embedder.predict(texts)
+        assert [len(vector.embedding) for vector in found] == [16, 0, 16, 16]
+        assert found[1].text == ""
+        assert [float(x) for x in found[0].text.split()] == pytest.approx(found[0].embedding)
+        for text, vector in zip(texts, found, strict=True):
+            assert vector.embedding == pytest.approx(
+                embedder.predict([text])[0].embedding, abs=1e-5
+            )
+        hidden = embedder.model.encoder(embedder.model.front_end(self.tokens(embedder, "abc")))
+        by_hand = hidden.values[0].mean(0) if pooling == "mean" else hidden.values[0, 0]
+        assert found[0].embedding == pytest.approx(by_hand.tolist(), abs=1e-5)
+
+    def test_of_length_one(self) -> None:
+        plain = torch.tensor(self.embedder(False, "mean").predict([("abc",)])[0].embedding)
+        unit = torch.tensor(self.embedder(True, "mean").predict([("abc",)])[0].embedding)
+        assert unit.norm().item() == pytest.approx(1)
+        assert unit.allclose(plain / plain.norm(), atol=1e-6)
+
+    def test_saved_and_loaded(self, tmp_path: Path) -> None:
+        embedder = self.embedder(True, "mean")
+        embedder.tokenizer.save(tmp_path / "tokenizer.json")
+        write_tensors(tmp_path / "weights.safetensors", embedder.model.state_dict())
+        (tmp_path / "recipe.toml").write_text(to_toml(embedder.recipe))
+        loaded = transduce.load(tmp_path)
+        (found,) = loaded.predict(["abc"])
+        assert isinstance(found, TextVector)
+        assert found.fields() == embedder.predict([("abc",)])[0].fields()
+        assert loaded.info()["dimensions"] == 16
+
+    def test_what_it_does_not_do(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingError, match='task = "classification"') as raised:
+            transduce.train({"task": "embedding"}, tmp_path / "run")
+        assert "\n" not in str(raised.value)
+        with pytest.raises(DataError, match="no right answers"):
+            self.embedder(True, "mean").evaluate("test")
+
+    @staticmethod
+    def tokens(embedder: TextEmbedder, text: str) -> Padded:
+        embedder.model.eval()
+        return Padded.from_rows([[BOS, *embedder.tokenizer.encode(text), EOS]])
+
+
+ROOT = Path(__file__).parents[2]
+SECTIONS = {"text": ClassifierTextConfig, "model": EncoderOnlyConfig, "head": LabelHeadConfig}
+PAGE = (ROOT / "docs" / "classification.md").read_text(encoding="utf-8")
+
+
+class TestPublished:
+    """What the page and the recipes show can be run."""
+
+    @pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL))
+    def test_examples_on_the_page(self, example: str, run: Path) -> None:
+        recipe = tomllib.loads(example)
+        if "fine_tune" in recipe:
+            recipe["fine_tune"]["run"] = str(run)
+        assert parse_classification(recipe, "page").data.train is not None
+
+    @pytest.mark.parametrize(
+        "file", sorted((ROOT / "recipes" / "classification").glob("*.toml")), ids=lambda f: f.stem
+    )
+    def test_recipes(self, file: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TRANSDUCE_DATA", str(run))
+        recipe = load_toml(file)
+        if "fine_tune" in recipe:
+            recipe["fine_tune"]["run"] = str(run)
+            assert "model" not in recipe and "tokenizer" not in recipe["text"]
+        parsed = parse_classification(recipe, file.name)
+        assert parsed.data.test is not None and parsed.training.select_by == "accuracy"
+
+    def test_every_setting_is_on_the_page(self) -> None:
+        known = {f"{key}.{f.name}" for key, kind in SECTIONS.items() for f in fields(kind)}
+        assert not [name for name in known if f"`{name.partition('.')[2]}`" not in PAGE]

@@ -1,0 +1,438 @@
+"""The language model: its loss, what it measures, how it goes on from prompts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import transduce
+from transduce.config import apply_overrides
+from transduce.data.documents import EncodedDocuments
+from transduce.data.packing import PackedBatches
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.window import WindowedState
+from transduce.errors import DataError, SettingError
+from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
+from transduce.nn.transformer import TransformerConfig
+from transduce.sequence import Padded
+from transduce.tasks.generator import Generator, Wording, left_padded
+from transduce.tasks.language_model import (
+    packed_loss,
+    parse_language_model,
+    read_documents_of,
+    text_scores,
+)
+from transduce.text import BOS, EOS, SubwordConfig, Tokenizer, train_tokenizer
+from transduce.text.characters import CharactersConfig
+from transduce.training.weights import read_tensors
+
+LETTERS = "abcdefgh \n"
+CHARACTERS = train_tokenizer(CharactersConfig(), [LETTERS + "."])
+
+
+def build(positions: Any = "rotary", size: int = CHARACTERS.size, seed: int = 0) -> DecoderOnly:
+    """In float64, with opinions."""
+    torch.manual_seed(seed)
+    stack = TransformerConfig(
+        n_layers=2, n_heads=2, d_ff=32, norm_order="pre", positions=positions, dropout=0.0
+    )
+    model = build_decoder_only(DecoderOnlyConfig(d_model=16, decoder=stack), size)
+    with torch.no_grad():
+        model.target.embedding.weight.mul_(3)
+    return model.double().eval()
+
+
+def generator(positions: Any = "rotary", window: int = 64, **options: Any) -> Generator:
+    settings = DecodingOptions(**{"method": "sample", "max_tokens": 12, **options})
+    return Generator(build(positions), CHARACTERS, settings, window)
+
+
+def some_texts(lengths: Sequence[int]) -> list[str]:
+    chance = random.Random(3)
+    return ["".join(chance.choices("abcdefgh", k=n)) for n in lengths]
+
+
+def token_losses(model: DecoderOnly, ids: list[int]) -> Tensor:
+    """(t,) of one document by itself: BOS and ids, each followed by the next, EOS at the end."""
+    logits = model(Padded.unpadded(torch.tensor([[BOS, *ids]])))[0]
+    return -logits.log_softmax(-1)[torch.arange(len(ids) + 1), torch.tensor([*ids, EOS])]
+
+
+# --- loss ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "alibi", "none"])
+@torch.no_grad()
+def test_packed_documents_have_the_losses_that_they_have_alone(positions: Any) -> None:
+    texts = some_texts([3, 9, 1, 15, 4, 4, 7, 2])
+    model = build(positions)
+    data = EncodedDocuments.of_texts(texts, CHARACTERS.encode_batch)
+    known = {i: token_losses(model, CHARACTERS.encode(text)) for i, text in enumerate(texts)}
+    batches = PackedBatches(data, 16, 32, 0)
+    seen = 0.0
+    for batch in batches.in_order():
+        assert batch.given.packed is not None
+        total = sum(known[i].sum() for i in batch.documents.tolist())
+        found = packed_loss(model, batch)
+        torch.testing.assert_close(found.nll, total, rtol=0, atol=1e-10)
+        assert found.tokens == sum(len(known[i]) for i in batch.documents.tolist())
+        seen += found.nll.item()
+    assert seen == pytest.approx(sum(loss.sum().item() for loss in known.values()), abs=1e-10)
+
+
+@torch.no_grad()
+def test_scores_by_hand() -> None:
+    texts = ["abc", "dä"]  # ä is unknown, and two bytes
+    model = build()
+    total = sum(token_losses(model, CHARACTERS.encode(text)).sum().item() for text in texts)
+    data = EncodedDocuments.of_texts(texts, CHARACTERS.encode_batch)
+    scores = text_scores(model, PackedBatches(data, 16, 16, 0))
+    assert scores["loss"] == pytest.approx(total / 7)
+    assert scores["perplexity"] == pytest.approx(math.exp(total / 7))
+    assert scores["bits_per_byte"] == pytest.approx(total / math.log(2) / 6)
+
+
+@torch.no_grad()
+def test_windows_side_by_side_and_sliding() -> None:
+    (text,) = some_texts([29])
+    ids = [BOS, *CHARACTERS.encode(text), EOS]
+    model = build()
+    batches = PackedBatches(EncodedDocuments.of_texts([text], CHARACTERS.encode_batch), 8, 16, 0)
+    for stride in (0, 1, 3, 8):
+        total = 0.0
+        for i in range(30):  # the prediction of ids[i + 1]
+            if i < 8:
+                begin = 0
+            elif stride in (0, 8):
+                begin = i // 8 * 8
+            else:
+                begin = -(-(i - 7) // stride) * stride
+            logits = model(Padded.unpadded(torch.tensor([ids[begin : i + 1]])))[0, -1]
+            total -= logits.log_softmax(0)[ids[i + 1]].item()
+        assert text_scores(model, batches, stride)["loss"] == pytest.approx(total / 30)
+
+
+# --- generation ----------------------------------------------------------------------------------
+
+PROMPTS = ["", "a", "abcdefg", "hh ab", "c\nd", "abcdefgabcdefgab"]
+WAYS: list[dict[str, Any]] = [
+    {"method": "beam", "beam_size": 1},
+    {"method": "beam", "beam_size": 3},
+    {"method": "sample", "seed": 3},
+    {"method": "sample", "n_best": 2, "top_p": 0.9},
+    {"method": "sample", "stop_strings": ("a", "d ")},
+]
+
+
+def bare(continuation: Any) -> Any:
+    return continuation.continuation, continuation.tokens
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "alibi"])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("window", [64, 10])
+def test_prompts_go_on_together_as_alone(positions: Any, way: dict[str, Any], window: int) -> None:
+    model = generator(positions, window, **way)
+    together = model.generate(PROMPTS, first=5)
+    for i, prompt in enumerate(PROMPTS):
+        (alone,) = model.generate([prompt], first=5 + i)
+        assert bare(alone) == bare(together[i])
+        assert alone.log_prob == pytest.approx(together[i].log_prob)
+        assert [bare(o) for o in alone.others] == [bare(o) for o in together[i].others]
+
+
+def recomputed(model: DecoderOnly, ids: list[int], window: int, count: int) -> list[int]:
+    """Greedy search that reads all that it may from the start at every step."""
+    ids = list(ids)
+    held = 0
+    found: list[int] = []
+    while len(found) < count:
+        if len(ids) - held > window:
+            held = len(ids) - int(0.75 * window)
+        logits = model(Padded.unpadded(torch.tensor([ids[held:]])))[0, -1]
+        logits[[0, 1, BOS]] = -math.inf
+        token = int(logits.argmax())
+        if token == EOS:
+            break
+        found.append(token)
+        ids.append(token)
+    return found
+
+
+@pytest.mark.parametrize("positions", ["rotary", "learned", "alibi"])
+@pytest.mark.parametrize("window", [64, 12])
+@torch.no_grad()
+def test_the_cache_changes_nothing(positions: Any, window: int) -> None:
+    model = generator(positions, window, method="beam", beam_size=1, max_tokens=40)
+    with torch.no_grad():
+        model.model.head.weight[EOS] = 0
+    for prompt in PROMPTS:
+        ids = [BOS, *CHARACTERS.encode(prompt)]
+        ((best,),) = model.go_on([ids], model.options, [0])
+        known = recomputed(model.model, ids, window, 40)
+        assert best.tokens == known
+        assert not best.finished or len(known) < 40
+
+
+@torch.no_grad()
+def test_the_window_follows_its_rows() -> None:
+    """Rows chosen as beam search does, and cut each at its own time."""
+    model = build()
+    chance = torch.Generator().manual_seed(1)
+    rows: list[list[int]] = [[BOS, 4, 5, 6, 7], [BOS]]
+    held = [list(row) for row in rows]
+    state = WindowedState(model, 8)
+    fed = left_padded(rows)
+    for _ in range(20):
+        logits = state.step(fed)
+        for i, row in enumerate(held):
+            alone = model(Padded.unpadded(torch.tensor([row])))[0, -1]
+            torch.testing.assert_close(logits[i, 0], alone)
+        chosen = torch.randint(len(held), (3,), generator=chance)
+        state.select(chosen)
+        new = torch.randint(4, 9, (3,), generator=chance)
+        held = [[*held[i], int(token)] for i, token in zip(chosen.tolist(), new, strict=True)]
+        held = [row[-6:] if len(row) > 8 else row for row in held]
+        fed = Padded.unpadded(new[:, None])
+
+
+def test_where_a_continuation_ends() -> None:
+    model = generator(seed=2, max_tokens=40, min_length=40)
+    (free,) = model.generate(["a"])
+    assert len(free.tokens) == 40
+    stop = free.continuation[5:8]
+    at = free.continuation.find(stop)
+    (stopped,) = model.generate(
+        ["a"], dataclasses.replace(model.options, stop_strings=("zz", stop))
+    )
+    assert stopped.continuation == free.continuation[:at]
+    assert len(stopped.tokens) == at + 3
+    (short,) = model.generate(["a"], dataclasses.replace(model.options, max_tokens=7))
+    assert short.continuation == free.continuation[:7] and len(short.tokens) == 7
+    assert short.log_prob > free.log_prob
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_stream_is_the_text_in_parts(way: dict[str, Any]) -> None:
+    model = generator(**way)
+    for i, prompt in enumerate(PROMPTS):
+        options = dataclasses.replace(model.options, n_best=1)
+        (whole,) = model.generate([prompt], options, first=i)
+        parts = list(model.generate_stream(prompt, stream=i))
+        assert "".join(parts) == whole.continuation
+        if way == WAYS[2] and len(whole.continuation) > 3:
+            assert len(parts) > 3, "it comes as it grows"
+
+
+def test_one_line_and_exact() -> None:
+    model = generator(seed=1, max_tokens=99, min_length=99)
+    found = model.predict([(prompt,) for prompt in PROMPTS])
+    assert any("\n" in one.continuation for one in found)
+    for one in found:
+        assert one.text == " ".join(one.continuation.splitlines())
+        assert set(one.fields()) == {"continuation", "score", "log_prob", "tokens"}
+
+
+def test_a_prompt_that_is_too_long_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    model = generator("learned", window=10)
+    model.generate(["ab", "abcdefgh" * 3], first=4)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("prompt 6 has 25 tokens, more than the 10 that")
+    list(model.generate_stream("abcdefgh" * 3))
+    assert caplog.records[-1].getMessage().startswith("the prompt has 25 tokens")
+
+
+# --- wording -------------------------------------------------------------------------------------
+
+
+def subwords() -> Tokenizer:
+    lines = ["the cat sat on the mat", "the dog sat on the log", "a cat and a dog"] * 5
+    return train_tokenizer(SubwordConfig(size=300), lines)
+
+
+@pytest.mark.parametrize("prompt", ["", "the", "the cat\n", " the"])
+@pytest.mark.parametrize("text", [" cat sat 猫が座る。 on", "猫", "\n\nthe mat  ", "s 🐈🐈"])
+def test_never_half_a_character(prompt: str, text: str) -> None:
+    tokenizer = subwords()
+    before = [BOS, *tokenizer.encode(prompt)]
+    whole = tokenizer.encode(prompt + text)
+    shared = tokenizer.encode(prompt)
+    if whole[: len(shared)] != shared:
+        pytest.skip("the text joins the last piece of the prompt")
+    ids = whole[len(shared) :]
+    wording = Wording(tokenizer, before, ())
+    written = ""
+    for n in range(len(ids) + 1):
+        stable = wording.stable(ids[:n])
+        assert stable.startswith(written) and text.startswith(stable)
+        written = stable
+    assert wording.exact(ids) == text == written
+
+
+def test_what_may_begin_a_stop_is_held_back() -> None:
+    wording = Wording(CHARACTERS, [BOS], ("abc", "h"))
+
+    def stable(text: str) -> str:
+        return wording.stable(CHARACTERS.encode(text))
+
+    assert [stable(t) for t in ("d", "da", "dab", "dabd", "dabc", "dabcd")] == [
+        "d", "d", "d", "dabd", "d", "d",
+    ]  # fmt: skip
+    assert stable("ahabc") == "a"
+    assert wording.stopped(CHARACTERS.encode("dddddddabc"))
+    assert not wording.stopped(CHARACTERS.encode("abdddddddab"))
+    assert not Wording(CHARACTERS, CHARACTERS.encode("ab"), ("abc",)).stopped(
+        CHARACTERS.encode("c")
+    ), "the prompt does not count"
+
+
+# --- recipe and data -----------------------------------------------------------------------------
+
+
+def settings(data: Path, *overrides: str, **train: Any) -> dict[str, Any]:
+    given = {
+        "task": "language-model",
+        "data": {
+            "root": str(data),
+            "train": {"kind": "text", "path": "a.txt", **train},
+            "hold_out": 0.1,
+        },
+        "text": {"tokenizer": {"kind": "characters"}, "block": 32},
+        "model": {
+            "d_model": 32,
+            "decoder": {
+                "n_layers": 1, "n_heads": 2, "d_ff": 64, "norm_order": "pre",
+                "positions": "rotary", "dropout": 0.1,
+            },
+        },
+        "training": {
+            "steps": 8,
+            "batch_tokens": 128,
+            "validate_every": 4,
+            "log_every": 1,
+            "label_smoothing": 0.0,
+            "schedule": {"kind": "constant", "peak": 5e-3},
+            "optimizer": {"epsilon": 1e-8},
+            "device": "cpu",
+        },
+    }  # fmt: skip
+    return apply_overrides(given, overrides)
+
+
+def test_recipes_that_cannot_be(tmp_path: Path) -> None:
+    for override, message in [
+        ("training.batch_tokens=16", "training.batch_tokens = 16 cannot hold one row"),
+        ("evaluation.stride=33", "evaluation.stride = 33 would pass over tokens"),
+        ("decoding.stop_strings=['']", "decoding.stop_strings"),
+        ("decoding.max_tokens=0", "decoding.max_tokens"),
+        ("data.train.kind='tsv'", "data.train.kind is 'tsv'"),
+    ]:
+        with pytest.raises(SettingError, match=message):
+            parse_language_model(settings(tmp_path, override), "recipe")
+    with pytest.raises(SettingError, match=r"learned positions reach to 16, but text.block = 32"):
+        learned = "model.decoder.positions='learned'", "model.decoder.max_positions=16"
+        parse_language_model(settings(tmp_path, *learned), "recipe")
+
+
+def test_a_whole_file_is_split_at_its_end(tmp_path: Path) -> None:
+    text = "".join(f"{i}\n" for i in range(1000))
+    (tmp_path / "a.txt").write_text(text)
+    data = parse_language_model(settings(tmp_path), "recipe").data
+    (train,), (valid,) = read_documents_of(data, "train"), read_documents_of(data, "valid")
+    assert train + valid == text and len(train) == int(len(text) * 0.9)
+    with pytest.raises(DataError, match=r"no test data.*--split valid"):
+        list(read_documents_of(data, "test"))
+    own = "data.valid={kind='text',path='a.txt'}"
+    data = parse_language_model(settings(tmp_path, own), "recipe").data
+    assert list(read_documents_of(data, "train")) == list(read_documents_of(data, "valid"))
+
+
+def test_lines_are_split_by_their_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(500)))
+    data = parse_language_model(settings(tmp_path, documents="line"), "recipe").data
+    parts = [set(read_documents_of(data, split)) for split in ("train", "valid", "test")]
+    assert sum(map(len, parts)) == 500 == len(set.union(*parts))
+    assert min(map(len, parts)) > 20
+
+
+def test_nothing_to_validate_with(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    recipe = settings(tmp_path, documents="line")
+    with pytest.raises(DataError, match=r"holding out|no text|no document"):
+        transduce.train(recipe, tmp_path / "runs" / "r")
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+def cycle_text(n: int, seed: int = 0) -> str:
+    """Each letter is followed by one of two, evenly: an entropy of log 2 nats a letter."""
+    chance = random.Random(seed)
+    letters, text = "abcdefg\n", "a"
+    while len(text) < n:
+        at = letters.index(text[-1])
+        text += letters[(at + chance.choice((1, 3))) % 8]
+    return text
+
+
+def test_learns_a_language_of_known_entropy(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(cycle_text(12_000))
+    overrides = ["training.steps=250", "training.validate_every=250", "training.batch_tokens=256"]
+    path, outcome = transduce.train(settings(tmp_path, *overrides), tmp_path / "runs" / "r")
+    assert math.log(2) - 0.02 < outcome.scores["loss"] < math.log(2) + 0.05
+    assert outcome.scores["perplexity"] == pytest.approx(math.exp(outcome.scores["loss"]))
+    run = transduce.load(path)
+    valid = run.evaluate("valid")
+    assert valid.scores["loss"] == pytest.approx(outcome.scores["loss"], abs=1e-4)
+    assert valid.hypotheses == ()
+    given = run.evaluate(examples=[(cycle_text(500, 7), cycle_text(20, 8))])
+    assert given.scores["perplexity"] < 2.4
+    (found,) = run.predict(["abcdef"])
+    letters = "abcdefg\n"
+    steps = [
+        (letters.index(b) - letters.index(a)) % 8
+        for a, b in zip("f" + found.continuation, found.continuation, strict=False)
+    ]
+    assert len(steps) == 256 and sum(step in (1, 3) for step in steps) > 240
+
+
+def test_resumed_is_as_never_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(cycle_text(2500))
+    whole, _ = transduce.train(settings(tmp_path), tmp_path / "runs" / "whole")
+    part = tmp_path / "runs" / "part"
+    transduce.train(settings(tmp_path, "training.steps=4"), part)
+    transduce.train(settings(tmp_path), part, resume=True)
+    for name in ("weights.safetensors",):
+        a, b = read_tensors(whole / name), read_tensors(part / name)
+        assert a.keys() == b.keys() and all(a[key].equal(b[key]) for key in a)
+
+
+def test_fine_tuning_starts_where_the_other_run_ended(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(cycle_text(2500))
+    base, outcome = transduce.train(
+        settings(tmp_path, "training.steps=60", "training.validate_every=60"),
+        tmp_path / "runs" / "a",
+    )
+    tuned = settings(tmp_path, f"fine_tune.run='{base}'", "training.steps=1")
+    del tuned["model"]
+    path, after = transduce.train(tuned, tmp_path / "runs" / "b")
+    assert after.scores["loss"] < outcome.scores["loss"] + 0.1
+    assert (path / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
+
+
+def test_every_line_end_is_a_token(tmp_path: Path) -> None:
+    for i, name in enumerate("ab"):
+        (tmp_path / f"{name}.txt").write_bytes(f"{name} line {i}\r\n".encode())
+    files = "data.train.path=['a.txt','b.txt']", "data.valid={kind='text',path='a.txt'}"
+    recipe = settings(tmp_path, *files, "training.steps=1")
+    path, _ = transduce.train(recipe, tmp_path / "runs" / "r")
+    tokenizer = transduce.load(path).predictor.tokenizer
+    assert tokenizer.decode(tokenizer.encode("a\r\n")) == "a\r\n"
