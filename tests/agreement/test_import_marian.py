@@ -30,7 +30,8 @@ from transduce.text import BOS, MarianTokenizer
 
 TOLERANCE = 1e-5
 LENGTHS = (11, 4, 1, 8)
-LONGEST = 40
+LONGEST = 100
+STEPS = 60
 SHAPES = [
     {},
     {"activation_function": "swish", "scale_embedding": True, "d_model": 24},
@@ -42,7 +43,7 @@ SHAPES = [
 
 
 def marian(directory: Path, **changes: Any) -> Any:
-    """A model with random weights, which ends its outputs now and then, and its tokenizers."""
+    """A model with random weights, and its tokenizers."""
     directory.mkdir(parents=True, exist_ok=True)
     shared = changes.get("share_encoder_decoder_embeddings", True)
     sizes = tokenizers(directory, shared)
@@ -65,14 +66,34 @@ def marian(directory: Path, **changes: Any) -> Any:
         **{**small, **changes},
     )
     model = transformers.MarianMTModel(made_of)
-    bias = torch.randn(1, model.final_logits_bias.shape[1])
-    bias[0, 0] += 3.0
-    model.final_logits_bias.copy_(bias)
+    model.final_logits_bias.copy_(torch.randn(model.final_logits_bias.shape))
     model.generation_config.update(
         num_beams=4, max_length=LONGEST, bad_words_ids=[[pad]], early_stopping=True
     )
     save(model, directory)
     return model
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """A model that has seen a few sentences, so that its outputs end somewhere, and where it is.
+
+    Weights that are random throughout go round in circles for ever, or end at once.
+    """
+    torch.manual_seed(0)
+    directory = tmp_path_factory.mktemp("talker")
+    model = marian(directory, d_model=32, scale_embedding=True, dropout=0.0)
+    tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
+    lines = sentences(40, 3, "abcdefgh"), sentences(40, 4, "efghijklm")
+    batch = tokenizer(lines[0], text_target=lines[1], return_tensors="pt", padding=True)
+    labels = batch["labels"].masked_fill(batch["labels"] == model.config.pad_token_id, -100)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model(batch["input_ids"], batch["attention_mask"], labels=labels).loss.backward()
+        optimizer.step()
+    model.eval().save_pretrained(directory)
+    return model, directory
 
 
 def tokenizers(directory: Path, shared: bool) -> tuple[int, int]:
@@ -135,20 +156,15 @@ def test_logits(shape: dict[str, Any], tmp_path: Path) -> None:
     assert largest_difference(*(p[..., kept] for p in probabilities), given_real) < TOLERANCE
 
 
-def reference_outputs(model: Any, directory: Path, texts: list[str], **options: Any) -> list[Any]:
-    """Their ids, one text at a time, with the scores."""
+def reference_outputs(
+    model: Any, directory: Path, texts: list[str], **options: Any
+) -> list[tuple[list[int], float]]:
+    """The ids that transformers finds for each text, without begin and end, and their scores."""
     tokenizer = transformers.MarianTokenizer.from_pretrained(directory)
-    outputs = []
-    for text in texts:
-        with torch.no_grad():
-            found = model.generate(
-                **tokenizer(text, return_tensors="pt"),
-                **options,
-                return_dict_in_generate=True,
-                output_scores=True,
-            )
-        ids: list[int] = found.sequences[0, 1:].tolist()
-        score = getattr(found, "sequences_scores", None)
-        kept = tokenizer.decode(ids, skip_special_tokens=True)
-        outputs.append((ids, None if score is None else float(score[0]), kept))
-    return outputs
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        found = model.generate(
+            **batch, **options, return_dict_in_generate=True, output_scores=True
+        )
+    ids = [row[: (*row, 0).index(0)] for row in found.sequences[:, 1:].tolist()]
+    return list(zip(ids, found.sequences_scores.tolist(), strict=True))

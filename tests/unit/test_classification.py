@@ -37,9 +37,9 @@ from transduce.tasks.text_encoder import (
     EncodedTexts,
     Row,
     encode_batches,
-    hide_tokens,
     lay_out,
     layout,
+    leave_out_tokens,
     mask_id,
     one_line,
     to_padded,
@@ -220,21 +220,25 @@ class TestLayout:
         assert one_line(["a\tb\nc", "d\r"]) == "a b c\td"
 
 
-class TestHiding:
-    def test_marks_and_padding_are_never_hidden(self) -> None:
-        tokens = to_padded([[BOS, *range(4, 54), EOS], [BOS, 4, EOS]])
+class TestLeavingOut:
+    def test_what_stays_is_in_order_and_marks_always_stay(self) -> None:
+        tokens = to_padded([[BOS, *range(4, 54), EOS], [BOS, 4, EOS], [BOS, EOS]])
         torch.manual_seed(0)
-        hidden = hide_tokens(tokens, 0.5, 99).values
-        changed = hidden != tokens.values
-        assert (hidden[changed] == 99).all() and 10 < int(changed[0].sum()) < 40
-        assert hidden[:, 0].tolist() == [BOS, BOS] and hidden[0, -1] == EOS
-        assert not changed[1, 2:].any()
+        found = leave_out_tokens(tokens, 0.5)
+        lengths = found.lengths.tolist()
+        assert 15 < lengths[0] < 40 and found.values.shape[1] == lengths[0]
+        for row, length in zip(found.values.tolist(), lengths, strict=True):
+            assert row[0] == BOS and row[length - 1] == EOS
+            assert row[1 : length - 1] == sorted(set(row[1 : length - 1]))
+        assert found.real.tolist() == [[i < n for i in range(lengths[0])] for n in lengths]
+        assert found.padding == "right"
 
-    def test_segments_stay(self) -> None:
+    def test_segments_go_along(self) -> None:
         tokens = to_padded([[BOS, 5, EOS, 6, EOS]], [[0, 0, 0, 1, 1]])
-        hidden = hide_tokens(tokens, 0.999999, 99).values
-        assert hidden[0].tolist() == [[BOS, 0], [99, 0], [EOS, 0], [99, 1], [EOS, 1]]
-        assert tokens.values[0, 1, 0] == 5
+        everything = leave_out_tokens(tokens, 0.0)
+        assert everything.values.equal(tokens.values) and everything.padding == "none"
+        marks = leave_out_tokens(tokens, 0.999999).values
+        assert marks[0].tolist() == [[BOS, 0], [EOS, 0], [EOS, 1]]
 
 
 MODELS = [

@@ -1,6 +1,7 @@
 """Extractive question answering: data, offsets, windows, spans, metrics, and a task that learns."""
 
 import gzip
+import itertools
 import json
 import random
 from pathlib import Path
@@ -46,10 +47,8 @@ from transduce.text import (
 )
 from transduce.text.offsets import token_spans, tokens_with_spans
 
-WORDS = (
-    "amber birch cedar delta ember flint grove heath inlet jetty knoll ledge maple north".split()
-)
-KEYS = "k1 k2 k3 k4 k5 k6 k7 k8".split()
+WORDS = ["amber", "birch", "cedar", "delta", "ember", "flint", "grove", "heath", "inlet", "jetty"]
+KEYS = ["k1", "k2", "k3", "k4"]
 
 
 def key_questions(
@@ -228,7 +227,10 @@ def test_questions_of_an_article_stay_together(tmp_path: Path) -> None:
 
 # ---- characters of tokens
 
-ODD = "  Über\u00a0 die  Brücke:\t\tCafe\u0301 (1903), 3,000 €! 😀 hi😀there\n北京是中国的首都。 ﬁn don't "
+ODD = (
+    "  Über\u00a0 die  Brücke:\t\tCafe\u0301 (1903), 3,000 €! 😀 hi😀there\n"
+    "北京是中国的首都。 ﬁn don't "
+)
 
 
 def make_tokenizer(kind: str) -> Tokenizer:
@@ -258,14 +260,14 @@ def test_every_token_knows_its_characters(kind: str) -> None:
     ids = tokenizer.encode(ODD)
     spans = token_spans(tokenizer, ODD, ids)
     assert len(spans) == len(ids)
-    assert spans == sorted(spans)
+    assert [start for start, _ in spans] == sorted(start for start, _ in spans)
     covered = set()
     for (start, end), shown in zip(spans, tokenizer.tokens(ids), strict=True):
         piece = ODD[start:end]
         assert piece == piece.strip()
         covered.update(range(start, end))
         known = "".join(shown.replace("▁", " ").split())
-        if known and not known.startswith("<"):
+        if piece and known and not known.startswith("<"):
             normal = "".join(tokenizer.normalize(piece).split())
             assert known in normal and len(normal) <= len(known) + (piece in ("ﬁ", "e\u0301"))
     wanted = {i for i, character in enumerate(ODD) if not character.isspace()}
@@ -333,7 +335,7 @@ class WordPieces(Tokenizer):
 def test_unknown_characters_are_told_apart_where_there_is_a_token_for_each() -> None:
     tokenizer = train_tokenizer(SubwordConfig(size=270), ["ab ab ba"] * 9)
     text = "a €😀 b中国ab"
-    ids, spans = tokens_with_spans(tokenizer, text, tokenizer.encode(text))
+    _, spans = tokens_with_spans(tokenizer, text, tokenizer.encode(text))
     pieces = [text[a:b] for a, b in spans if a < b]
     assert "".join(dict.fromkeys(pieces)) in ("a€😀b中国ab", "a€😀b中国")
     assert pieces.count("€") == 3 and pieces.count("😀") == 4 and pieces.count("国") == 3
@@ -361,7 +363,7 @@ def test_windows_cover_a_passage_and_overlap() -> None:
             assert ids[window.first : -1] == list(range(100 + window.begin, 100 + window.end))
             assert list(window.row.segments) == [0] * 5 + [1] * (len(ids) - 5)
         assert windows[0].begin == 0 and windows[-1].end == n
-        for one, after in zip(windows, windows[1:], strict=False):
+        for one, after in itertools.pairwise(windows):
             assert one.end - after.begin == 6 and after.end > one.end
     assert len(next(cut_windows(range(50, 90), [1], config)).row.ids) == 8 + 4
 
@@ -606,9 +608,9 @@ def test_sliding_windows_find_an_answer_in_a_long_passage(trained: transduce.Run
     for i in range(20):
         words = chance.choices(WORDS, k=320)  # ten times the window
         place = chance.randrange(320)
-        words[place] = f"k{i % 8 + 1} {words[place]}"
+        words[place] = f"k{i % 4 + 1} {words[place]}"
         context = "  ".join(words)
-        (found,) = trained.predict([(f"k{i % 8 + 1}", context)])
+        (found,) = trained.predict([(f"k{i % 4 + 1}", context)])
         fields = found.fields()
         if fields["answer"]:
             assert context[fields["start"] : fields["end"]] == fields["answer"]

@@ -39,10 +39,9 @@ from transduce.tasks.text_encoder import (
     check_room,
     chunks,
     encode_batches,
-    hide_tokens,
     lay_out,
     lay_out_counting,
-    mask_id,
+    leave_out_tokens,
     one_line,
     tokenizer_for,
     tokenizer_of,
@@ -100,11 +99,11 @@ class LabelledData:
 
 @section
 class ClassifierTextConfig(TextConfig):
-    """How texts become tokens, and what is hidden of them in training."""
+    """How texts become tokens, and how many of those training sees."""
 
     token_dropout: Share = 0.0
-    """Share of the tokens that is replaced by MASK, anew whenever a text is seen in training;
-    helps where there is little data."""
+    """Share of the tokens that is left out, others whenever a text is seen in training; helps
+    where there is little data."""
 
 
 @section
@@ -242,8 +241,7 @@ class ClassificationTraining:
         """Cross-entropy of the right labels."""
         tokens = batch.tokens.to(self.classifier.device)
         if self.recipe.text.token_dropout:
-            mask = mask_id(self.classifier.tokenizer)
-            tokens = hide_tokens(tokens, self.recipe.text.token_dropout, mask)
+            tokens = leave_out_tokens(tokens, self.recipe.text.token_dropout)
         scores = self.model(tokens).float()
         labels = batch.labels.to(scores.device)
         smoothing = self.recipe.training.label_smoothing

@@ -112,6 +112,8 @@ class Generator:
     """Goes on from texts."""
 
     inputs: tuple[str, ...] = ("prompt",)
+    forbidden: tuple[int, ...] = (BOS, PAD, UNK)
+    """Ids that are never said."""
 
     def __init__(
         self, model: DecoderOnly, tokenizer: Tokenizer, options: DecodingOptions, window: int
@@ -136,11 +138,10 @@ class Generator:
         messages and for the random streams of sampling.
         """
         options = options or self.options
-        ids = [[BOS, *ids] for ids in self.tokenizer.encode_batch(list(prompts))]
-        for i, prompt in enumerate(ids, first + 1):
-            self._warn_if_long(prompt, f"prompt {i}")
-        found = self.go_on(ids, options, range(first, first + len(ids)))
-        wordings = (Wording(self.tokenizer, prompt, options.stop_strings) for prompt in ids)
+        numbers = range(first, first + len(prompts))
+        ids = self.read(prompts, [f"{self.inputs[0]} {i + 1}" for i in numbers])
+        found = self.go_on(ids, options, numbers)
+        wordings = (self.wording(prompt, options) for prompt in ids)
         return [
             self._continuation(wording, best) for wording, best in zip(wordings, found, strict=True)
         ]
@@ -162,9 +163,19 @@ class Generator:
         stream: number of the prompt, for the random numbers of sampling: the parts are those of
         the continuation that `generate` gives for `first` = stream.
         """
-        ids = [BOS, *self.tokenizer.encode(prompt)]
-        self._warn_if_long(ids, "the prompt")
+        (ids,) = self.read([prompt], [f"the {self.inputs[0]}"])
         return self.stream_on(ids, options or self.options, stream)
+
+    def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
+        """The ids, with BOS, that the model goes on from; what is too long is said by its name."""
+        rows = [[BOS, *ids] for ids in self.tokenizer.encode_batch(list(prompts))]
+        for ids, name in zip(rows, names, strict=True):
+            self._warn_if_long(ids, name)
+        return rows
+
+    def wording(self, prompt: Sequence[int], options: DecodingOptions) -> Wording:
+        """How what follows a prompt reads."""
+        return Wording(self.tokenizer, prompt, options.stop_strings)
 
     def go_on(
         self, prompts: Sequence[Sequence[int]], options: DecodingOptions, streams: Sequence[int]
@@ -190,7 +201,7 @@ class Generator:
     ) -> TextStream:
         """The text that follows a prompt, given as ids with BOS, in parts as they come."""
         options = dataclasses.replace(options, n_best=1)
-        wording = Wording(self.tokenizer, prompt, options.stop_strings)
+        wording = self.wording(prompt, options)
         written = ""
         ids: list[int] = []
         for snapshot in self._steps([prompt], options, [stream]):
@@ -206,7 +217,7 @@ class Generator:
     ) -> Iterator[Snapshot]:
         """The search for what follows some prompts, step by step."""
         self.model.eval()
-        wordings = [Wording(self.tokenizer, ids, options.stop_strings) for ids in prompts]
+        wordings = [self.wording(ids, options) for ids in prompts]
 
         def ended(i: int, ids: list[int]) -> bool:
             return len(ids) >= options.max_tokens or wordings[i].stopped(ids)
@@ -217,7 +228,7 @@ class Generator:
             left_padded(prompts).to(self.device),
             torch.full((len(prompts),), options.max_tokens),
             EOS,
-            (BOS, PAD, UNK),
+            self.forbidden,
             options,
             streams,
             ended,

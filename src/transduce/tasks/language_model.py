@@ -110,22 +110,28 @@ class LanguageModelRecipe:
 
     def __post_init__(self) -> None:
         """What the sections mean for each other, said before anything long has begun."""
-        block, room = self.text.block, longest_sequence(self.model.decoder)
-        if room is not None and room < block:
-            raise SettingError(
-                f"learned positions reach to {room}, but text.block = {block}; set "
-                "model.decoder.max_positions or text.block accordingly"
-            )
-        if self.training.batch_tokens < block:
-            raise SettingError(
-                f"training.batch_tokens = {self.training.batch_tokens} cannot hold one row of "
-                f"text.block = {block} tokens"
-            )
+        block = self.text.block
+        check_block("text.block", block, self.model, self.training)
         if self.evaluation.stride > block:
             raise SettingError(
                 f"evaluation.stride = {self.evaluation.stride} would pass over tokens; it is at "
                 f"most text.block = {block}"
             )
+
+
+def check_block(name: str, block: int, model: DecoderOnlyConfig, training: TrainingConfig) -> None:
+    """Raises SettingError where `block` positions, a setting of that name, have no room."""
+    room = longest_sequence(model.decoder)
+    if room is not None and room < block:
+        raise SettingError(
+            f"learned positions reach to {room}, but {name} = {block}; set "
+            f"model.decoder.max_positions or {name} accordingly"
+        )
+    if training.batch_tokens < block:
+        raise SettingError(
+            f"training.batch_tokens = {training.batch_tokens} cannot hold one row of "
+            f"{name} = {block} tokens"
+        )
 
 
 def parse_language_model(settings: Mapping[str, Any], where: str) -> LanguageModelRecipe:
@@ -152,20 +158,17 @@ def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
 
 
 class LanguageModelTraining:
-    """Documents, model and loss as the training loop wants them."""
+    """Packed rows of ids, model and loss as the training loop wants them."""
 
     def __init__(
-        self,
-        recipe: LanguageModelRecipe,
-        model: DecoderOnly,
-        data: Mapping[Split, EncodedDocuments],
+        self, model: DecoderOnly, train: PackedBatches, valid: PackedBatches, smoothing: float
     ) -> None:
-        self.recipe = recipe
+        """smoothing: of labels."""
         self.model = model
-        self.d_model = recipe.model.d_model
-        shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
-        self._train = PackedBatches(data["train"], *shape)
-        self._valid = PackedBatches(data["valid"], *shape)
+        self.d_model = model.target.embedding.embedding_dim
+        self.smoothing = smoothing
+        self._train = train
+        self._valid = valid
 
     def batches(self, state: DataState) -> Iterator[tuple[PackedBatch, DataState]]:
         """Training batches from `state` on, without end."""
@@ -173,7 +176,7 @@ class LanguageModelTraining:
 
     def loss(self, batch: PackedBatch) -> LossSums:
         """Cross-entropy of every token given those before it in its document."""
-        return packed_loss(self.model, batch, self.recipe.training.label_smoothing)
+        return packed_loss(self.model, batch, self.smoothing)
 
     def describe(self, batch: PackedBatch) -> str:
         """Which documents a batch holds parts of."""
@@ -227,7 +230,9 @@ def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -
     data = _encoded(recipe, tokenizer, run.parent / ".cache")
     model = build_decoder_only(recipe.model, tokenizer.size)
     model.to(find_device(recipe.training.device))
-    task = LanguageModelTraining(recipe, model, data)
+    shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
+    parts = PackedBatches(data["train"], *shape), PackedBatches(data["valid"], *shape)
+    task = LanguageModelTraining(model, *parts, recipe.training.label_smoothing)
     return train(task, recipe.training, run, resume, recipe.fine_tune)
 
 

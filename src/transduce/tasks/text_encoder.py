@@ -203,17 +203,20 @@ class EncodedTexts:
         return to_padded([row.ids for row in rows], segments)
 
 
-def hide_tokens(tokens: Padded, share: float, mask: int) -> Padded:
-    """Ids with each one but BOS, EOS and padding replaced by `mask` with probability `share`.
+def leave_out_tokens(tokens: Padded, share: float) -> Padded:
+    """Rows without those of their tokens that chance leaves out, each with probability `share`.
 
-    tokens: (b, t), or (b, t, 2) with segments.  The random numbers are torch's.
+    tokens: (b, t), or (b, t, 2) with segments.  BOS and EOS stay.  The random numbers are torch's.
     """
-    values = tokens.values.clone()
+    values = tokens.values
     ids = values if values.dim() == 2 else values[..., 0]
-    hidden = torch.rand(ids.shape, device=ids.device) < share
-    hidden &= tokens.real & (ids != BOS) & (ids != EOS)
-    ids[hidden] = mask
-    return tokens.with_values(values)
+    kept = (ids == BOS) | (ids == EOS) | (torch.rand(ids.shape, device=ids.device) >= share)
+    kept &= tokens.real
+    width = int(kept.sum(1).max())
+    order = kept.logical_not().byte().argsort(dim=1, stable=True)[:, :width]
+    rows = torch.arange(len(order), device=order.device)[:, None]
+    real = kept[rows, order]
+    return Padded(values[rows, order], real, "none" if bool(real.all()) else "right")
 
 
 @torch.inference_mode()

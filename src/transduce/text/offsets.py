@@ -135,7 +135,7 @@ def _spread(text: str, start: int, end: int, waiting: Sequence[bool]) -> list[tu
     found: list[tuple[int, int]] = []
     for is_owner in waiting:
         found.append(owners.pop(0) if is_owner else (start, start))
-        start = max(start, found[-1][1])
+        start = max(start, found[-1][0])
     return found
 
 

@@ -1,0 +1,281 @@
+"""Why attention: what textbooks say of the Transformer and its ancestors, measured.
+
+    python benchmarks/why_attention.py --data DIRECTORY --output docs/why-attention
+
+DIRECTORY holds `tatoeba-zh-en/` with train, dev and test as .zh.gz and .en.gz.  All figures go into
+OUTPUT/results.json as they come; from it alone (`--draw`) the plots OUTPUT/*.svg are drawn and the
+tables in OUTPUT.md written, each between two markers.  Models that are done are not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import why_attention_costs as costs
+import why_attention_page as page
+
+import transduce
+from transduce.errors import TransduceError
+from transduce.metrics import make_metric, measure, paired_bootstrap
+from transduce.training.checkpoints import checkpoints_of
+
+MODELS = ("rnn-fixed", "rnn-dot", "rnn-general", "rnn-additive", "convolution", "tiny")
+BUCKETS = ((1, 4), (5, 6), (7, 8), (9, 10), (11, 10_000))  # source tokens
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure with, and for how long."""
+
+    data: Path
+    output: Path
+    runs: Path
+    steps: int
+    batch_tokens: int
+    vocabulary: int
+    rounds: int
+    speed_tokens: int
+    longest: int
+    threads: int
+
+    @property
+    def results(self) -> Path:
+        return self.output / "results.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = command_line().parse_args(arguments)
+    options = vars(parsed)
+    only = options.pop("only").split(",") if parsed.only else list(PARTS)
+    draw = options.pop("draw")
+    plan = Plan(**options)
+    if unknown := sorted(set(only) - set(PARTS)):
+        print(f"--only {unknown[0]}: there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    torch.set_num_threads(plan.threads)
+    plan.output.mkdir(parents=True, exist_ok=True)
+    try:
+        for part in [] if draw else only:
+            PARTS[part](plan)
+        page.draw(read(plan.results), plan.output)
+    except TransduceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def command_line() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    data = os.environ.get("TRANSDUCE_DATA", ".")
+    parser.add_argument("--data", type=Path, default=Path(data), help="holds tatoeba-zh-en/")
+    parser.add_argument("--output", type=Path, default=Path("docs/why-attention"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/why-attention"))
+    parser.add_argument("--only", default="", help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--draw", action="store_true", help="measure nothing, redraw from results")
+    parser.add_argument("--steps", type=int, default=2000, help="optimizer steps of each model")
+    parser.add_argument("--batch-tokens", type=int, default=512, help="of a training batch")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="joint, for both languages")
+    parser.add_argument("--rounds", type=int, default=5, help="timings of which to take the median")
+    parser.add_argument("--speed-tokens", type=int, default=2048, help="of a batch that is timed")
+    parser.add_argument("--longest", type=int, default=8192, help="positions, for memory and speed")
+    parser.add_argument("--threads", type=int, default=1)
+    return parser
+
+
+# --- results ---------------------------------------------------------------------------------
+
+
+def read(path: Path) -> dict[str, Any]:
+    """All results so far."""
+    if not path.exists():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def put(plan: Plan, part: str, value: dict[str, Any]) -> None:
+    """Replace the results of one part, and leave the others as they are by now."""
+    results = {**read(plan.results), part: value}
+    ordered = {name: results[name] for name in PARTS if name in results}
+    new = plan.results.with_suffix(".new")
+    new.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    new.replace(plan.results)
+
+
+def made(plan: Plan) -> dict[str, Any]:
+    """When and on what a part is measured."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "date": date.today().isoformat(),
+        "processor": names[0] if names else "unknown",
+        "cores": os.cpu_count(),
+        "threads": plan.threads,
+        "torch": torch.__version__,
+    }
+
+
+# --- translation -----------------------------------------------------------------------------
+
+
+def recipe(plan: Plan, preset: str) -> dict[str, Any]:
+    """The same for all but for the model; the batches, too, are the same and in the same order."""
+    files = {
+        split: {"kind": "parallel", "source": f"{name}.zh.gz", "target": f"{name}.en.gz"}
+        for split, name in (("train", "train"), ("valid", "dev"), ("test", "test"))
+    }
+    warmup = max(1, plan.steps // 10)
+    return {
+        "task": "translation",
+        "seed": 1,
+        "data": {
+            "root": str(plan.data / "tatoeba-zh-en"),
+            **files,
+            "filters": {"max_length": 128},
+        },
+        "text": {"source": {"kind": "bpe", "size": plan.vocabulary}},
+        "model": {"preset": preset, "encoder": {"dropout": 0.1}, "decoder": {"dropout": 0.1}},
+        "training": {
+            "steps": plan.steps,
+            "batch_tokens": plan.batch_tokens,
+            "clip_norm": 1.0,
+            "validate_every": max(1, plan.steps // 4),
+            "schedule": {"kind": "cosine", "peak": 2e-3, "warmup_steps": warmup},
+            "threads": plan.threads,
+            "device": "cpu",
+        },
+        "decoding": {"beam_size": 5, "length_penalty": "mean"},
+        "evaluation": {"target_language": "en", "metrics": ["bleu", "chrf"], "validation_pairs": 0},
+    }
+
+
+def translation(plan: Plan) -> None:
+    """Train each model and translate the test set; what is done by an earlier call stays."""
+    budget = {"steps": plan.steps, "batch_tokens": plan.batch_tokens, "vocabulary": plan.vocabulary}
+    for preset in MODELS:
+        part = read(plan.results).get("translation", {})
+        if part.get("budget") != budget:
+            part = {"budget": budget, "made": made(plan), "models": {}}
+        if preset in part["models"] and outputs_of(plan, preset).exists():
+            continue
+        part["models"][preset] = trained(plan, preset)
+        put(plan, "translation", part)
+    part = read(plan.results)["translation"]
+    outputs = {preset: json.loads(outputs_of(plan, preset).read_text()) for preset in MODELS}
+    part["comparisons"] = [compared(a, b, outputs) for a, b in pairwise(MODELS)]
+    part["by_length"] = [
+        compared("rnn-fixed", "rnn-dot", outputs, bucket)
+        for bucket in BUCKETS
+        if rows_of(bucket, outputs["rnn-fixed"]["lengths"])
+    ]
+    put(plan, "translation", part)
+
+
+def outputs_of(plan: Plan, preset: str) -> Path:
+    return plan.runs / preset / "test.json"
+
+
+def trained(plan: Plan, preset: str) -> dict[str, Any]:
+    """Train one model; its sizes, costs and scores."""
+    path = plan.runs / preset
+    started = time.process_time()
+    _, outcome = transduce.train(recipe(plan, preset), path, overwrite=True)
+    seconds = time.process_time() - started
+    progress = json.loads((checkpoints_of(path)[-1] / "progress.json").read_text())
+    run = transduce.load(path, "cpu")
+    evaluation = run.evaluate("test")
+    outputs = {
+        "lengths": [len(ids) for ids in run.translator.source.encode_batch(evaluation.sources)],
+        "hypotheses": list(evaluation.hypotheses),
+        "references": [list(item) for item in evaluation.references],
+    }
+    outputs_of(plan, preset).write_text(json.dumps(outputs), encoding="utf-8")
+    return {
+        "parameters": run.info()["parameters"],
+        "target_tokens": progress["target_tokens"],
+        "cpu_seconds": seconds,
+        "best_step": outcome.best_step,
+        "validation_loss": outcome.scores["loss"],
+        **evaluation.scores,
+        "by_length": by_length(outputs),
+    }
+
+
+def rows_of(bucket: tuple[int, int], lengths: Sequence[int]) -> list[int]:
+    """Which sentences have as many source tokens as the bucket says."""
+    return [i for i, length in enumerate(lengths) if bucket[0] <= length <= bucket[1]]
+
+
+def by_length(outputs: dict[str, Any]) -> list[dict[str, Any]]:
+    """BLEU of the sentences in each bucket that is not empty."""
+    found = []
+    for bucket in BUCKETS:
+        rows = rows_of(bucket, outputs["lengths"])
+        if rows:
+            hypotheses = [outputs["hypotheses"][i] for i in rows]
+            references = [outputs["references"][i] for i in rows]
+            bleu = measure(("bleu",), hypotheses, references, "en")["bleu"]
+            found.append({"tokens": bucket, "sentences": len(rows), "bleu": bleu})
+    return found
+
+
+def compared(
+    a: str, b: str, outputs: dict[str, Any], bucket: tuple[int, int] = (0, 10_000)
+) -> dict[str, Any]:
+    """How many BLEU points b is above a, by paired bootstrap over the sentences of a bucket."""
+    rows = rows_of(bucket, outputs[a]["lengths"])
+    texts = [[outputs[name]["hypotheses"][i] for i in rows] for name in (a, b)]
+    references = [outputs[a]["references"][i] for i in rows]
+    found = paired_bootstrap(make_metric("bleu", "en"), texts[0], texts[1], references)
+    return {
+        "a": a,
+        "b": b,
+        "tokens": bucket,
+        "sentences": len(rows),
+        "difference": found.difference,
+        "low": found.low,
+        "high": found.high,
+        "p_value": found.p_value,
+    }
+
+
+# --- costs -----------------------------------------------------------------------------------
+
+
+def speed(plan: Plan) -> None:
+    """Training tokens per second against the length of sentences."""
+    timed = costs.training_speed(plan.vocabulary, plan.speed_tokens, plan.rounds, plan.longest)
+    put(plan, "speed", {"made": made(plan), "rounds": plan.rounds, **timed})
+
+
+def memory(plan: Plan) -> None:
+    """Memory of one self-attention against length."""
+    put(plan, "memory", {"made": made(plan), **costs.attention_memory(plan.longest)})
+
+
+def paths(plan: Plan) -> None:
+    """Layers between two positions against their distance."""
+    put(plan, "paths", {"made": made(plan), **costs.path_lengths()})
+
+
+PARTS: dict[str, Callable[[Plan], None]] = {
+    "translation": translation,
+    "speed": speed,
+    "memory": memory,
+    "paths": paths,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,397 @@
+"""Labels for images: data of every format, training, answers that do not hang on the batch."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import transduce
+from helpers.pictures import (
+    KINDS,
+    png,
+    stripes,
+    write_folder,
+    write_idx,
+    write_parquet,
+    write_table,
+    write_zip,
+)
+from transduce import DataError, SettingError
+from transduce.config import apply_overrides, parse, to_toml
+from transduce.image import ImageConfig, normalise
+from transduce.tasks.image_classification import ImageClassifier, parse_image_classification
+from transduce.tasks.images import ImageDataConfig, equal_images, read_images_of
+from transduce.tasks.labels import LabelPrediction
+from transduce.training.weights import read_tensors
+
+STACK = {
+    "n_layers": 1,
+    "n_heads": 2,
+    "d_ff": 32,
+    "activation": "gelu",
+    "norm_order": "pre",
+    "positions": "learned",
+    "dropout": 0.0,
+}
+MODEL = {"d_model": 24, "patch_size": 4, "encoder": STACK}
+WITH_TOKEN = {**MODEL, "class_token": True}
+WITH_STEM = {**MODEL, "patch_size": 1, "stem": [8, 12]}
+MODELS = {"mean": MODEL, "token": WITH_TOKEN, "stem": WITH_STEM}
+
+
+def settings(train: dict[str, Any], /, *overrides: str, **sections: Any) -> dict[str, Any]:
+    """A recipe for the images that a section names."""
+    recipe = {
+        "task": "image-classification",
+        "data": {"train": train, "hold_out": 0.1},
+        "image": {"size": 8},
+        "model": MODEL,
+        "training": {
+            "steps": 8,
+            "batch_tokens": 128,
+            "validate_every": 4,
+            "label_smoothing": 0.0,
+            "schedule": {"kind": "constant", "peak": 1e-2},
+            "device": "cpu",
+        },
+        **sections,
+    }
+    return apply_overrides(recipe, overrides)
+
+
+def fresh(model: dict[str, Any] = MODEL, cache: Path = Path("unused")) -> ImageClassifier:
+    """A classifier with first weights."""
+    torch.manual_seed(1)
+    recipe = parse_image_classification(settings({"kind": "folder", "path": "a"}, model=model), "x")
+    return ImageClassifier(recipe, KINDS, cache)
+
+
+def write_files(directory: Path, n: int, seed: int = 7) -> list[str]:
+    """Paths of so many pictures."""
+    paths = [directory / f"{i}.png" for i in range(n)]
+    for path, picture in zip(paths, stripes(n, seed)[0], strict=True):
+        path.write_bytes(png(picture))
+    return [str(path) for path in paths]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return write_folder(tmp_path_factory.mktemp("data") / "stripes", *stripes(120))
+
+
+@pytest.fixture(scope="module")
+def run(data: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return transduce.train(settings(data), tmp_path_factory.mktemp("runs") / "run")[0]
+
+
+def answers(run: Path, paths: list[str]) -> list[dict[str, float]]:
+    return [found.fields()["probabilities"] for found in transduce.load(run).predict(paths)]
+
+
+class TestLearning:
+    @pytest.mark.parametrize(
+        ("write", "model", "channels"),
+        [
+            (write_folder, "mean", 3),
+            (write_zip, "token", 3),
+            (write_idx, "stem", 1),
+            (write_parquet, "token", 1),
+            (write_table, "stem", 3),
+        ],
+    )
+    def test_learns(self, write: Any, model: str, channels: int, tmp_path: Path) -> None:
+        recipe = settings(
+            write(tmp_path / "train", *stripes(500)),
+            "training.steps=100",
+            "training.validate_every=50",
+            "training.select_by=accuracy",
+            "augmentation.shift=1",
+            f"image.channels={channels}",
+            model=MODELS[model],
+        )
+        recipe["data"]["test"] = write(tmp_path / "test", *stripes(100, seed=1))
+        path, outcome = transduce.train(recipe, tmp_path / "run")
+        assert outcome.scores["accuracy"] > 95
+        evaluation = transduce.load(path).evaluate()
+        assert evaluation.scores["accuracy"] > 95
+        assert len(evaluation.references) == 100
+
+    def test_resumed_is_as_if_never_interrupted(self, data: Any, tmp_path: Path) -> None:
+        how = (
+            "augmentation={flip=true, shift=2, rotate=20, cutout=2}",
+            "model.label_dropout=0.2",
+            "model.encoder.dropout=0.1",
+            "training.ema=0.9",
+        )
+        whole, _ = transduce.train(settings(data, *how), tmp_path / "whole")
+        transduce.train(settings(data, *how, "training.steps=4"), tmp_path / "parts")
+        parts, _ = transduce.train(settings(data, *how), tmp_path / "parts", resume=True)
+        wanted, found = (read_tensors(path / "weights.safetensors") for path in (whole, parts))
+        assert wanted.keys() == found.keys()
+        assert all(tensor.equal(found[name]) for name, tensor in wanted.items())
+
+    def test_augmentation_is_for_training_alone(self, data: Any, tmp_path: Path) -> None:
+        classifier = transduce.load(
+            transduce.train(
+                settings(data, "augmentation.rotate=180", "training.steps=1"), tmp_path / "run"
+            )[0]
+        )
+        assert classifier.evaluate("valid").scores == classifier.evaluate("valid").scores
+        paths = write_files(tmp_path, 3)
+        assert answers(tmp_path / "run", paths) == answers(tmp_path / "run", paths)
+
+
+class TestPredicting:
+    @pytest.mark.parametrize("model", MODELS)
+    def test_the_batch_changes_nothing(self, model: str, tmp_path: Path) -> None:
+        classifier = fresh(MODELS[model])
+        paths = [(path,) for path in write_files(tmp_path, 70)]  # more than go together
+        together = classifier.predict(paths)
+        for i in (0, 5, 63, 64, 69):
+            (alone,) = classifier.predict([paths[i]])
+            assert alone.text == together[i].text
+            assert together[i].probabilities == pytest.approx(alone.probabilities, abs=1e-5)
+        assert len({found.probabilities["flat"] for found in together}) == 70
+
+    def test_probabilities(self, tmp_path: Path) -> None:
+        (found,) = fresh().predict([(path,) for path in write_files(tmp_path, 1)])
+        assert set(found.probabilities) == set(KINDS)
+        assert sum(found.probabilities.values()) == pytest.approx(1)
+        best = max(found.probabilities, key=lambda label: found.probabilities[label])
+        assert found.text == found.fields()["label"] == best
+
+    def test_blank_paths_have_no_label(self, tmp_path: Path) -> None:
+        (path,) = write_files(tmp_path, 1)
+        found = fresh().predict([("",), (path,), ("  ",)])
+        assert [bool(one.text) for one in found] == [False, True, False]
+        assert found[0] == LabelPrediction() and fresh().predict([]) == []
+
+    def test_a_file_is_read_as_in_training(self, tmp_path: Path) -> None:
+        """Whatever its size; prediction and training decode along different ways."""
+        pictures = np.random.default_rng(0).integers(0, 256, (4, 19, 13, 3), dtype=np.uint8)
+        section = write_table(tmp_path / "table", pictures, ["a", "b", "a", "b"])
+        classifier = fresh()
+        data = parse(ImageDataConfig, {"valid": section}, "x")
+        images = read_images_of(data, classifier.recipe.image, "valid", tmp_path)
+        pixels = torch.from_numpy(images.pixels(np.arange(4)))
+        wanted = classifier.scores(normalise(pixels, classifier.recipe.image)).exp()
+        paths = [(str(tmp_path / "table" / f"{i:04}.png"),) for i in range(4)]
+        for scores, found in zip(wanted, classifier.predict(paths), strict=True):
+            assert list(found.probabilities.values()) == pytest.approx(scores.tolist(), abs=1e-6)
+
+    @pytest.mark.parametrize("content", [b"no image", png(stripes(1)[0][0])[:60], None])
+    def test_a_broken_file_is_named_with_its_number(
+        self, content: bytes | None, tmp_path: Path
+    ) -> None:
+        (good,) = write_files(tmp_path, 1)
+        bad = tmp_path / "bad.png"
+        if content is not None:
+            bad.write_bytes(content)
+        with pytest.raises(DataError, match=f"^input 12: {bad}") as raised:
+            fresh().predict([(good,), (str(bad),)], first=10)
+        assert "\n" not in str(raised.value)
+
+
+class TestHoldingOut:
+    def split(self, section: dict[str, Any], cache: Path, **data: Any) -> dict[str, set[int]]:
+        config = parse(ImageDataConfig, {"train": section, "hold_out": 0.2, **data}, "x")
+        shape = ImageConfig(size=8)
+        return {
+            name: {int(row) for row in read_images_of(config, shape, name, cache).rows}
+            for name in ("train", "valid", "test")
+        }
+
+    def test_equal_images_stay_together(self, tmp_path: Path) -> None:
+        pictures, labels = stripes(40)
+        section = write_table(tmp_path / "a", pictures * 3, labels * 3)
+        rows = self.split(section, tmp_path)
+        assert all(found for found in rows.values())
+        assert sorted(row for found in rows.values() for row in found) == list(range(120))
+        for found in rows.values():
+            assert found == {row + 40 * copy for row in found for copy in range(-2, 3)} & set(
+                range(120)
+            )
+
+    def test_the_order_of_the_images_does_not_matter(self, tmp_path: Path) -> None:
+        pictures, labels = stripes(60)
+        section = write_table(tmp_path / "a", pictures, labels)
+        turned = write_table(tmp_path / "b", pictures[::-1], labels[::-1])
+        rows, other = self.split(section, tmp_path), self.split(turned, tmp_path)
+        assert rows["valid"] == {59 - row for row in other["valid"]}
+
+    def test_a_given_split_is_taken_whole(self, tmp_path: Path) -> None:
+        section = write_table(tmp_path / "a", *stripes(30))
+        config = parse(ImageDataConfig, {"train": section, "valid": section}, "x")
+        shape = ImageConfig(size=8)
+        for name in ("train", "valid"):
+            assert len(read_images_of(config, shape, name, tmp_path)) == 30
+        with pytest.raises(DataError, match="no test images; name them"):
+            read_images_of(config, shape, "test", tmp_path)
+
+    def test_two_sizes_of_the_same_images_do_not_drive_each_other_out(self, tmp_path: Path) -> None:
+        section = write_table(tmp_path / "a", *stripes(9))
+        config = parse(ImageDataConfig, {"valid": section}, "x")
+        small, large = (
+            read_images_of(config, ImageConfig(size=size), "valid", tmp_path / "cache")
+            for size in (4, 8)
+        )
+        stores = sorted((tmp_path / "cache").rglob("*.u8"))
+        assert len(stores) == 2
+        before = stores[0].stat().st_mtime_ns
+        read_images_of(config, ImageConfig(size=4), "valid", tmp_path / "cache")
+        assert sorted((tmp_path / "cache").rglob("*.u8")) == stores
+        assert stores[0].stat().st_mtime_ns == before
+        assert small.pixels(np.arange(9)).shape[-1] == 4
+        assert large.pixels(np.arange(9)).shape[-1] == 8
+
+    def test_equal_images_are_found(self, tmp_path: Path) -> None:
+        a, b = stripes(2)[0]
+        section = write_table(tmp_path / "a", [a, b, a, a], ["w", "x", "y", "z"])
+        config = parse(ImageDataConfig, {"valid": section}, "x")
+        images = read_images_of(config, ImageConfig(size=8), "valid", tmp_path)
+        assert equal_images(images) == [[0, 2, 3], [1]]
+
+    def test_labels_are_one_line(self, tmp_path: Path) -> None:
+        section = write_parquet(tmp_path / "a", stripes(2)[0], [" hot\ndog", "cat\t"])
+        config = parse(ImageDataConfig, {"valid": section}, "x")
+        images = read_images_of(config, ImageConfig(size=8), "valid", tmp_path)
+        assert images.labels == ["hot dog", "cat"]
+
+
+class TestEvaluating:
+    def test_an_unknown_label_counts_as_wrong(
+        self, data: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pictures, labels = stripes(30, seed=5)
+        valid = write_folder(tmp_path / "valid", pictures, [*labels[:10], *["spots"] * 20])
+        _, outcome = transduce.train(
+            settings(data, data={"train": data, "valid": valid}), tmp_path / "run"
+        )
+        assert "20 of 30 valid images have labels that no training image has" in caplog.text
+        assert outcome.scores["accuracy"] <= 100 / 3 and outcome.scores["loss"] < 3
+        evaluation = transduce.load(tmp_path / "run").evaluate("valid")
+        assert evaluation.scores["accuracy"] == pytest.approx(outcome.scores["accuracy"])
+
+    def test_validation_and_evaluation_agree(self, run: Path) -> None:
+        loaded = transduce.load(run)
+        found = loaded.evaluate("valid")
+        assert found.scores["accuracy"] == pytest.approx(loaded.info()["validation"]["accuracy"])
+        assert all(source.startswith("valid image ") for source in found.sources)
+        assert loaded.evaluate("test").sources != found.sources
+
+    def test_examples_given_by_hand(self, run: Path, tmp_path: Path) -> None:
+        loaded = transduce.load(run)
+        paths = write_files(tmp_path, 3)
+        right = [found.text for found in loaded.predict(paths)]
+        wrong = (paths[0], "spots")
+        evaluation = loaded.evaluate(examples=[*zip(paths, right, strict=True), wrong])
+        assert evaluation.scores["accuracy"] == 75
+        assert evaluation.sources == [*paths, paths[0]]
+
+
+class TestRunDirectory:
+    def test_info(self, run: Path) -> None:
+        info = transduce.load(run).info()
+        assert (info["labels"], info["inputs"]) == (list(KINDS), ["image"])
+        assert {"loss", "accuracy"} <= set(info["validation"])
+
+    def test_positions_are_just_as_many_as_needed(self, run: Path) -> None:
+        weights = read_tensors(run / "weights.safetensors")
+        assert weights["encoder.positions.table.weight"].shape == (4, 24)
+        token = fresh(WITH_TOKEN).model
+        assert token.encoder.positions.table.weight.shape == (5, 24)
+        assert token.head.pooling == "first" and fresh().model.head.pooling == "mean"
+
+
+class TestFineTuning:
+    def tuned(self, data: Any, base: Path, path: Path, *overrides: str) -> Path:
+        recipe = settings(data, "training.steps=1", "training.schedule.peak=1e-9", *overrides)
+        del recipe["model"]
+        if not any(override.startswith("image") for override in overrides):
+            del recipe["image"]
+        return transduce.train({**recipe, "fine_tune": {"run": str(base)}}, path)[0]
+
+    def test_the_same_size_starts_from_the_same_answers(self, data: Any, tmp_path: Path) -> None:
+        how = ("image.mean=[0.3]", "image.std=[0.2]", "image.channels=1")
+        base, _ = transduce.train(settings(data, *how, model=WITH_TOKEN), tmp_path / "base")
+        tuned = self.tuned(data, base, tmp_path / "tuned")
+        before, after = transduce.load(base).recipe, transduce.load(tuned).recipe
+        assert (after.model, after.image) == (before.model, before.image)
+        paths = write_files(tmp_path, 5)
+        for old, new in zip(answers(base, paths), answers(tuned, paths), strict=True):
+            assert new == pytest.approx(old, abs=1e-4)
+
+    def test_other_labels_get_a_new_head(self, data: Any, run: Path, tmp_path: Path) -> None:
+        pictures, labels = stripes(40)
+        other = write_folder(
+            tmp_path / "b", pictures, [str(label == "flat").lower() for label in labels]
+        )
+        tuned = self.tuned(other, run, tmp_path / "tuned")
+        assert transduce.load(tuned).info()["labels"] == ["false", "true"]
+        old, new = (read_tensors(path / "weights.safetensors") for path in (run, tuned))
+        name = "encoder.layers.0.self_attention.query_key_value.weight"
+        assert old[name].allclose(new[name], atol=1e-6)
+
+    def test_a_run_needs_its_base_no_more(self, data: Any, run: Path, tmp_path: Path) -> None:
+        base = tmp_path / "base"
+        shutil.copytree(run, base)
+        tuned = self.tuned(data, base, tmp_path / "tuned")
+        shutil.rmtree(base)
+        assert to_toml(transduce.load(tuned).recipe)
+
+
+class TestMistakes:
+    def fails(self, message: str, kind: type[Exception], recipe: Any, path: Path) -> None:
+        with pytest.raises(kind, match=message) as raised:
+            transduce.train(recipe, path / "run")
+        assert "\n" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("override", "message"),
+        [
+            ("training.select_by=bleu", "measures 'loss', 'accuracy'"),
+            ("image.size=10", "a patch of 4 pixels .* does not divide image.size = 10"),
+            ("model.stem=[4, 4]", "a patch of 16 pixels .* does not divide image.size = 8"),
+            ("model.encoder.n_heads=5", "n_heads = 5 does not divide d_model = 24"),
+            ("augmentation.flipp=true", "did you mean 'flip'"),
+        ],
+    )
+    def test_settings_that_cannot_be(self, override: str, message: str, tmp_path: Path) -> None:
+        """They are told before any image is looked at."""
+        nowhere = {"kind": "folder", "path": str(tmp_path / "nowhere")}
+        self.fails(message, SettingError, settings(nowhere, override), tmp_path)
+
+    def test_one_label_only(self, tmp_path: Path) -> None:
+        section = write_folder(tmp_path / "a", stripes(40)[0], ["cat"] * 40)
+        self.fails("have the label 'cat'", DataError, settings(section), tmp_path)
+
+    def test_an_image_without_a_label(self, tmp_path: Path) -> None:
+        pictures, labels = stripes(40)
+        section = write_table(tmp_path / "a", pictures, [*labels[:-1], ""])
+        recipe = settings(section, data={"train": section, "valid": section})
+        self.fails("training image 39, counted from 0, has no label", DataError, recipe, tmp_path)
+
+    def test_nothing_is_left_to_validate_with(self, tmp_path: Path) -> None:
+        section = write_table(tmp_path / "a", *stripes(3))
+        recipe = settings(section, "data.hold_out=0.0001")
+        self.fails("hold_out leaves no images to valid with", DataError, recipe, tmp_path)
+
+    def test_labels_of_another_set(self, data: Any, tmp_path: Path) -> None:
+        valid = write_folder(tmp_path / "valid", stripes(9)[0], ["cat"] * 9)
+        recipe = settings(data, data={"train": data, "valid": valid})
+        self.fails("no valid image has a label of the training", DataError, recipe, tmp_path)
+
+    def test_resumed_with_other_labels(self, tmp_path: Path) -> None:
+        pictures, labels = stripes(40)
+        section = write_table(tmp_path / "a", pictures, labels)
+        recipe = settings(section, data={"train": section, "valid": section})
+        transduce.train(apply_overrides(recipe, ["training.steps=4"]), tmp_path / "run")
+        shutil.rmtree(tmp_path / "a")
+        write_table(tmp_path / "a", pictures, ["spots", *labels[1:]])
+        with pytest.raises(DataError, match="other labels than when this run was begun"):
+            transduce.train(recipe, tmp_path / "run", resume=True)
