@@ -55,18 +55,17 @@ class Plan:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parsed = command_line().parse_args(arguments)
-    options = vars(parsed)
-    only = options.pop("only").split(",") if parsed.only else list(PARTS)
-    draw = options.pop("draw")
+    options = vars(command_line().parse_args(arguments))
+    only, draw = options.pop("only"), options.pop("draw")
+    parts = only.split(",") if only else list(PARTS)
     plan = Plan(**options)
-    if unknown := sorted(set(only) - set(PARTS)):
+    if unknown := sorted(set(parts) - set(PARTS)):
         print(f"--only {unknown[0]}: there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     torch.set_num_threads(plan.threads)
     plan.output.mkdir(parents=True, exist_ok=True)
     try:
-        for part in [] if draw else only:
+        for part in [] if draw else parts:
             PARTS[part](plan)
         page.draw(read(plan.results), plan.output)
     except TransduceError as error:

@@ -10,6 +10,9 @@ import statistics
 import subprocess
 import sys
 import time
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +81,7 @@ def _one_step(model: EncoderDecoder, optimizer: torch.optim.Optimizer, ids: Tens
     state = model.start(Padded.unpadded(source))
     hidden = model.advance(Padded.unpadded(target[:, :-1]), state).values.flatten(0, 1)
     loss = cross_entropy(hidden, model.head.weight, target[:, 1:].flatten(), 0.1)
-    (loss.total / loss.tokens).backward()
+    (loss.total / loss.tokens).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 
@@ -129,7 +132,8 @@ def _forward_and_backward(kind: str, inputs: list[Tensor], wanted: Tensor | None
         output = attention(query, key, value)
     else:
         output = attention_with_weights(query, key, value)[0]
-    output.backward(torch.ones_like(output) if wanted is None else wanted)
+    gradient = torch.ones_like(output) if wanted is None else wanted
+    output.backward(gradient)  # type: ignore[no-untyped-call]
 
 
 def _peak_memory() -> int:
@@ -155,7 +159,7 @@ def path_lengths() -> dict[str, Any]:
     Counted by gradients, in float64, since a gradient through a hundred layers is small: a
     position counts as reached when the gradient there is not zero.
     """
-    stacks = {
+    stacks: dict[str, Callable[[int], EncoderConfig]] = {
         "convolution": lambda n: ConvolutionEncoderConfig(n_layers=n, width=KERNEL),
         "dilated": lambda n: ConvolutionEncoderConfig(n_layers=n, width=KERNEL, dilation_growth=2),
         "attention": lambda n: TransformerConfig(n_layers=n, n_heads=2, d_ff=16, norm_order="pre"),
@@ -179,19 +183,19 @@ def path_lengths() -> dict[str, Any]:
     return {"kernel": KERNEL, "dilations": DILATIONS, "points": points}
 
 
-def _layers_for(make: Any) -> dict[int, int]:
+def _layers_for(make: Callable[[int], EncoderConfig]) -> dict[int, int]:
     """For each distance the fewest layers of a stack that reach as far."""
-    found: dict[int, int] = {}
-    n_layers = 0
-    while len(found) < len(DISTANCES):
-        n_layers += 1
-        reach = _reach(make(n_layers))
-        found |= {d: n_layers for d in DISTANCES if d <= reach and d not in found}
-    return found
+
+    @cache
+    def reach(n_layers: int) -> int:
+        return _reach(make(n_layers))
+
+    enough = range(1, max(DISTANCES) + 1)  # a layer more never reaches less far
+    return {d: enough[bisect_left(enough, d, key=reach)] for d in DISTANCES}
 
 
 def _reach(config: EncoderConfig) -> int:
-    """How far to the right the first output of an encoder looks: the last position with gradient."""
+    """How far to the right the first output of an encoder looks: where the last gradient is."""
     torch.manual_seed(1)
     encoder: nn.Module = build_encoder(config, D_MODEL).double().eval()
     x = torch.randn(1, max(DISTANCES) + 1, D_MODEL, dtype=torch.float64, requires_grad=True)

@@ -11,7 +11,6 @@ import torch
 from transduce.config import parse
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import LabelHead, SpanHead
-from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.sequence import Padded
 
 M, VOCABULARY = 16, 13
@@ -33,7 +32,6 @@ MODELS: dict[str, dict[str, Any]] = {
 HEADS = {
     "labels": lambda config: LabelHead(M, 5, config.pooling, config.pooler, 0.0),
     "spans": lambda config: SpanHead(M),
-    "tokens": lambda config: MaskedTokenHead(M, VOCABULARY),
 }
 LENGTHS = (4, 7, 1)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,10 @@ from helpers.pictures import (
 )
 from transduce import DataError, SettingError
 from transduce.config import apply_overrides, parse, to_toml
-from transduce.image import ImageConfig, normalise
+from transduce.image import AugmentationConfig, ImageConfig, normalise
+from transduce.models.vision import CaptioningConfig, VisionConfig
+from transduce.tasks import TASKS
+from transduce.tasks.captioning import CaptioningEvaluation
 from transduce.tasks.image_classification import ImageClassifier, parse_image_classification
 from transduce.tasks.images import ImageDataConfig, equal_images, read_images_of
 from transduce.tasks.labels import LabelPrediction
@@ -395,3 +401,27 @@ class TestMistakes:
         write_table(tmp_path / "a", pictures, ["spots", *labels[1:]])
         with pytest.raises(DataError, match="other labels than when this run was begun"):
             transduce.train(recipe, tmp_path / "run", resume=True)
+
+
+class TestPage:
+    """docs/vision.md."""
+
+    PAGE = (Path(__file__).parents[2] / "docs" / "vision.md").read_text(encoding="utf-8")
+
+    def test_its_recipes_are_recipes(self) -> None:
+        blocks = re.findall(r"```toml\n(.*?)```", self.PAGE, flags=re.DOTALL)
+        tasks = []
+        for block in blocks:
+            recipe = tomllib.loads(block)
+            if recipe.pop("fine_tune", None):  # of a run that is not here
+                recipe["image"] = {"size": 32}
+            tasks.append(TASKS[recipe["task"]].parse(recipe, "docs/vision.md").task)
+        assert tasks == ["image-classification", "captioning", "image-classification"]
+
+    @pytest.mark.parametrize(
+        "section",
+        [ImageConfig, AugmentationConfig, VisionConfig, CaptioningConfig, CaptioningEvaluation],
+    )
+    def test_every_setting_is_named(self, section: type) -> None:
+        for field in dataclasses.fields(section):
+            assert f"`{field.name}`" in self.PAGE or f"{field.name}]`" in self.PAGE, field.name

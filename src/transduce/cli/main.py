@@ -28,6 +28,7 @@ VERBS = {
     "translate": "Translate lines of text, from a file or as they come.",
     "predict": "Answer each line of input: a label, an answer, a continuation, a translation.",
     "generate": "Go on from a prompt, and show the text as it comes.",
+    "chat": "Talk with a model that was trained on dialogues.",
     "evaluate": "Predict for held-out inputs and measure the answers.",
     "score": "Print the log-probability of each given pair.",
     "average": "Average the weights of several runs, or of a run's last checkpoints.",

@@ -148,6 +148,8 @@ def import_bert(directory: Path, config: Config) -> Imported:
             recipe["head"] = {"dropout": _head_dropout(config)}
         case "question-answering":
             copier.linear("head.output", "qa_outputs", config.integer("hidden_size"), 2)
+            part = min(64, recipe["text"]["max_length"] // 4)
+            recipe["text"] |= {"max_question": part, "stride": part}
     needless = [r"cls\.seq_relationship\..*"]
     if task != "classification":
         needless.append(r"pooler\..*")

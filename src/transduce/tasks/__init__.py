@@ -8,6 +8,7 @@ from transduce.tasks.classification import (
     parse_classification,
     train_classification,
 )
+from transduce.tasks.dialogue import load_dialogue, parse_dialogue, train_dialogue
 from transduce.tasks.embedding import load_embedding, parse_embedding, train_embedding
 from transduce.tasks.image_classification import (
     load_image_classification,
@@ -27,6 +28,11 @@ from transduce.tasks.question_answering import (
     train_question_answering,
 )
 from transduce.tasks.recipe import parse_translation
+from transduce.tasks.recommendation import (
+    load_recommendation,
+    parse_recommendation,
+    train_recommendation,
+)
 from transduce.tasks.task import Task
 from transduce.tasks.translation import load_translation, train_translation
 
@@ -45,4 +51,6 @@ TASKS: dict[str, Task] = {
         parse_image_classification, train_image_classification, load_image_classification
     ),
     "language-model": Task(parse_language_model, train_language_model, load_language_model),
+    "dialogue": Task(parse_dialogue, train_dialogue, load_dialogue),
+    "recommendation": Task(parse_recommendation, train_recommendation, load_recommendation),
 }

@@ -157,18 +157,17 @@ def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
         yield text[:middle] if split == "train" else text[middle:]
 
 
-class LanguageModelTraining:
-    """Packed rows of ids, model and loss as the training loop wants them."""
+class PackedTraining:
+    """Packed rows of ids, model and loss as the training loop wants them; how to validate is open.
 
-    def __init__(
-        self, model: DecoderOnly, train: PackedBatches, valid: PackedBatches, smoothing: float
-    ) -> None:
-        """smoothing: of labels."""
+    smoothing: of labels.
+    """
+
+    def __init__(self, model: DecoderOnly, train: PackedBatches, smoothing: float) -> None:
         self.model = model
         self.d_model = model.target.embedding.embedding_dim
         self.smoothing = smoothing
         self._train = train
-        self._valid = valid
 
     def batches(self, state: DataState) -> Iterator[tuple[PackedBatch, DataState]]:
         """Training batches from `state` on, without end."""
@@ -183,6 +182,16 @@ class LanguageModelTraining:
         numbers = ", ".join(str(number) for number in batch.documents[:8])
         more = f" and {len(batch.documents) - 8} more" if len(batch.documents) > 8 else ""
         return f"the batch of documents {numbers}{more}"
+
+
+class LanguageModelTraining(PackedTraining):
+    """The same, validated by the loss on other rows."""
+
+    def __init__(
+        self, model: DecoderOnly, train: PackedBatches, valid: PackedBatches, smoothing: float
+    ) -> None:
+        super().__init__(model, train, smoothing)
+        self._valid = valid
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token, perplexity and bits per byte of the validation documents."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -61,11 +61,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         if not data.startswith(b"{"):
             return SubwordTokenizer.from_bytes(data)
-        match _kind(data):
-            case "hugging-face":
-                return HuggingFaceTokenizer.from_content(json.loads(data))
-            case "marian":
-                return MarianTokenizer.from_content(json.loads(data))
+        match content := _object(data):
+            case {"kind": "hugging-face"}:
+                return HuggingFaceTokenizer.from_content(content)
+            case {"kind": "marian"}:
+                return MarianTokenizer.from_content(content)
         file = read_listed(data)
         match file.kind:
             case "characters":
@@ -76,10 +76,10 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise RunError(f"{path}: {error}") from None
 
 
-def _kind(data: bytes) -> object:
-    """What a JSON file says that it is."""
+def _object(data: bytes) -> dict[str, Any]:
+    """A JSON object; an empty one for anything else, about which others will complain."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
-        return None
-    return content.get("kind") if isinstance(content, dict) else None
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,230 @@
+"""Dialogues: turns of two roles or more, each between the mark of its role and EOS.
+
+    BOS  [a] how are you ? EOS  [b] fine , thanks . EOS  [a] and the family ? EOS
+
+The marks are ids after the tokenizer's own, so that no text can imitate one.  What is not learnt,
+which is every mark and perhaps the turns of some roles, has its id stored with an offset; see
+`Layout`.  On disk dialogues are as documents are (`data.documents`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from transduce.config import did_you_mean, section
+from transduce.data.batches import DataState
+from transduce.data.documents import FILES, VERSION, EncodedDocuments, NoDocumentsError
+from transduce.data.labelled import _json_records
+from transduce.data.packing import PackedBatch, PackedBatches
+from transduce.data.pairs import stamp
+from transduce.data.questions import FilePaths
+from transduce.data.rows import Encode, RowWriter, Side, write_manifest, written_aside
+from transduce.data.tables import _lookup
+from transduce.errors import DataError
+from transduce.text.tokenizer import BOS, EOS
+
+CHUNK_DIALOGUES = 1000
+
+
+@section
+class DialoguesConfig:
+    """Files with one dialogue as a JSON object a line, plain or `.gz`."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    path: FilePaths
+    """The file, or a list of files."""
+    turns: str = "turns"
+    """Field with the list of turns; `dialogue.en` goes into nested objects.  A turn is a text, or
+    an object with `role` and `content`."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All the files."""
+        return self.path if isinstance(self.path, tuple) else (self.path,)
+
+
+class Turn(NamedTuple):
+    """What somebody says at a time; `role` is the number of who it is."""
+
+    role: int
+    text: str
+
+
+Dialogue = Sequence[Turn]
+
+
+class Layout:
+    """How dialogues become ids.
+
+    size:    ids of the tokenizer; the marks of the roles come after them.
+    rows:    all the ids that the model knows, marks included.
+    learned: (n_roles) whether what a role says is learnt, or only read.
+
+    An id that is not to be predicted is stored as itself + rows.
+    """
+
+    def __init__(self, size: int, learned: Sequence[bool]) -> None:
+        self.size = size
+        self.learned = tuple(learned)
+        self.rows = size + len(learned)
+
+    @property
+    def marks(self) -> range:
+        """The mark of each role."""
+        return range(self.size, self.rows)
+
+    def turn(self, role: int, ids: Sequence[int]) -> list[int]:
+        """A turn as the model reads it."""
+        return [self.marks[role], *ids, EOS]
+
+    def stored(self, role: int, ids: Sequence[int]) -> list[int]:
+        """A turn as it is stored."""
+        mark, *said = self.turn(role, ids)
+        offset = 0 if self.learned[role] else self.rows
+        return [mark + self.rows, *(token + offset for token in said)]
+
+    def encode(self, dialogues: Sequence[Dialogue], encode: Encode) -> tuple[list[list[int]], int]:
+        """Dialogues as they are stored, and the UTF-8 bytes of what is to be learnt of them.
+
+        Turns without a token are passed over, and so are dialogues with nothing to learn.
+        """
+        encoded = iter(encode([turn.text for dialogue in dialogues for turn in dialogue]))
+        rows, n_bytes = [], 0
+        for dialogue in dialogues:
+            said = [(turn, ids) for turn in dialogue if (ids := next(encoded))]
+            learned = [turn.text for turn, _ in said if self.learned[turn.role]]
+            if learned:
+                turns = (self.stored(turn.role, ids) for turn, ids in said)
+                rows.append([BOS, *itertools.chain.from_iterable(turns)])
+                n_bytes += sum(len(text.encode("utf-8", "surrogatepass")) for text in learned)
+        return rows, n_bytes
+
+    def documents(self, dialogues: Sequence[Dialogue], encode: Encode) -> EncodedDocuments:
+        """Dialogues at hand, encoded in memory."""
+        rows, n_bytes = self.encode(dialogues, encode)
+        ends = np.cumsum([0, *map(len, rows)])
+        return EncodedDocuments(np.array([i for row in rows for i in row]), ends, n_bytes)
+
+
+class DialogueBatches(PackedBatches):
+    """All dialogues, once an epoch, side by side in rows as other documents are.
+
+    Only what is to be learnt counts; a batch without any of it is passed over.
+    """
+
+    def __init__(
+        self, data: EncodedDocuments, layout: Layout, block: int, batch_tokens: int, seed: int
+    ) -> None:
+        super().__init__(data, block, batch_tokens, seed)
+        self.layout = layout
+
+    def iterate(self, state: DataState | None = None) -> Iterator[tuple[PackedBatch, DataState]]:
+        """Batches without end, each with the state that leads on to the one after it."""
+        for batch, after in super().iterate(state):
+            batch = self._counting(batch)
+            if batch.target_tokens:
+                yield batch, after
+
+    def in_order(self, stride: int = 0) -> Iterator[PackedBatch]:
+        """All dialogues once and always alike."""
+        batches = map(self._counting, super().in_order(stride))
+        return (batch for batch in batches if batch.target_tokens)
+
+    def _counting(self, batch: PackedBatch) -> PackedBatch:
+        """The batch with ids that the model knows, and only those to be predicted counted."""
+        rows = self.layout.rows
+        counted = batch.counted & (batch.wanted < rows)
+        return batch._replace(
+            given=batch.given.with_values(batch.given.values % rows),
+            wanted=batch.wanted % rows,
+            counted=counted,
+            target_tokens=int(counted.sum()),
+        )
+
+
+def read_dialogues(
+    config: DialoguesConfig, root: Path, roles: Sequence[str]
+) -> Iterator[list[Turn]]:
+    """The dialogues that a section names, streamed, without turns that are blank.
+
+    roles: their names; the last one's is the answer to the one's before it, and texts without a
+    role are theirs in turn.  root: the directory that relative paths start from.  Raises DataError
+    for what cannot be read.
+    """
+    for path in config.paths:
+        for place, record in _json_records(root / path):
+            turns = _lookup(record, config.turns, place)
+            if not isinstance(turns, list):
+                raise DataError(
+                    f"{place}: {config.turns!r} is not a list of turns but "
+                    f"{type(turns).__name__}; name the right field as turns"
+                )
+            found = [
+                _turn(turn, i, roles, f"{place}: turn {i + 1}") for i, turn in enumerate(turns)
+            ]
+            if said := [turn for turn in found if turn.text]:
+                yield said
+
+
+def fingerprint(config: DialoguesConfig, root: Path) -> str:
+    """A hash that changes with the settings, and with the place, size or date of any input.
+
+    Raises DataError if a file is missing.
+    """
+    return stamp(config, [root / path for path in config.paths])
+
+
+def cached_dialogues(
+    dialogues: Callable[[], Iterable[Dialogue]],
+    layout: Layout,
+    encode: Encode,
+    directory: Path,
+    fingerprint: str,
+    progress: Callable[[int], None] | None = None,
+) -> EncodedDocuments:
+    """Dialogues encoded before, or else encoded now: `dialogues` is called only if it must be.
+
+    fingerprint: stands for all that decides the result (inputs, tokenizer, layout).  progress:
+    called now and then with the number of dialogues so far.  Memory holds some of them at a time.
+    Raises NoDocumentsError when there is nothing to learn, DataError when the directory cannot be
+    written.
+    """
+    found = EncodedDocuments.open(directory, fingerprint)
+    if found is not None:
+        return found
+    side = Side(encode, 2 * layout.rows)
+    count = n_bytes = 0
+    rest = iter(dialogues())
+    with written_aside(directory, FILES) as aside:
+        with RowWriter(aside, "documents", side) as writer:
+            while chunk := list(itertools.islice(rest, CHUNK_DIALOGUES)):
+                rows, size = layout.encode(chunk, encode)
+                writer.append(rows, np.fromiter(map(len, rows), np.int64, len(rows)))
+                count, n_bytes = count + len(rows), n_bytes + size
+                if progress is not None:
+                    progress(count)
+        if not count:
+            raise NoDocumentsError("there is no dialogue with anything to learn from")
+        facts = {"documents": count, "bytes": n_bytes, "dtype": side.dtype}
+        write_manifest(aside, fingerprint, VERSION, FILES, facts)
+    encoded = EncodedDocuments.open(directory, fingerprint)
+    assert encoded is not None, directory
+    return encoded
+
+
+def _turn(turn: Any, number: int, roles: Sequence[str], place: str) -> Turn:
+    if isinstance(turn, str):
+        return Turn(len(roles) - 2 + number % 2, turn.strip())
+    if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
+        raise DataError(f'{place} is neither a text nor an object with "role" and "content"')
+    role = turn.get("role")
+    if role not in roles:
+        known = ", ".join(map(repr, roles))
+        hint = did_you_mean(str(role), roles) or f"; name it in data.roles (now {known})"
+        raise DataError(f"{place} has the role {role!r}{hint}")
+    return Turn(roles.index(role), turn["content"].strip())

@@ -1,0 +1,54 @@
+"""How high the right one of many candidates stands in a ranking: hit rate, NDCG, reciprocal rank.
+
+With one right answer per question all three are functions of its rank alone, counted from 1:
+
+    hit rate at k     1 if rank <= k
+    NDCG at k         1 / log2(1 + rank) if rank <= k   (Järvelin and Kekäläinen 2002)
+    MRR               1 / rank
+
+Ranks are among all candidates.  Figures of a ranking among a hundred drawn ones, which much of the
+literature reports, are far higher and do not even order systems alike (Krichene and Rendle 2020).
+
+Shape letters: n questions, v candidates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.errors import DataError
+
+UNRANKED = np.inf
+"""The rank of what is no candidate at all: worth nothing."""
+
+
+def ranks_of(
+    scores: NDArray[np.floating[Any]], targets: NDArray[np.integer[Any]]
+) -> NDArray[np.float64]:
+    """Rank (n,) of candidate `targets` (n,) by scores (n, v), the highest first.
+
+    Of equal scores the lower number goes first.  A candidate of score -inf is none.
+    """
+    own = scores[np.arange(len(targets)), targets][:, None]
+    lower_number = np.arange(scores.shape[1]) < targets[:, None]
+    before = (scores > own) | ((scores == own) & lower_number)
+    return np.where(np.isneginf(own[:, 0]), UNRANKED, 1.0 + before.sum(1))
+
+
+def ranking_scores(ranks: NDArray[np.float64], at: int = 10) -> dict[str, float]:
+    """Hit rate and NDCG at `at`, and the mean reciprocal rank, all in percent, from ranks (n,).
+
+    Raises DataError where there is nothing to measure.
+    """
+    if not len(ranks):
+        raise DataError("nothing to measure: there are no rankings")
+    hits = ranks <= at
+    gains = np.where(hits, 1 / np.log2(1 + ranks), 0.0)
+    return {
+        f"hit_rate_{at}": 100 * float(hits.mean()),
+        f"ndcg_{at}": 100 * float(gains.mean()),
+        "mrr": 100 * float((1 / ranks).mean()),
+    }

@@ -1,0 +1,345 @@
+"""The task of answering in a conversation: a language model of turns that belong to roles."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from transduce.config import parse, section
+from transduce.data.dialogues import (
+    Dialogue,
+    DialogueBatches,
+    DialoguesConfig,
+    Layout,
+    Turn,
+    cached_dialogues,
+    fingerprint,
+    read_dialogues,
+)
+from transduce.data.documents import EncodedDocuments, NoDocumentsError
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, SettingError
+from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
+from transduce.tasks.common import (
+    Root,
+    begin,
+    find_device,
+    read_split,
+    rooted,
+    split_fingerprint,
+    with_base_model,
+)
+from transduce.tasks.generator import Continuation, Generator, TextStream, Wording
+from transduce.tasks.language_model import (
+    LanguageModelTraining,
+    TextConfig,
+    check_block,
+    text_scores,
+)
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_encoder import TextConfig as TokenizerSection
+from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
+from transduce.text import BOS, Tokenizer
+from transduce.training.config import TrainingConfig
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.log import Counter
+from transduce.training.trainer import Outcome, train
+from transduce.training.weights import load_weights, read_tensors
+
+logger = logging.getLogger("transduce")
+
+SPLITS: tuple[Split, ...] = ("train", "valid")
+SHARE_FOR_HISTORY = 0.75
+"""Of what the model reads at once; the rest is room for the reply."""
+
+
+@section
+class DataConfig:
+    """Which dialogues to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: DialoguesConfig | None = None
+    """Needed for training."""
+    valid: DialoguesConfig | None = None
+    """Without it, `hold_out` of the training dialogues are set aside."""
+    test: DialoguesConfig | None = None
+    """Without it and without `valid`, another `hold_out` of them is set aside."""
+    hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
+    """Share that is set aside where no file is given."""
+    roles: Annotated[tuple[str, ...], Field(min_length=2)] = ("user", "model")
+    """Who speaks.  The last one is who the model is when it answers, and answers the one before
+    it; turns without a role are theirs, one after the other."""
+    loss_on: Literal["all", "answers"] = "all"
+    """Whether all turns are learnt, or only those of the last role; the others are only read."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.roles)) < len(self.roles):
+            raise SettingError("data.roles names a role twice")
+
+
+@section
+class DialogueRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["dialogue"] = "dialogue"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout, the order of the data and where long dialogues are cut."""
+    data: DataConfig
+    text: TextConfig = TextConfig()
+    model: DecoderOnlyConfig = DecoderOnlyConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Another dialogue run to start from, with as many roles."""
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingOptions = DecodingOptions(method="sample", max_tokens=100)
+
+    def __post_init__(self) -> None:
+        check_block("text.block", self.text.block, self.model, self.training)
+
+
+def parse_dialogue(settings: Mapping[str, Any], where: str) -> DialogueRecipe:
+    """Settings of a file as a recipe, with the base run's model and the root resolved."""
+    return rooted(parse(DialogueRecipe, with_base_model(settings), where))
+
+
+def layout_of(recipe: DialogueRecipe, tokenizer: Tokenizer) -> Layout:
+    """How the dialogues of a recipe become ids."""
+    roles = recipe.data.roles
+    all_count = recipe.data.loss_on == "all"
+    return Layout(tokenizer.size, [all_count or role == roles[-1] for role in roles])
+
+
+def dialogues_of(config: DataConfig, split: Split) -> Iterator[Dialogue]:
+    """The dialogues of a split, streamed.  Raises DataError for what cannot be read."""
+    read = functools.partial(read_dialogues, roles=config.roles)
+    return read_split(config, split, read, _text_of)
+
+
+def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
+    """Train tokenizer and model from a recipe into the directory `run`."""
+    begin(recipe.data, recipe.training, recipe.seed)
+    texts = (turn.text for dialogue in dialogues_of(recipe.data, "train") for turn in dialogue)
+    section = TokenizerSection(tokenizer=recipe.text.tokenizer)
+    tokenizer = tokenizer_for(section, recipe.fine_tune, run, texts)
+    layout = layout_of(recipe, tokenizer)
+    cache = run.parent / ".cache"
+    parts = {}
+    for split in SPLITS:
+        data = _encoded(recipe, split, layout, tokenizer, cache)
+        parts[split] = _batches(recipe, layout, data)
+    model = build_decoder_only(recipe.model, layout.rows)
+    model.to(find_device(recipe.training.device))
+    task = LanguageModelTraining(
+        model, parts["train"], parts["valid"], recipe.training.label_smoothing
+    )
+    return train(task, recipe.training, run, resume, recipe.fine_tune)
+
+
+class Reply(Continuation):
+    """What a model answers."""
+
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        fields = super().fields()
+        return {"reply": fields.pop("continuation"), **fields}
+
+
+class TrainedDialogue(Generator):
+    """A generator whose prompts are histories, and whose continuations are replies.
+
+    A history is a text with one turn a line; the last turn is what is replied to.
+    """
+
+    inputs: tuple[str, ...] = ("history",)
+
+    def __init__(self, recipe: DialogueRecipe, tokenizer: Tokenizer) -> None:
+        self.recipe = recipe
+        self.layout = layout_of(recipe, tokenizer)
+        self.forbidden = (*Generator.forbidden, *self.layout.marks)
+        model = build_decoder_only(recipe.model, self.layout.rows)
+        super().__init__(model, tokenizer, recipe.decoding, recipe.text.block)
+
+    @property
+    def answering(self) -> int:
+        """The role that the model has."""
+        return len(self.recipe.data.roles) - 1
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[Continuation]:
+        """The reply to each history; to an empty one, how the model begins a conversation."""
+        found = self.generate([text for (text,) in inputs], options, first)
+        return [Reply(c.continuation, c.tokens, c.score, c.log_prob, c.others) for c in found]
+
+    def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
+        """Histories as ids; where their oldest turns have no room, that is said."""
+        rows = []
+        for text, name in zip(prompts, names, strict=True):
+            turns = self.turns(text)
+            ids, dropped = self.to_answer(turns)
+            if dropped:
+                message = "%s: the oldest %d of its %d turns are left out; there is room for %d"
+                logger.warning(message, name, dropped, len(turns), len(turns) - dropped)
+            rows.append(ids)
+        return rows
+
+    def wording(self, prompt: Sequence[int], options: DecodingOptions) -> Wording:
+        """A reply is a text of its own, whatever was said before it."""
+        return Wording(self.tokenizer, (), options.stop_strings)
+
+    def turns(self, history: str) -> list[Turn]:
+        """The lines of a text as turns of the last two roles, the last one not the model's."""
+        lines = [line.strip() for line in history.split("\n") if line.strip()]
+        newest_first = enumerate(reversed(lines), 1)
+        turns = [Turn(self.answering - number % 2, line) for number, line in newest_first]
+        return turns[::-1]
+
+    def to_answer(self, turns: Sequence[Turn]) -> tuple[list[int], int]:
+        """Ids that a reply to these turns follows, and how many of the oldest have no room.
+
+        Of a newest turn that is too long by itself the end is read.
+        """
+        room = max(4, int(SHARE_FOR_HISTORY * self.window)) - 2  # BOS, and the mark of who answers
+        kept: list[int] = []
+        count = 0
+        for turn in reversed(turns):
+            ids = self.tokenizer.encode(turn.text)
+            if not count:
+                ids = ids[-max(1, room - 2) :]
+            said = self.layout.turn(turn.role, ids)
+            if len(kept) + len(said) > room:
+                break
+            kept = said + kept
+            count += 1
+        return [BOS, *kept, self.layout.marks[self.answering]], len(turns) - count
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Loss, perplexity and bits per byte of what the recipe learns of a split.
+
+        examples: histories and the replies to them to measure instead, as dialogues.
+        """
+        dialogues: list[Dialogue]
+        if examples is None:
+            dialogues = list(dialogues_of(self.recipe.data, split))
+        else:
+            answering = self.answering
+            dialogues = [
+                [*self.turns(history), Turn(answering, answer.strip())]
+                for (history,), answer in examples
+            ]
+        data = self.layout.documents(dialogues, self.tokenizer.encode_batch)
+        if not len(data):
+            raise DataError("there is no dialogue to evaluate on")
+        self.model.eval()
+        scores = text_scores(self.model, _batches(self.recipe, self.layout, data))
+        return Evaluation(scores, [" ".join(_text_of(one).split()) for one in dialogues])
+
+    def facts(self) -> dict[str, Any]:
+        """Size of the vocabulary, and who speaks."""
+        return {"vocabulary": self.tokenizer.size, "roles": list(self.recipe.data.roles)}
+
+
+def load_dialogue(recipe: DialogueRecipe, run: Path, device: str) -> TrainedDialogue:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    trained = TrainedDialogue(recipe, tokenizer_of(run))
+    trained.model.to(find_device(device))
+    weights = run / "weights.safetensors"
+    load_weights(trained.model, read_tensors(weights), str(weights))
+    trained.model.eval()
+    return trained
+
+
+class Conversation:
+    """A conversation with a model, which remembers what was said.
+
+    turns: what was said, oldest first.  forgotten: how many of the oldest turns the model could
+    not take into account for its last reply.
+    """
+
+    def __init__(self, model: TrainedDialogue, options: DecodingOptions | None = None) -> None:
+        """options: by default the recipe's."""
+        self.model = model
+        self.options = options or model.options
+        self.turns: list[Turn] = []
+        self.forgotten = 0
+        self._replies = 0
+
+    def reply(self, text: str) -> TextStream:
+        """What the model answers, in parts as they come.
+
+        When the stream is closed, what has come of the reply is remembered; where nothing has,
+        the text is not either.  The first reply is the one that `predict` gives.
+        """
+        asked = Turn(self.model.answering - 1, text.strip())
+        ids, self.forgotten = self.model.to_answer([*self.turns, asked])
+        stream = self.model.stream_on(ids, self.options, self._replies)
+        self._replies += 1
+        said = ""
+        try:
+            for part in stream:
+                said += part
+                yield part
+        finally:
+            if said.strip():
+                self.turns += [asked, Turn(self.model.answering, said.strip())]
+
+    def reset(self) -> None:
+        """Forget what was said."""
+        self.turns.clear()
+        self.forgotten = 0
+
+    def history(self) -> list[str]:
+        """What was said, one line a turn, after the name of who said it."""
+        roles = self.model.recipe.data.roles
+        return [f"{roles[turn.role]}: {' '.join(turn.text.split())}" for turn in self.turns]
+
+
+def _text_of(dialogue: Dialogue) -> str:
+    return "\n".join(turn.text for turn in dialogue)
+
+
+def _batches(recipe: DialogueRecipe, layout: Layout, data: EncodedDocuments) -> DialogueBatches:
+    return DialogueBatches(
+        data, layout, recipe.text.block, recipe.training.batch_tokens, recipe.seed
+    )
+
+
+def _encoded(
+    recipe: DialogueRecipe, split: Split, layout: Layout, tokenizer: Tokenizer, cache: Path
+) -> EncodedDocuments:
+    """The dialogues of a split as token ids on disk, made now unless they are there."""
+    facts = [
+        split_fingerprint(recipe.data, split, fingerprint),
+        hashlib.sha256(tokenizer.to_bytes()).hexdigest(),
+        recipe.data.roles,
+        layout.learned,
+    ]
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    dialogues = functools.partial(dialogues_of, recipe.data, split)
+    with Counter(f"encoding {split} dialogues") as count:
+        try:
+            return cached_dialogues(
+                dialogues, layout, tokenizer.encode_batch, cache / name[:16], name, count.to
+            )
+        except NoDocumentsError as error:
+            part = f"the {split} part of data.train" if split != "train" else "data.train"
+            raise DataError(
+                f"{part} has no dialogue with anything to learn from; are data.roles, "
+                "data.loss_on and data.hold_out right?"
+            ) from error

@@ -1,0 +1,150 @@
+"""Question answering from the command line: train, predict, evaluate, info, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from helpers.command_line import Done
+
+RECIPE = """
+task = "question-answering"
+[data]
+root = "{root}"
+hold_out = 0.2
+[data.train]
+kind = "jsonl"
+path = "questions.jsonl"
+[text]
+tokenizer = {{ kind = "characters" }}
+max_length = 48
+stride = 8
+max_question = 8
+[model]
+d_model = 16
+segments = true
+encoder = {{ n_layers = 1, n_heads = 2, d_ff = 32, dropout = 0.0 }}
+[training]
+steps = 6
+batch_tokens = 256
+schedule = {{ kind = "constant", peak = 3e-3, warmup_steps = 2 }}
+validate_every = 3
+log_every = 3
+threads = 1
+device = "cpu"
+[evaluation]
+language = "en"
+"""
+CONTEXT = "Anna  lives in Rome,\nBert in Łódź 😀, and Carl in 北京 since 1999."
+Here = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("questions")
+    rows = [
+        {
+            "id": str(i),
+            "title": f"t{i}",
+            "context": f"{CONTEXT} {i}",
+            "question": f"who {i}?",
+            "answers": [{"text": name, "answer_start": 0}],
+        }
+        for i, name in enumerate(["Anna", "Bert", "Carl"] * 10)
+    ]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (directory / "questions.jsonl").write_text(lines, encoding="utf-8")
+    path = directory / "recipe.toml"
+    path.write_text(RECIPE.format(root=directory), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run(recipe: Path, here: Here) -> Path:
+    path = recipe.parent / "runs" / "names"
+    if not path.exists():
+        trained = here("train", recipe, "--run", path)
+        assert trained.code == 0, trained.err
+        assert trained.lines[-1] == str(path)
+    return path
+
+
+def test_lines_of_questions_and_passages(run: Path, here: Here, tmp_path: Path) -> None:
+    one_line = CONTEXT.replace("\n", " ")
+    given = tmp_path / "given.txt"
+    given.write_text(f"who?\t{one_line}\n\nwhere?\t{one_line}\twith a tab\n", encoding="utf-8")
+    done = here("predict", run, given)
+    assert done.code == 0, done.err
+    assert len(done.lines) == 3 and done.lines[1] == ""
+    assert done.lines[0] and done.lines[0] in one_line
+
+
+def test_records_come_back_with_the_answer_in_them(run: Path, here: Here, tmp_path: Path) -> None:
+    given = tmp_path / "given.jsonl"
+    record = {"question": "who?", "context": CONTEXT, "mine": [1]}
+    given.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    done = here("predict", run, given, "--jsonl")
+    assert done.code == 0, done.err
+    (found,) = map(json.loads, done.lines)
+    assert {name: found[name] for name in record} == record
+    assert set(found) == {*record, "answer", "start", "end", "score", "probability"}
+    assert CONTEXT[found["start"] : found["end"]] == found["answer"] != ""
+    assert 0 < found["probability"] <= 1
+
+
+def test_evaluate_prints_exact_match_and_f1(run: Path, here: Here, tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs.txt"
+    done = here("evaluate", run, "--json", "--output", outputs)
+    assert done.code == 0, done.err
+    scores = json.loads(done.lines[0])
+    assert 0 <= scores["exact_match"] <= scores["f1"] <= 100
+    assert scores["f1_signature"] == "convention:squad"
+    assert len(outputs.read_text(encoding="utf-8").splitlines()) == scores["items"]
+    against = here("evaluate", run, "--json", "--against", run)
+    assert json.loads(against.lines[0])["against"]["f1"]["difference"] == 0
+
+
+def test_evaluate_takes_other_questions(run: Path, here: Here, tmp_path: Path) -> None:
+    (tmp_path / "source").write_text("who?\tAnna\n", encoding="utf-8")
+    (tmp_path / "reference").write_text("Anna\n", encoding="utf-8")
+    files = ("--source", tmp_path / "source", "--reference", tmp_path / "reference")
+    done = here("evaluate", run, "--json", *files)
+    assert json.loads(done.lines[0])["items"] == 1
+
+
+def test_info_names_the_parts_of_an_input(run: Path, here: Here) -> None:
+    facts = json.loads(here("info", run, "--json").lines[0])
+    assert facts["task"] == "question-answering"
+    assert facts["inputs"] == ["question", "context"]
+    assert facts["validation"].keys() == {"loss", "exact_match", "f1"}
+
+
+def test_a_field_that_is_missing_is_named_with_its_line(
+    recipe: Path, here: Here, tmp_path: Path
+) -> None:
+    rows = recipe.with_name("questions.jsonl").read_text(encoding="utf-8").splitlines()
+    rows[4] = rows[4].replace('"question"', '"qestion"')
+    (tmp_path / "questions.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    root = f"data.root={tmp_path}"
+    complaint = here("train", recipe, "--run", tmp_path / "run", "--set", root).complaint
+    assert "questions.jsonl: line 5 has no field 'question'; did you mean 'qestion'?" in complaint
+
+
+def test_a_line_without_a_tab_is_named(run: Path, here: Here, tmp_path: Path) -> None:
+    (tmp_path / "given.txt").write_text("who?\n", encoding="utf-8")
+    complaint = here("predict", run, tmp_path / "given.txt").complaint
+    assert "line 1 needs question and context with a tab between" in complaint
+
+
+def test_settings_that_cannot_be(recipe: Path, here: Here, tmp_path: Path) -> None:
+    def complaint(setting: str) -> str:
+        return here("train", recipe, "--run", tmp_path / "run", "--set", setting).complaint
+
+    assert "leaves 37 tokens for the passage" in complaint("text.stride=40")
+    assert "data.train.path" in complaint("data.train.path=[]")
+    assert "span.max_lenght is not a setting; did you mean 'max_length'?" in complaint(
+        "span.max_lenght=3"
+    )

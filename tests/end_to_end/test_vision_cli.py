@@ -1,0 +1,192 @@
+"""Images on the command line: trained on files, asked about paths, measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from helpers.command_line import Done, transduce
+from helpers.pictures import KINDS, squares, stripes, write_folder, write_table
+
+Here = Callable[..., Done]
+
+TRAINING = """
+[training]
+steps = {steps}
+batch_tokens = 288
+label_smoothing = 0.0
+schedule = {{ kind = "constant", peak = {peak}, warmup_steps = 10 }}
+validate_every = 50
+threads = 1
+device = "cpu"
+"""
+STACK = """{ n_layers = 1, n_heads = 2, d_ff = 48, norm_order = "pre", positions = "learned", \
+dropout = 0.0 }"""
+CLASSIFIER = f"""
+task = "image-classification"
+[data]
+root = "ROOT"
+train = {{ kind = "folder", path = "train" }}
+test = {{ kind = "folder", path = "test" }}
+[image]
+size = 8
+[model]
+d_model = 24
+patch_size = 4
+encoder = {STACK}
+{TRAINING.format(steps=100, peak="1e-2")}
+select_by = "accuracy"
+"""
+CAPTIONER = f"""
+task = "captioning"
+[data]
+root = "ROOT"
+train = {{ kind = "table", path = "train.tsv", image = "file", label = "says" }}
+test = {{ kind = "table", path = "test.tsv", image = "file", label = "says" }}
+[image]
+size = 15
+[text]
+tokenizer = {{ kind = "symbols" }}
+max_length = 16
+[model]
+vision = {{ d_model = 32, patch_size = 5, encoder = {STACK} }}
+decoder = {{ n_layers = 1, n_heads = 2, d_ff = 48, norm_order = "pre", dropout = 0.0 }}
+{TRAINING.format(steps=150, peak="5e-3")}
+"""
+
+
+def trained(directory: Path, recipe: str) -> Path:
+    file = directory / "recipe.toml"
+    file.write_text(recipe.replace("ROOT", str(directory)), encoding="utf-8")
+    done = transduce("train", file, "--run", directory / "run")
+    assert done.code == 0, done.err
+    assert done.lines == [str(directory / "run")]
+    return directory / "run"
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("stripes")
+    write_folder(directory / "train", *stripes(400))
+    write_folder(directory / "test", *stripes(40, seed=1))
+    return trained(directory, CLASSIFIER)
+
+
+@pytest.fixture(scope="module")
+def captioner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("squares")
+    write_table(directory / "train", *squares(300))
+    write_table(directory / "test", *squares(20, seed=1))
+    return trained(directory, CAPTIONER)
+
+
+def pictures(run: Path) -> list[Path]:
+    """The test images, those of one kind after those of another."""
+    return sorted((run.parent / "test").rglob("*.png"))
+
+
+def write_lines(path: Path, lines: list[object]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_a_path_gives_a_label(classifier: Path) -> None:
+    paths = pictures(classifier)
+    lines = [*paths[:5], "", *paths[-5:], "  "]
+    done = transduce("predict", classifier, stdin="".join(f"{line}\n" for line in lines).encode())
+    assert done.code == 0, done.err
+    wanted = ["" if not str(line).strip() else Path(line).parent.name for line in lines]
+    assert [bool(line) for line in done.lines] == [bool(label) for label in wanted]
+    assert sum(a == b for a, b in zip(done.lines, wanted, strict=True)) >= 11
+
+
+def test_a_record_gives_probabilities(classifier: Path, tmp_path: Path, here: Here) -> None:
+    records = [{"id": 7, "image": str(pictures(classifier)[0])}, {"image": " "}]
+    file = write_lines(tmp_path / "in.jsonl", [*map(json.dumps, records), ""])
+    done = here("predict", classifier, file, "--jsonl")
+    assert done.code == 0, done.err
+    first, blank = map(json.loads, done.lines[:2])
+    assert (first["id"], first["image"]) == (7, records[0]["image"])
+    assert set(first["probabilities"]) == set(KINDS)
+    assert sum(first["probabilities"].values()) == pytest.approx(1)
+    assert first["probability"] == first["probabilities"][first["label"]]
+    assert (blank["label"], blank["probabilities"]) == ("", {})
+    assert done.lines[2:] == [""]
+
+
+def test_evaluate(classifier: Path, tmp_path: Path, here: Here) -> None:
+    done = here("evaluate", classifier, "--output", tmp_path / "out", "--json")
+    assert done.code == 0, done.err
+    scores = json.loads(done.lines[0])
+    assert scores["items"] == 40 and scores["accuracy"] > 95
+    assert len((tmp_path / "out").read_text().split()) == 40
+    done = here("evaluate", classifier, "--against", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert "+0.00" in done.lines[-1]
+
+
+def test_evaluate_on_other_files(classifier: Path, tmp_path: Path, here: Here) -> None:
+    paths = pictures(classifier)[:4]
+    source = write_lines(tmp_path / "paths", list(paths))
+    answers = here("predict", classifier, source).lines
+    wrong = ["upright" if answers[0] == "flat" else "flat"]
+    reference = write_lines(tmp_path / "labels", [*wrong, *answers[1:]])
+    files = ("--source", source, "--reference", reference)
+    done = here("evaluate", classifier, *files, "--against", classifier, "--json")
+    assert done.code == 0, done.err
+    scores = json.loads(done.lines[0])
+    assert scores["accuracy"] == 75 and scores["against"]["accuracy"]["difference"] == 0
+
+
+@pytest.mark.parametrize("name", ["classifier", "captioner"])
+def test_info(name: str, here: Here, request: pytest.FixtureRequest) -> None:
+    done = here("info", request.getfixturevalue(name), "--json")
+    assert done.code == 0, done.err
+    info = json.loads(done.lines[0])
+    assert info["inputs"] == ["image"] and info["parameters"] > 1000
+    if name == "classifier":
+        assert info["labels"] == list(KINDS)
+
+
+def test_a_path_gives_a_caption(captioner: Path, tmp_path: Path, here: Here) -> None:
+    paths = pictures(captioner)
+    file = write_lines(tmp_path / "in", [paths[0], "", *paths[1:]])
+    done = here("predict", captioner, file, "--beam-size", 2)
+    assert done.code == 0, done.err
+    assert len(done.lines) == 21 and done.lines[1] == ""
+    assert all(line.startswith("there ") for line in done.lines if line)
+    file = write_lines(tmp_path / "in.jsonl", [json.dumps({"image": str(paths[0])})])
+    (record,) = map(json.loads, here("predict", captioner, file, "--jsonl").lines)
+    assert record["caption"] and record["score"] <= 0
+
+
+def test_captions_are_measured(captioner: Path, tmp_path: Path, here: Here) -> None:
+    done = here("evaluate", captioner, "--json")
+    assert done.code == 0, done.err
+    scores = json.loads(done.lines[0])
+    assert scores["items"] == 20 and scores["bleu"] > 50 and scores["chrf"] > 50
+    path = pictures(captioner)[0]
+    source = write_lines(tmp_path / "paths", [path, path])
+    reference = write_lines(tmp_path / "captions", ["there is", "there are"])
+    done = here("evaluate", captioner, "--source", source, "--reference", reference, "--json")
+    assert json.loads(done.lines[0])["items"] == 1
+
+
+def test_mistakes_are_one_line(classifier: Path, tmp_path: Path, here: Here) -> None:
+    recipe = classifier.parent / "recipe.toml"
+    for override, message in (
+        ("data.train.path=trian", "trian"),
+        ("image.size=9", "does not divide image.size = 9"),
+        ("model.patch_sise=2", "did you mean 'patch_size'"),
+        ("training.select_by=bleu", "'loss', 'accuracy'"),
+    ):
+        done = here("train", recipe, "--run", tmp_path / "run", "--set", override)
+        assert message in done.complaint
+    file = write_lines(tmp_path / "in", [pictures(classifier)[0], "", recipe])
+    assert f"input 3: {recipe} is not an image" in here("predict", classifier, file).complaint
+    assert "--beam-size is for tasks that decode" in (
+        here("predict", classifier, file, "--beam-size", 3).complaint
+    )

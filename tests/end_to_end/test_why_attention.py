@@ -1,0 +1,162 @@
+"""The command behind docs/why-attention.md: all parts, on next to no data, with a tiny budget."""
+
+import gzip
+import json
+import random
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import why_attention  # noqa: E402  a script, not a package
+
+MODELS = ["rnn-fixed", "rnn-dot", "rnn-general", "rnn-additive", "convolution", "tiny"]
+BUDGET = ["--steps=2", "--batch-tokens=96", "--vocabulary=300"]
+BUDGET += ["--rounds=1", "--speed-tokens=64", "--longest=256"]
+
+
+def command(directory: Path, *arguments: str) -> int:
+    """The exit status of the command, called in this process to spare the import of torch."""
+    places = [f"--{name}={directory / name}" for name in ("data", "output", "runs")]
+    return why_attention.main([*places, *arguments])
+
+
+def write_corpus(directory: Path) -> None:
+    """Pairs of made-up words, one Chinese character for each English word."""
+    chance = random.Random(1)
+    words = dict(
+        zip("天地人山水火木金土日月风", ["sky", "earth", "man", "hill", "water"] * 3, strict=False)
+    )
+    directory.mkdir(parents=True)
+    for split, count in (("train", 60), ("dev", 8), ("test", 24)):
+        sources = [chance.choices(list(words), k=chance.randint(1, 14)) for _ in range(count)]
+        for language, lines in (
+            ("zh", ["".join(source) for source in sources]),
+            ("en", [" ".join(words[letter] for letter in source) for source in sources]),
+        ):
+            with gzip.open(directory / f"{split}.{language}.gz", "wt", encoding="utf-8") as file:
+                file.writelines(line + "\n" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory where the command has measured everything."""
+    directory = tmp_path_factory.mktemp("why")
+    write_corpus(directory / "data" / "tatoeba-zh-en")
+    shutil.copy(ROOT / "docs" / "why-attention.md", directory / "output.md")
+    assert command(directory, *BUDGET) == 0
+    return directory
+
+
+@pytest.fixture(scope="module")
+def results(place: Path) -> Any:
+    return json.loads((place / "output" / "results.json").read_text(encoding="utf-8"))
+
+
+def table(page: Path, name: str) -> list[list[str]]:
+    """The cells of the table between two markers."""
+    text = page.read_text(encoding="utf-8")
+    part = text.partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0]
+    rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[:1] + rows[2:]]
+
+
+def test_all_models_saw_as_many_target_tokens(results: Any) -> None:
+    models = results["translation"]["models"]
+    assert list(models) == MODELS
+    assert len({model["target_tokens"] for model in models.values()}) == 1
+    assert models["tiny"]["target_tokens"] > 0
+
+
+def test_every_test_sentence_is_in_one_length_group(results: Any) -> None:
+    for model in results["translation"]["models"].values():
+        assert sum(bucket["sentences"] for bucket in model["by_length"]) == 24
+    assert len(results["translation"]["comparisons"]) == len(MODELS) - 1
+
+
+def test_tables_hold_what_was_measured(place: Path, results: Any) -> None:
+    page = place / "output.md"
+    models = results["translation"]["models"].values()
+    shown = table(page, "translation")[1:]
+    assert [row[1] for row in shown] == [f"{model['parameters']:,}" for model in models]
+    assert [row[5] for row in shown] == [f"{model['bleu']:.2f}" for model in models]
+    assert [row[1] for row in table(page, "by-length")[2:8]] == [
+        f"{model['by_length'][0]['bleu']:.2f}" for model in models
+    ]
+    speed = {
+        (point["model"], point["length"]): f"{point['per_cpu_second']:,.0f}"
+        for point in results["speed"]["points"]
+    }
+    for row in table(page, "speed")[1:]:
+        order = ("rnn-dot", "convolution", "tiny")
+        assert row[2:5] == [speed[name, int(row[0])] for name in order]
+    explicit = [f"{point['explicit'] / 2**20:,.1f}" for point in results["memory"]["points"]]
+    assert [row[2] for row in table(page, "memory")[1:]] == explicit
+
+
+def test_paths_follow_the_formulas(results: Any) -> None:
+    for point in results["paths"]["points"]:
+        predicted = dict(point["predicted"])
+        if point["distance"] >= 33:  # the dilation has begun anew
+            assert point["dilated"] > predicted.pop("dilated")
+        assert {name: point[name] for name in predicted} == predicted
+        assert point["recurrent_layers"] == 1
+
+
+def test_written_out_weights_take_more_memory(results: Any) -> None:
+    longest = results["memory"]["points"][-1]
+    assert longest["length"] == 256
+    assert longest["explicit"] > longest["predicted"]
+    assert longest["explicit"] > longest["fused"]
+
+
+def test_redrawing_changes_nothing_and_measures_nothing(place: Path) -> None:
+    files = [place / "output.md", *sorted((place / "output").iterdir())]
+    assert len(files) == 6, files
+    before = [file.read_bytes() for file in files]
+    assert command(place, "--draw") == 0
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_what_is_done_is_not_trained_again(place: Path) -> None:
+    runs = place / "runs"
+    before = {name: (runs / name / "weights.safetensors").stat().st_mtime_ns for name in MODELS}
+    (runs / "tiny" / "test.json").unlink()
+    assert command(place, *BUDGET, "--only=translation") == 0
+    after = {name: (runs / name / "weights.safetensors").stat().st_mtime_ns for name in MODELS}
+    assert [name for name in MODELS if after[name] != before[name]] == ["tiny"]
+
+
+def test_a_page_without_places_for_tables_is_named(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(place / "output", tmp_path / "output")
+    (tmp_path / "output.md").write_text("nothing\n")
+    assert command(tmp_path, "--draw") == 1
+    error = capsys.readouterr().err
+    assert "output.md has no place for a table" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_an_unknown_part_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(tmp_path, "--only=sped") == 2
+    assert "sped" in capsys.readouterr().err
+
+
+def test_figures_of_the_page_are_those_of_its_results() -> None:
+    """The page in the repository was drawn from the results beside it."""
+    path = ROOT / "docs" / "why-attention" / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    page = ROOT / "docs" / "why-attention.md"
+    shown = [row[2] for row in table(page, "memory")[1:]]
+    assert shown == [f"{p['explicit'] / 2**20:,.1f}" for p in results["memory"]["points"]]
+    for name in re.findall(r"\]\((why-attention/[\w-]+\.svg)\)", page.read_text(encoding="utf-8")):
+        if (ROOT / "docs" / name).stem != "bleu-by-length" or "translation" in results:
+            assert (ROOT / "docs" / name).is_file()

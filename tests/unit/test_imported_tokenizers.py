@@ -1,0 +1,231 @@
+"""Tokenizers made elsewhere: the same pieces as there, our ids, our promises."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import transformers
+
+from helpers.hugging_face import byte_level, change_json, sentences, word_piece
+from transduce.errors import DataError, RunError, SettingError
+from transduce.interop.tokenizers import DECODER, ENCODER, read_tokenizer
+from transduce.text import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    HuggingFaceTokenizer,
+    ImportedConfig,
+    Numbering,
+    load_tokenizer,
+    train_tokenizer,
+)
+
+WORDPIECE = {
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "mask_token": "[MASK]",
+}
+END = "<|endoftext|>"
+LINES = [
+    *sentences(10),
+    "",
+    "  two  spaces ",
+    "Ünïcödé ÀÉ",
+    "中文 and more",
+    "tab\tand\nline\r\n",
+    "don't!",
+    "☃ 🎉",
+    "x" * 300,
+]
+
+
+def bert(directory: Path, size: int = 200, **settings: Any) -> HuggingFaceTokenizer:
+    word_piece(directory, size, **settings)
+    return read_tokenizer(directory, size, ENCODER, WORDPIECE)
+
+
+def gpt2(directory: Path) -> HuggingFaceTokenizer:
+    byte_level(directory, 300, [END])
+    change_json(directory / "tokenizer_config.json", eos_token=END, bos_token={"content": END})
+    return read_tokenizer(directory, 300, DECODER, {})
+
+
+def test_pieces_are_renumbered_with_the_special_ones_first() -> None:
+    numbering = Numbering(size=8, pad=6, unk=0, bos=3, eos=4, mask=5)
+    assert numbering.rows == (6, 0, 3, 4, 1, 2, 7)
+    assert numbering.rows_and_mask == (6, 0, 3, 4, 1, 2, 7, 5)
+    assert numbering.of_text == (UNK, 4, 5, UNK, UNK, UNK, UNK, 6)
+
+
+def test_missing_and_double_special_tokens() -> None:
+    numbering = Numbering(size=3, bos=1, eos=1)
+    assert numbering.rows == (-1, -1, 1, 1, 0, 2)
+    assert numbering.rows_and_mask[-1] == -1
+
+
+@pytest.mark.parametrize(("ids", "said"), [({"pad": 9}, "id of pad, 9"), ({"mask": 2}, "of mask")])
+def test_numbers_that_cannot_be(ids: dict[str, int], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        Numbering(size=5, bos=2, **ids)
+
+
+@pytest.mark.parametrize("settings", [{}, {"do_lower_case": False}, {"strip_accents": False}])
+def test_word_pieces_agree(settings: dict[str, Any], tmp_path: Path) -> None:
+    tokenizer = bert(tmp_path, **settings)
+    reference = transformers.BertTokenizer.from_pretrained(tmp_path, **settings)
+    rows = tokenizer.numbering.rows
+    for line, ids in zip(LINES, tokenizer.encode_batch(LINES), strict=True):
+        assert ids == tokenizer.encode(line)
+        assert [rows[i] for i in ids] == reference(line, add_special_tokens=False)["input_ids"]
+
+
+def test_byte_level_pieces_agree(tmp_path: Path) -> None:
+    tokenizer = gpt2(tmp_path)
+    reference = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for line in LINES:
+        ids = tokenizer.encode(line)
+        assert [tokenizer.numbering.rows[i] for i in ids] == reference.encode(line).ids
+        assert tokenizer.decode(ids) == line  # nothing is lost
+    pieces = tokenizer.tokens(tokenizer.encode("the cat ☃"))
+    assert "".join(pieces).replace("\ufffd", "") == "the▁cat▁"
+
+
+def test_merges_make_the_same_tokenizer(tmp_path: Path) -> None:
+    whole = gpt2(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    old = tmp_path / "old"
+    old.mkdir()
+    model = content["model"]
+    (old / "vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    (old / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    again = read_tokenizer(old, 300, DECODER, {"eos_token": END, "bos_token": END})
+    assert again.encode_batch(LINES) == whole.encode_batch(LINES)
+
+
+@pytest.mark.parametrize("make", [bert, gpt2])
+def test_special_tokens_in_a_text_are_text(make: Any, tmp_path: Path) -> None:
+    tokenizer = make(tmp_path)
+    for token in ("[MASK]", "[CLS]", "[SEP]", "[PAD]", END, "</s>", "<mask>", "<s>"):
+        ids = tokenizer.encode(f"ab {token} cd")
+        assert not {PAD, BOS, EOS} & set(ids)
+        assert max(ids) < tokenizer.size
+        assert len(ids) > 4
+        if make is gpt2:
+            assert tokenizer.decode(ids) == f"ab {token} cd"
+
+
+def test_special_tokens_that_the_vocabulary_would_find(tmp_path: Path) -> None:
+    """A unigram model has them among its pieces; they become UNK, never what they mean."""
+    pieces = [("<s>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("<mask>", 0.0), ("a", -1.0)]
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=2))
+    library.save(str(tmp_path / "tokenizer.json"))
+    customary = {"bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
+    tokenizer = read_tokenizer(tmp_path, 5, ENCODER, customary)
+    assert tokenizer.encode("a</s>a<mask>") == [5, UNK, 5, UNK]
+
+
+def test_truncation_and_padding_are_off(tmp_path: Path) -> None:
+    byte_level(tmp_path, 300, [END])
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    library.enable_truncation(4)
+    library.enable_padding(length=10)
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = read_tokenizer(tmp_path, 300, DECODER, {"eos_token": END})
+    assert tokenizer.decode(tokenizer.encode("a much longer line than that")) == (
+        "a much longer line than that"
+    )
+    assert len(tokenizer.encode("a")) == 1
+
+
+@pytest.mark.parametrize("make", [bert, gpt2])
+def test_a_file_gives_it_back(make: Any, tmp_path: Path) -> None:
+    tokenizer = make(tmp_path)
+    tokenizer.save(tmp_path / "saved.json")
+    again = load_tokenizer(tmp_path / "saved.json")
+    assert isinstance(again, HuggingFaceTokenizer)
+    assert again.to_bytes() == tokenizer.to_bytes()
+    assert again.encode_batch(LINES) == tokenizer.encode_batch(LINES)
+    assert again.size == tokenizer.size
+
+
+@pytest.mark.parametrize("make", [bert, gpt2])
+def test_any_ids_can_be_decoded(make: Any, tmp_path: Path) -> None:
+    tokenizer = make(tmp_path)
+    assert tokenizer.decode([]) == ""
+    assert tokenizer.decode([PAD, BOS, EOS]) == ""
+    assert tokenizer.decode([UNK]) == "\ufffd"
+    outside = [tokenizer.size, 10**9, -1]
+    assert tokenizer.decode(outside).replace(" ", "") == "\ufffd" * 3
+    assert tokenizer.tokens([PAD, UNK, BOS, EOS, 10**9]) == [
+        "<pad>",
+        "<unk>",
+        "<s>",
+        "</s>",
+        "<unk>",
+    ]
+    assert isinstance(tokenizer.decode(range(tokenizer.size)), str)
+    assert len(tokenizer.tokens(range(tokenizer.size))) == tokenizer.size
+
+
+@pytest.mark.parametrize("make", [bert, gpt2])
+def test_what_comes_back_is_what_normalize_says(make: Any, tmp_path: Path) -> None:
+    tokenizer = make(tmp_path)
+    for line in [*LINES, "lone \ud800 surrogate"]:
+        assert tokenizer.decode(tokenizer.encode(line)) == tokenizer.normalize(line)
+
+
+def test_rows_without_a_token_are_unknown(tmp_path: Path) -> None:
+    word_piece(tmp_path, 100)
+    tokenizer = read_tokenizer(tmp_path, 128, ENCODER, WORDPIECE)
+    assert tokenizer.size == 127  # MASK is not counted
+    assert tokenizer.tokens([126]) == ["<unk>"]
+    assert tokenizer.decode([126]) == "\ufffd"
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    for content, said in (
+        ({"kind": "hugging-face"}, "is missing"),
+        ({"kind": "hugging-face", "numbering": {"size": 3}, "tokenizer": {}}, "cannot read it"),
+        ({"kind": "marian", "numbering": {"size": 3}, "pieces": {}, "model": "?"}, "not base64"),
+        ({"kind": "marian", "numbering": {"size": 3}, "pieces": {}, "model": "AAAA"}, "Sentence"),
+    ):
+        path.write_text(json.dumps(content))
+        with pytest.raises(RunError, match=said) as caught:
+            load_tokenizer(path)
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_file_that_the_library_cannot_read(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Other"}}')
+    with pytest.raises(DataError, match="cannot read it"):
+        read_tokenizer(tmp_path, 10, ENCODER, WORDPIECE)
+
+
+def test_it_cannot_be_trained() -> None:
+    with pytest.raises(SettingError, match=r"fine_tune\.run"):
+        train_tokenizer(ImportedConfig(kind="hugging-face"), ["a"])
+
+
+def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bert(tmp_path).save(tmp_path / "saved.json")
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any) -> Any:
+        if name == "tokenizers":
+            raise ImportError(name)
+        return real(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(RunError, match=r"pip install 'transduce\[import\]'"):
+        load_tokenizer(tmp_path / "saved.json")

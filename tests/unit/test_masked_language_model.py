@@ -1,0 +1,422 @@
+"""Masked language modelling: what is hidden, rows and pairs of lines, exact resume, filling in."""
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import transduce
+from transduce.config import apply_overrides
+from transduce.data.masking import Masking, MaskingConfig, begin_words
+from transduce.data.passages import EncodedLines, lengths_of
+from transduce.errors import DataError, SettingError
+from transduce.sequence import Padded
+from transduce.tasks.mask_filler import MaskFiller
+from transduce.tasks.masked_language_model import (
+    MaskedLanguageModelTraining,
+    parse_masked_language_model,
+    rows_of,
+)
+from transduce.text import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL_TOKENS,
+    UNK,
+    SubwordConfig,
+    SymbolsConfig,
+    train_tokenizer,
+)
+
+SHOWN = [*SPECIAL_TOKENS, "▁the", "▁cat", "s", "▁sat", "ting", "▁", "(", "<0xE4>", "中", "国"]
+MASK = len(SHOWN)
+
+
+def a_batch(rows: int, length: int, seed: int = 0) -> Padded:
+    """Rows of random tokens between BOS and EOS, some of them unknown."""
+    chance = np.random.default_rng(seed)
+    lists = []
+    for i in range(rows):
+        ids = chance.integers(4, MASK, length - (i % 3)).tolist()
+        ids[i % len(ids)] = UNK
+        lists.append([BOS, *ids, EOS])
+    return Padded.from_rows(lists)
+
+
+# ---- masking
+
+
+def test_shares_of_masking() -> None:
+    torch.manual_seed(0)
+    tokens = a_batch(400, 100)
+    masked = Masking(MaskingConfig(), SHOWN)(tokens)
+    n = int((tokens.values >= 4).sum())
+    share = masked.at.sum().item() / n
+    assert 0.145 < share < 0.155
+    before, after = tokens.values[masked.at], masked.tokens.values[masked.at]
+    assert torch.equal(before, masked.targets)
+    assert abs((after == MASK).float().mean().item() - 0.8) < 0.02
+    changed = (after != MASK) & (after != before)
+    # one in ten of the random tokens is the right one by chance
+    assert abs(changed.float().mean().item() - 0.1 * 0.9) < 0.015
+    assert int(after[changed].min()) >= 4 and int(after[changed].max()) < MASK
+    assert torch.equal(masked.tokens.values[~masked.at], tokens.values[~masked.at])
+
+
+def test_special_tokens_and_padding_are_never_hidden_nor_guessed() -> None:
+    torch.manual_seed(0)
+    tokens = a_batch(50, 20)
+    for whole_words in (False, True):
+        config = MaskingConfig(share=0.99, masked=0.5, random=0.5, whole_words=whole_words)
+        masked = Masking(config, SHOWN)(tokens)
+        for special in (PAD, UNK, BOS, EOS):
+            at = tokens.values == special
+            assert torch.equal(masked.tokens.values[at], tokens.values[at])
+        assert int(masked.targets.min()) >= 4
+
+
+def test_single_tokens_are_hidden_exactly_as_many_as_aimed_at() -> None:
+    masking = Masking(MaskingConfig(), SHOWN)
+    rows = [[BOS, *[5] * n, EOS] for n in range(1, 60)]
+    found = masking(Padded.from_rows(rows)).at.sum(1).tolist()
+    assert found == [masking.aim(row) for row in rows]
+    assert found[0] == 1 and found[19] == 3
+
+
+def test_whole_words_are_hidden_together() -> None:
+    torch.manual_seed(3)
+    masking = Masking(MaskingConfig(whole_words=True, masked=1.0, random=0.0), SHOWN)
+    ids = [BOS, 4, 5, 6, 7, 8, 8, 11, 12, 13, 9, 6, EOS]
+    words = [[1], [2, 3], [4, 5, 6, 7], [8], [9], [10, 11]]
+    tokens = Padded.from_rows([ids] * 2000)
+    at = masking(tokens).at
+    for word in words:
+        inside = at[:, word]
+        assert torch.equal(inside.all(1), inside.any(1)), word
+        assert inside.any()
+    assert abs(at.sum(1).float().mean().item() / 11 - 0.15) < 0.1
+
+
+def test_where_words_begin() -> None:
+    by_space = begin_words(SHOWN)
+    names = [token for token, begins in zip(SHOWN, by_space, strict=True) if begins]
+    assert names[4:] == ["▁the", "▁cat", "▁sat", "▁", "(", "中", "国"]
+    pieces = [*SPECIAL_TOKENS, "play", "##ing", "##", ","]
+    assert begin_words(pieces)[4:] == [True, False, False, True]
+    assert all(begin_words([*SPECIAL_TOKENS, "AH0", "K"]))
+
+
+def test_nothing_to_hide_hides_nothing() -> None:
+    tokens = Padded.from_rows([[BOS, EOS], [BOS, UNK, EOS]])
+    for whole_words in (False, True):
+        masked = Masking(MaskingConfig(whole_words=whole_words), SHOWN)(tokens)
+        assert not masked.at.any() and len(masked.targets) == 0
+        assert torch.equal(masked.tokens.values, tokens.values)
+
+
+def test_segments_stay_as_they_are() -> None:
+    tokens = a_batch(4, 12)
+    segments = torch.arange(tokens.values.shape[1]).expand_as(tokens.values) % 2
+    both = tokens.with_values(torch.stack([tokens.values, segments], -1))
+    masked = Masking(MaskingConfig(), SHOWN)(both)
+    assert torch.equal(masked.tokens.values[..., 1], segments)
+    assert bool((masked.tokens.values[..., 0] != tokens.values).any())
+
+
+def test_a_generator_leaves_torchs_own_numbers_alone() -> None:
+    tokens, masking = a_batch(5, 30), Masking(MaskingConfig(), SHOWN)
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    one = masking(tokens, torch.Generator().manual_seed(1))
+    two = masking(tokens, torch.Generator().manual_seed(1))
+    assert torch.equal(one.tokens.values, two.tokens.values)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not torch.equal(masking(tokens).at, masking(tokens).at)
+
+
+def test_shares_beyond_one_are_refused() -> None:
+    with pytest.raises(SettingError, match="together more than 1"):
+        MaskingConfig(masked=0.8, random=0.3)
+
+
+# ---- lines of documents
+
+
+def test_lines_are_packed_within_their_documents() -> None:
+    texts = ["aa bb\n\ncc dd ee\nff", "", "gg", "hh ii jj kk ll mm\nnn\r\n"]
+    words = {word: i for i, word in enumerate(" ".join(texts).split(), 4)}
+
+    def encode(lines: Any) -> list[list[int]]:
+        return [[words[word] for word in line.split(" ")] for line in lines]
+
+    lines = EncodedLines(texts, encode, longest=5)
+    assert [lines.line(i).tolist() for i in range(len(lines))] == [
+        [4, 5], [6, 7, 8], [9], [10], [11, 12, 13, 14, 15], [16], [17]
+    ]  # fmt: skip
+    assert lines.documents.tolist() == [0, 0, 0, 2, 3, 3, 3]
+    rows = lines.packed(5)
+    assert rows.tolist() == [[0, 2], [2, 3], [3, 4], [4, 5], [5, 7]]
+    assert lengths_of(lines, rows).tolist() == [5, 1, 1, 5, 2]
+    assert lines.pairs().tolist() == [0, 1, 4, 5]
+    assert lines.n_documents == 3
+
+
+def test_lines_from_elsewhere_are_of_other_documents_and_equally_likely() -> None:
+    texts = ["a\nb", "c\nd\ne", "f"]
+    lines = EncodedLines(texts, lambda batch: [[ord(line)] for line in batch], 9)
+    for line in range(6):
+        others = [i for i in range(6) if lines.documents[i] != lines.documents[line]]
+        found = [lines.elsewhere(line, (k + 0.5) / 60) for k in range(60)]
+        assert sorted(set(found)) == others
+        counts = {found.count(i) for i in others}
+        assert max(counts) - min(counts) <= 1
+        assert lines.elsewhere(line, math.nextafter(1.0, 0.0)) == others[-1]
+
+
+# ---- the task
+
+
+def pattern_documents(n: int, seed: int = 0) -> list[str]:
+    """Documents that count on from a letter, so that a hidden one can be told from the others.
+
+    Some end with a word that stands in no other.
+    """
+    chance = random.Random(seed)
+    documents = []
+    for i in range(n):
+        letter, lines = chance.randrange(12), []
+        for _ in range(chance.randint(2, 3)):
+            length = chance.randint(3, 8)
+            lines.append(" ".join(chr(97 + (letter + k) % 12) for k in range(length)))
+            letter += length
+        documents.append("\n".join([*lines, *[f"x{i}"] * (i % 3 == 0)]))
+    return documents
+
+
+def write_documents(path: Path, documents: list[str]) -> Path:
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
+    settings = {
+        "task": "masked-language-model",
+        "data": {
+            "train": {"kind": "text", "path": str(data), "documents": "blank-line"},
+            "hold_out": 0.1,
+        },
+        "text": {"max_length": 32},
+        "model": {
+            "d_model": 32,
+            "encoder": {
+                "n_layers": 2,
+                "n_heads": 2,
+                "d_ff": 64,
+                "dropout": 0.0,
+                "positions": "rotary",
+            },
+        },
+        "training": {
+            "steps": 12,
+            "batch_tokens": 256,
+            "label_smoothing": 0.0,
+            "validate_every": 6,
+            "log_every": 6,
+            "schedule": {"kind": "constant", "peak": 5e-3, "warmup_steps": 10},
+            "device": "cpu",
+        },
+    }
+    settings["text"]["tokenizer"] = {"kind": "symbols", "min_count": 2}
+    return apply_overrides(settings, overrides)
+
+
+def a_task(data: Path, *overrides: str) -> MaskedLanguageModelTraining:
+    recipe = parse_masked_language_model(tiny_settings(data, *overrides), "recipe")
+    torch.manual_seed(recipe.seed)
+    tokenizer = train_tokenizer(recipe.text.tokenizer, data.read_text().split("\n"))
+    filler = MaskFiller(recipe, tokenizer)
+    masking = filler.modelling.masking
+    rows = {split: rows_of(recipe, split, tokenizer, masking) for split in ("train", "valid")}
+    return MaskedLanguageModelTraining(filler.modelling, rows)
+
+
+EVERYTHING = ("model.encoder.dropout=0.1", "model.segments=true", "next_sentence=true")
+
+
+@pytest.mark.parametrize("overrides", [("masking.whole_words=true",), EVERYTHING])
+def test_a_run_is_resumed_exactly(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    data = write_documents(tmp_path / "text.txt", pattern_documents(60))
+    whole, _ = transduce.train(tiny_settings(data, *overrides), tmp_path / "whole")
+    half = tmp_path / "half"
+    transduce.train(tiny_settings(data, *overrides, "training.steps=6"), half)
+    transduce.train(tiny_settings(data, *overrides), half, resume=True)
+    for name in ("weights.safetensors", "recipe.toml"):
+        assert (half / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_masking_is_anew_in_training_and_fixed_in_validation(tmp_path: Path) -> None:
+    task = a_task(write_documents(tmp_path / "text.txt", pattern_documents(60)))
+    batch, _ = next(task.batches(transduce.data.batches.DataState()))
+    losses = {task.loss(batch).nll.item() for _ in range(3)}
+    assert len(losses) == 3
+    state = torch.random.get_rng_state()
+    assert task.validate() == task.validate()
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_batch_without_anything_to_guess_has_no_loss(tmp_path: Path) -> None:
+    documents = pattern_documents(40)
+    task = a_task(write_documents(tmp_path / "text.txt", documents))
+    batch, _ = next(task.batches(transduce.data.batches.DataState()))
+    nothing = [row._replace(ids=[BOS, *[UNK] * (len(row.ids) - 2), EOS]) for row in batch.rows]
+    sums = task.loss(batch._replace(rows=nothing, target_tokens=1))
+    assert sums.total.item() == 0.0 and sums.tokens == 1
+    sums.total.backward()
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in task.model.parameters())
+
+
+def test_only_hidden_positions_reach_the_head(tmp_path: Path) -> None:
+    task = a_task(write_documents(tmp_path / "text.txt", pattern_documents(40)))
+    batch, _ = next(task.batches(transduce.data.batches.DataState()))
+    seen = []
+    task.model.head.dense.register_forward_hook(lambda m, x, y: seen.append(len(x[0])))
+    assert task.loss(batch).tokens == seen[0] == batch.target_tokens
+
+
+def test_half_of_the_second_lines_are_from_elsewhere(tmp_path: Path) -> None:
+    data = write_documents(tmp_path / "text.txt", pattern_documents(80))
+    task = a_task(data, "next_sentence=true", "training.batch_tokens=4096")
+    rows = task._data["train"]
+    batch, _ = next(task.batches(transduce.data.batches.DataState()))
+    share = 0.0
+    for _ in range(20):
+        changed, follows = rows.with_others(batch, None)
+        share += follows.float().mean().item() / 20
+        for row, before, is_next in zip(changed, batch.rows, follows.tolist(), strict=True):
+            assert not is_next or row == before
+            end = before.ids.index(EOS)
+            assert row.ids[: end + 1] == before.ids[: end + 1]
+            assert list(row.segments) == [0] * (end + 1) + [1] * (len(row.ids) - end - 1)
+    assert 0.45 < share < 0.55
+
+
+def test_next_sentences_need_two_documents_of_two_lines(tmp_path: Path) -> None:
+    lines = write_documents(tmp_path / "lines.txt", ["a b", "c d", "a d"] * 30)
+    with pytest.raises(DataError, match="no train document has two lines"):
+        transduce.train(tiny_settings(lines, "next_sentence=true"), tmp_path / "run")
+    one = write_documents(tmp_path / "one.txt", ["a b\nc d\na d\n" * 9])
+    given = f"data.valid={{kind='text', path='{one}'}}"
+    with pytest.raises(DataError, match="needs train texts of two documents"):
+        transduce.train(tiny_settings(one, given, "next_sentence=true"), tmp_path / "run2")
+
+
+def test_select_by_must_be_measured(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="validation measures 'loss', 'perplexity', 'accuracy'"):
+        overrides = "training.select_by=next_sentence_accuracy"
+        parse_masked_language_model(tiny_settings(tmp_path, overrides), "recipe")
+
+
+def test_positions_must_reach(tmp_path: Path) -> None:
+    learned = "model.encoder={positions='learned', max_positions=16}"
+    with pytest.raises(SettingError, match=r"learned positions reach to 16"):
+        parse_masked_language_model(tiny_settings(tmp_path, learned), "recipe")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> transduce.Run:
+    """A model that has learnt to count."""
+    directory = tmp_path_factory.mktemp("pattern")
+    data = write_documents(directory / "text.txt", pattern_documents(300))
+    overrides = (
+        "training.steps=300",
+        "training.batch_tokens=512",
+        "training.validate_every=100",
+        "training.log_every=100",
+        "training.schedule={kind='cosine', peak=8e-3, warmup_steps=20}",
+    )
+    run, _ = transduce.train(tiny_settings(data, *overrides), directory / "run")
+    return transduce.load(run, "cpu")
+
+
+def test_it_learns_a_pattern(trained: transduce.Run) -> None:
+    scores = trained.evaluate("test").scores
+    assert scores["accuracy"] > 90, scores
+    assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
+
+
+def test_it_fills_in_masks(trained: transduce.Run) -> None:
+    texts = ["a b <mask> d e f g h", "c d e f", "", "f <mask> h i j <mask> l a"]
+    found = list(trained.predict(texts))
+    assert [f.text for f in found] == ["a b c d e f g h", "c d e f", "", "f g h i j k l a"]
+    fields = found[3].fields()
+    assert [of_mask[0]["token"] for of_mask in fields["candidates"]] == ["g", "k"]
+    for of_mask in fields["candidates"]:
+        probabilities = [c["probability"] for c in of_mask]
+        assert len(probabilities) == 5 and probabilities == sorted(probabilities, reverse=True)
+        assert probabilities[0] > 0.5 and sum(probabilities) <= 1 + 1e-6
+    assert len(fields["embedding"]) == 32 and found[2].embedding == ()
+
+
+def test_embeddings_do_not_depend_on_the_batch(trained: transduce.Run) -> None:
+    texts = ["a b c", "d e f g h i j k l a b c", "e"]
+    together = [f.fields()["embedding"] for f in trained.predict(texts)]
+    for text, vector in zip(texts, together, strict=True):
+        (alone,) = trained.predict([text])
+        assert alone.embedding == pytest.approx(vector, abs=1e-5)
+
+
+def test_texts_with_masks_can_be_evaluated(trained: transduce.Run) -> None:
+    examples = [("a b <mask> d e", "a b c d e"), ("a b <mask> d e", "a b z d e")]
+    assert trained.evaluate(examples=examples).scores["accuracy"] == 50.0
+
+
+def test_what_is_too_long_is_cut_with_a_warning(
+    trained: transduce.Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = " ".join("abcdefghijkl" * 3) + " <mask>"
+    with caplog.at_level("WARNING", logger="transduce"):
+        (found,) = trained.predict([text])
+    assert "input 1 has 37 tokens, of which 30 are read" in caplog.text
+    assert found.text == text and found.candidates == ()
+
+
+def test_masks_and_the_spaces_around_them() -> None:
+    lines = ["the cat sat on the mat .", "a dog ran , and sat"] * 9
+    recipe = parse_masked_language_model({"task": "masked-language-model"}, "recipe")
+    filler = MaskFiller(recipe, train_tokenizer(SubwordConfig(size=300), lines))
+    tokenizer = filler.tokenizer
+    mask = tokenizer.size
+
+    def shown(text: str) -> list[str]:
+        return [
+            "?" if token == mask else tokenizer.tokens([token])[0] for token in filler.ids(text)
+        ]
+
+    whole = tokenizer.tokens(tokenizer.encode("the cat sat on"))
+    cat = tokenizer.tokens(tokenizer.encode("cat"))
+    start = whole.index(cat[0])
+    assert shown("the <mask> sat on") == [*whole[:start], "?", *whole[start + len(cat) :]]
+    assert shown("<mask> <mask>") == ["?", "?"]
+    assert shown("<mask>") == ["?"]
+    behind = shown("the <mask>.")
+    assert behind[-2] == "?" and not behind[-1].startswith("▁")
+    begins = filler.modelling.masking._begins.tolist()
+    words = [i for i in range(4, tokenizer.size) if tokenizer.tokens([i])[0] == "▁cat"]
+    pieces = [i for i in range(260, tokenizer.size) if tokenizer.tokens([i])[0] == "at"]
+    for ids, text, wanted in ((words, "a <mask> b", "a cat b"), (pieces, "c <mask> b", "cat b")):
+        for i in ids:
+            candidate = filler._candidates(torch.nn.functional.one_hot(torch.tensor([i]), mask + 1))
+            assert candidate[0][0].id == i
+            assert filler._filled(text, [candidate[0][0]]) == wanted
+            assert begins[i] == (ids is words)
+
+
+def test_symbols_keep_the_text_around_a_mask() -> None:
+    recipe = parse_masked_language_model({"task": "masked-language-model"}, "recipe")
+    filler = MaskFiller(recipe, train_tokenizer(SymbolsConfig(), ["a b c"]))
+    (found,) = filler.predict([("a  z <mask> Zz",)])
+    assert found.filled in {f"a  z {letter} Zz" for letter in "abc"}
