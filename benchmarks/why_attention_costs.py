@@ -106,7 +106,7 @@ def attention_memory(longest: int) -> dict[str, Any]:
         point = {"length": n, "predicted": MATRICES * HEADS * n * n * 4}
         for kind in ("fused", "explicit"):
             command = [sys.executable, __file__, kind, str(n)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             point[kind] = json.loads(done.stdout)
         points.append(point)
         n *= 2

@@ -6,7 +6,6 @@ import gzip
 import json
 import math
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import transduce
 from transduce.config import apply_overrides
 from transduce.data.batches import DataState
 from transduce.data.dialogues import (
-    Dialogue,
     DialogueBatches,
     DialoguesConfig,
     Layout,
@@ -207,13 +205,11 @@ def test_batches_without_anything_to_learn_are_passed_over() -> None:
 
 def test_encoded_once(tmp_path: Path) -> None:
     layout = Layout(CHARACTERS.size, [True, False])
-    dialogues: list[Dialogue] = list(some_dialogues(2500))
+    dialogues = some_dialogues(2500)
+    unread = [dialogues]  # the second time nobody asks
     known = layout.documents(dialogues, CHARACTERS.encode_batch)
     for _ in range(2):
-        found = cached_dialogues(
-            lambda: dialogues, layout, CHARACTERS.encode_batch, tmp_path / "c", "f"
-        )
-        dialogues = []  # the second time nobody asks
+        found = cached_dialogues(unread.pop, layout, CHARACTERS.encode_batch, tmp_path / "c", "f")
         assert found.tokens.tolist() == known.tokens.tolist()
         assert found.offsets.tolist() == known.offsets.tolist() and found.n_bytes == known.n_bytes
 
@@ -271,8 +267,8 @@ def test_what_has_no_room_is_left_out_oldest_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = build(tmp_path, "text.block=32")
-    user, answer = model.layout.marks
-    ids, dropped = model.to_answer(turns("aaaaa", "bbbb", "cccc", "dddd", "e"))
+    answer = model.layout.marks[1]
+    ids, dropped = model.to_answer(turns("a", "bbbbbb", "cccc", "dddd", "e"))
     assert dropped == 2 and len(ids) <= 24
     assert ids == [
         BOS, *model.layout.turn(0, CHARACTERS.encode("cccc")),
@@ -366,11 +362,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_learns_to_answer(data: Path) -> None:
-    steps = "training.steps=120", "training.validate_every=120"
+    steps = "training.steps=70", "training.validate_every=70", "training.schedule.peak=2e-2"
     path, outcome = transduce.train(
         settings(data, "data.loss_on=answers", *steps), data / "runs" / "learnt"
     )
-    assert outcome.scores["perplexity"] < 1.05
+    assert outcome.scores["perplexity"] < 1.1
     run = transduce.load(path)
     found = run.predict(["ab", "cd\ndc\ngh", "ab\nba\ncd\ndc\nef"])
     assert [one.text for one in found] == ["ba", "hg", "fe"]
@@ -378,7 +374,7 @@ def test_learns_to_answer(data: Path) -> None:
     assert valid.scores["loss"] == pytest.approx(outcome.scores["loss"], abs=1e-4)
     right = run.evaluate(examples=[("ab", "ba"), ("ab\nba\ncd", "dc")])
     wrong = run.evaluate(examples=[("ab", "dc")])
-    assert float(right.scores["perplexity"]) < 1.05 < 20 < float(wrong.scores["perplexity"])
+    assert float(right.scores["perplexity"]) < 1.1 < 5 < float(wrong.scores["perplexity"])
     talk = Conversation(run.predictor)
     assert ["".join(talk.reply(asked)) for asked in ("ef", "ab", "gh")] == ["fe", "ba", "hg"]
     assert run.info()["roles"] == ["user", "model"]
@@ -410,6 +406,5 @@ def test_mistakes(data: Path, tmp_path: Path) -> None:
     write(tmp_path / "valid.jsonl", {"turns": [""]})
     with pytest.raises(DataError, match=r"data.valid has no dialogue"):
         transduce.train(settings(tmp_path), tmp_path / "runs" / "v")
-    with pytest.raises(DataError, match=r"test"):
-        model: Sequence[Any] = list(build(data).evaluate("test").sources)
-        assert not model
+    with pytest.raises(DataError, match=r"no test data"):
+        build(data).evaluate("test")

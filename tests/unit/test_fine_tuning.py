@@ -40,7 +40,8 @@ from transduce.training.fine_tuning import (
     start_from,
 )
 from transduce.training.log import TrainingLog
-from transduce.training.trainer import InterruptedTraining, build_optimizer
+from transduce.training.optimizer import build_optimizer
+from transduce.training.trainer import InterruptedTraining
 from transduce.training.weights import (
     average,
     merged,

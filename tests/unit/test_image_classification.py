@@ -28,11 +28,13 @@ from transduce import DataError, SettingError
 from transduce.config import apply_overrides, parse, to_toml
 from transduce.image import AugmentationConfig, ImageConfig, normalise
 from transduce.models.vision import CaptioningConfig, VisionConfig
+from transduce.nn.front_ends.patches import interpolate_positions
 from transduce.tasks import TASKS
 from transduce.tasks.captioning import CaptioningEvaluation
 from transduce.tasks.image_classification import ImageClassifier, parse_image_classification
 from transduce.tasks.images import ImageDataConfig, equal_images, read_images_of
 from transduce.tasks.labels import LabelPrediction
+from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
 from transduce.training.weights import read_tensors
 
 STACK = {
@@ -316,11 +318,10 @@ class TestRunDirectory:
 
 class TestFineTuning:
     def tuned(self, data: Any, base: Path, path: Path, *overrides: str) -> Path:
-        recipe = settings(data, "training.steps=1", "training.schedule.peak=1e-9", *overrides)
-        del recipe["model"]
-        if not any(override.startswith("image") for override in overrides):
-            del recipe["image"]
-        return transduce.train({**recipe, "fine_tune": {"run": str(base)}}, path)[0]
+        recipe = settings(data, "training.steps=1", "training.schedule.peak=1e-9")
+        del recipe["model"], recipe["image"]
+        recipe["fine_tune"] = {"run": str(base)}
+        return transduce.train(apply_overrides(recipe, overrides), path)[0]
 
     def test_the_same_size_starts_from_the_same_answers(self, data: Any, tmp_path: Path) -> None:
         how = ("image.mean=[0.3]", "image.std=[0.2]", "image.channels=1")
@@ -331,6 +332,24 @@ class TestFineTuning:
         paths = write_files(tmp_path, 5)
         for old, new in zip(answers(base, paths), answers(tuned, paths), strict=True):
             assert new == pytest.approx(old, abs=1e-4)
+
+    @pytest.mark.parametrize("model", [MODEL, WITH_TOKEN], ids=["mean", "token"])
+    @pytest.mark.parametrize("lora", [False, True])
+    def test_another_size_interpolates_positions(
+        self, model: dict[str, Any], lora: bool, data: Any, tmp_path: Path
+    ) -> None:
+        base, _ = transduce.train(settings(data, model=model), tmp_path / "base")
+        how = ["fine_tune.lora={rank=2}"] if lora else []
+        tuned = self.tuned(data, base, tmp_path / "tuned", "image.size=16", *how)
+        name = "encoder.positions.table.weight"
+        old, new = (read_tensors(path / "weights.safetensors")[name] for path in (base, tuned))
+        token = "class_token" in model
+        wanted = interpolate_positions(old, (2, 2), (4, 4), token)
+        torch.testing.assert_close(new, wanted, rtol=0, atol=1e-6)
+        assert len(next(transduce.load(tuned).predict(write_files(tmp_path, 2))).text) > 0
+        if lora:
+            merged = apply_adapter(read_tensors(base / "weights.safetensors"), tuned / ADAPTER_FILE)
+            assert merged[name].equal(new)
 
     def test_other_labels_get_a_new_head(self, data: Any, run: Path, tmp_path: Path) -> None:
         pictures, labels = stripes(40)

@@ -69,7 +69,7 @@ def test_the_stem_neither_swells_nor_fades_at_first() -> None:
 
 
 def test_an_image_size_that_patches_do_not_fill() -> None:
-    with pytest.raises(SettingError, match=r"a patch of 16 pixels .* does not divide image_size, 30"):
+    with pytest.raises(SettingError, match=r"a patch of 16 pixels .* divide image_size, 30"):
         PatchFrontEnd(30, 3, 16, M, class_token=True)
 
 

@@ -627,3 +627,29 @@ def test_sliding_windows_find_an_answer_in_a_long_passage(trained: transduce.Run
         at = context.index(words[place]) + 3
         right += fields["start"] == at
     assert right >= 17
+
+
+def test_a_masked_language_model_is_what_it_can_start_from(tmp_path: Path) -> None:
+    questions = write_jsonl(tmp_path / "q.jsonl", key_questions(60, 4))
+    texts = "\n".join(" ".join(random.Random(i).choices(WORDS + KEYS, k=9)) for i in range(60))
+    (tmp_path / "text.txt").write_text(texts, encoding="utf-8")
+    settings = tiny_settings(questions, "model.segments=true")
+    base = {
+        **settings,
+        "task": "masked-language-model",
+        "data": {"train": {"kind": "text", "path": str(tmp_path / "text.txt")}},
+        "text": {"tokenizer": {"kind": "symbols"}, "max_length": 32},
+        "training": {**settings["training"], "steps": 2},
+    }
+    base["data"]["train"]["documents"] = "line"
+    transduce.train(base, tmp_path / "base")
+    del settings["model"], settings["text"]["tokenizer"]
+    settings["fine_tune"] = {"run": str(tmp_path / "base")}
+    settings["training"] |= {"steps": 1, "schedule": {"kind": "constant", "peak": 1e-9}}
+    run, _ = transduce.train(settings, tmp_path / "run")
+    name = "tokenizer.json"
+    assert (run / name).read_bytes() == (tmp_path / "base" / name).read_bytes()
+    models = [transduce.load(path, "cpu") for path in (tmp_path / "base", run)]
+    assert models[1].recipe.model == models[0].recipe.model
+    weights = [model.model.front_end.embedding.weight for model in models]
+    assert torch.allclose(weights[0], weights[1], atol=1e-6)

@@ -31,8 +31,8 @@ from transduce.training.config import (
     TrainingConfig,
 )
 from transduce.training.loss import cross_entropy
+from transduce.training.optimizer import build_optimizer
 from transduce.training.schedules import learning_rate
-from transduce.training.trainer import build_optimizer
 from transduce.training.weights import (
     average,
     load_weights,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from transduce.config import section
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly
-from transduce.nn.front_ends.patches import PatchFrontEnd
+from transduce.nn.front_ends.patches import PatchFrontEnd, interpolate_positions
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import LabelHead, Pooling
 from transduce.nn.heads.vocabulary import VocabularyHead
@@ -121,6 +123,23 @@ def build_vision(
     initialise(model, config.d_model)
     _shrink_positions(encoder)
     return model
+
+
+def fit_positions(front_end: nn.Module) -> Callable[[str, Tensor], Tensor]:
+    """Makes learned positions, trained with images of another size, fit this front end.
+
+    It takes the name and the value of a tensor; other tensors come back as they are.
+    """
+    assert isinstance(front_end, PatchFrontEnd)
+    grid, token = front_end.grid, front_end.class_token is not None
+
+    def fit(name: str, tensor: Tensor) -> Tensor:
+        side = math.isqrt(max(len(tensor) - token, 0)) if tensor.dim() else 0
+        if name != "encoder.positions.table.weight" or side**2 + token != len(tensor):
+            return tensor
+        return interpolate_positions(tensor, (side, side), grid, token)
+
+    return fit
 
 
 def _shrink_positions(encoder: TransformerEncoder) -> None:

@@ -22,7 +22,7 @@ from transduce.image.transform import AugmentationConfig, ImageConfig, augment, 
 from transduce.metrics.measure import check_metric, measure
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.stacks import longest_sequence
-from transduce.models.vision import CaptioningConfig, build_captioning
+from transduce.models.vision import CaptioningConfig, build_captioning, fit_positions
 from transduce.sequence import Padded
 from transduce.tasks.common import begin, find_device, rooted
 from transduce.tasks.images import (
@@ -304,7 +304,8 @@ def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outco
     captioner = Captioner(recipe, tokenizer, cache)
     captioner.model.to(find_device(recipe.training.device))
     task = CaptioningTraining(captioner, data)
-    return train(task, recipe.training, run, resume, recipe.fine_tune)
+    fit = fit_positions(captioner.model.source)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, fit)
 
 
 def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Captioner:

@@ -338,8 +338,9 @@ def _encoded(
                 dialogues, layout, tokenizer.encode_batch, cache / name[:16], name, count.to
             )
         except NoDocumentsError as error:
-            part = f"the {split} part of data.train" if split != "train" else "data.train"
+            own = split == "train" or recipe.data.valid is not None
+            part = f"data.{split}" if own else "what data.hold_out sets aside of data.train"
             raise DataError(
-                f"{part} has no dialogue with anything to learn from; are data.roles, "
-                "data.loss_on and data.hold_out right?"
+                f"{part} has no dialogue with anything to learn from; is data.loss_on = "
+                f"{recipe.data.loss_on!r} meant, and are there enough dialogues?"
             ) from error

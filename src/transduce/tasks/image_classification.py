@@ -21,7 +21,7 @@ from transduce.errors import DataError, SettingError
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnly
-from transduce.models.vision import VisionConfig, build_vision
+from transduce.models.vision import VisionConfig, build_vision, fit_positions
 from transduce.tasks.common import begin, find_device, rooted
 from transduce.tasks.images import (
     ImageDataConfig,
@@ -250,7 +250,8 @@ def train_image_classification(
     classifier = ImageClassifier(recipe, labels_for(run, data["train"].labels), cache)
     classifier.model.to(find_device(recipe.training.device))
     task = ImageClassificationTraining(classifier, data)
-    return train(task, recipe.training, run, resume, recipe.fine_tune)
+    fit = fit_positions(classifier.model.front_end)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, fit)
 
 
 def _check_labels(data: SplitImages) -> None:

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -122,17 +122,22 @@ class Adapter:
         write_tensors(run / ADAPTER_FILE, part, metadata)
 
 
+Fit = Callable[[str, Tensor], Tensor]
+"""Makes a tensor of the base run, given with its name, into one for this model, if it differs."""
+
+
 def start_from(
-    model: nn.Module, config: FineTuneConfig, run: Path, resuming: bool
+    model: nn.Module, config: FineTuneConfig, run: Path, resuming: bool, fit: Fit | None = None
 ) -> Adapter | None:
     """Give a freshly built model the weights to start from; freeze, and add low-rank updates.
 
     `train` calls it; a task only hands on its recipe's `fine_tune`.  run: directory of the run
     that is being trained.  resuming: its checkpoints hold everything, so the base run is not
-    looked at.  Returns the adapter if there is to be one.  Raises RunError where the base run
+    looked at.  fit: for what may have another shape there; what it changes is this run's own.
+    Returns the adapter if there is to be one.  Raises RunError where the base run
     does not fit, SettingError for a pattern without a match.
     """
-    found, left_out = ({}, []) if resuming else _copy_base(model, Path(_base_path(config.run)))
+    found, left_out = ({}, []) if resuming else _copy_base(model, Path(_base_path(config.run)), fit)
     named = dict(model.named_parameters(remove_duplicate=False))
     frozen = {id(named[name]) for name in _matching(config.freeze, named, "freeze")}
     adapter = None
@@ -258,17 +263,21 @@ def learning_rate_scales(model: nn.Module, layer_decay: float) -> dict[str, floa
     return scales
 
 
-def _copy_base(model: nn.Module, base: Path) -> tuple[dict[str, Tensor], list[str]]:
-    """Load what fits; the tensors that did, and the names for which there was no place."""
+def _copy_base(
+    model: nn.Module, base: Path, fit: Fit | None
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Load what fits; the tensors that did as they are, and the names that had no place."""
     file = base / "weights.safetensors"
     weights, own = read_tensors(file), weights_of(model)
-    found = {}
+    found, fitted = {}, {}
     for name, tensor in own.items():
         if name not in weights:
             continue
         theirs, ours = tuple(weights[name].shape), tuple(tensor.shape)
         if theirs == ours:
             found[name] = weights[name]
+        elif fit is not None and (changed := fit(name, weights[name])).shape == tensor.shape:
+            fitted[name] = changed
         elif not name.startswith("head."):  # a head is made anew for other labels
             raise RunError(
                 f"fine_tune.run: {file}: {name!r} has shape {theirs}, but this model's is {ours}; "
@@ -280,11 +289,13 @@ def _copy_base(model: nn.Module, base: Path) -> tuple[dict[str, Tensor], list[st
             f"it holds {next(iter(weights), 'none')!r} and such"
         )
     with torch.no_grad():
-        for name, tensor in found.items():
+        for name, tensor in (found | fitted).items():
             own[name].copy_(tensor)
     left_out = sorted(weights.keys() - own.keys())
     told = [f"starting from {base}"]
-    if new := sorted(own.keys() - found.keys()):
+    if fitted:
+        told.append(f"fitted to this model: {', '.join(sorted(fitted))}")
+    if new := sorted(own.keys() - found.keys() - fitted.keys()):
         told.append(f"new here: {', '.join(new)}")
     if left_out:
         told.append(f"not used: {', '.join(left_out)}")

@@ -36,12 +36,13 @@ from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import (
     Adapter,
     FineTuneConfig,
-    learning_rate_scales,
+    Fit,
     remove_low_rank_updates,
     start_from,
 )
 from transduce.training.log import TrainingLog
 from transduce.training.loss import LossSums
+from transduce.training.optimizer import build_optimizer
 from transduce.training.schedules import learning_rate
 from transduce.training.weights import (
     load_weights,
@@ -102,19 +103,22 @@ def train(
     run: Path,
     resume: bool,
     fine_tune: FineTuneConfig | None = None,
+    fit: Fit | None = None,
 ) -> Outcome:
     """Train until the budget or the patience is used up; the best weights end in `run`.
 
     run: directory for `weights.safetensors`, `metrics.jsonl` and `checkpoints/`.
     resume: go on from the newest checkpoint there, exactly as if never interrupted.
     fine_tune: another run to start from, and how; by default from the weights as they are.
+    fit: makes tensors of that run fit where their shapes differ.
     Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
     RunError or SettingError where the run to start from does not fit.
     """
     with TrainingLog(run, config.tensorboard) as log:
         resuming = resume and bool(checkpoints_of(run))
-        adapter = start_from(task.model, fine_tune, run, resuming) if fine_tune else None
+        adapter = None
         if fine_tune:
+            adapter = start_from(task.model, fine_tune, run, resuming, fit)
             optimizer = build_optimizer(task.model, config, fine_tune.layer_decay)
         else:
             optimizer = build_optimizer(task.model, config)
@@ -357,31 +361,6 @@ class _SinceLog:
     def add(self, nll: float, count: int) -> None:
         self.nll += nll
         self.count += count
-
-
-def build_optimizer(
-    model: nn.Module, config: TrainingConfig, layer_decay: float = 1.0
-) -> torch.optim.Optimizer:
-    """Adam over all parameters that are not frozen.
-
-    Weight decay, if any, is over matrices that are not embeddings.  Each group has a `scale`,
-    which its learning rate is multiplied by; see `learning_rate_scales`.
-    """
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    scales = learning_rate_scales(model, layer_decay)
-    parameters = [(p, scales[name]) for name, p in model.named_parameters() if p.requires_grad]
-    decayed = [(p, s) for p, s in parameters if p.dim() > 1 and id(p) not in embeddings]
-    chosen = {id(p) for p, _ in decayed}
-    rest = [(p, s) for p, s in parameters if id(p) not in chosen]
-    adam = config.optimizer
-    groups: list[dict[str, Any]] = []
-    for members, weight_decay in ((decayed, adam.weight_decay), (rest, 0.0)):
-        for scale in dict.fromkeys(s for _, s in members):
-            group = [p for p, s in members if s == scale]
-            groups.append({"params": group, "weight_decay": weight_decay, "scale": scale})
-    return torch.optim.AdamW(
-        groups, lr=0.0, betas=(adam.beta1, adam.beta2), eps=adam.epsilon, fused=True
-    )
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.sequence import Padded
+
 
 class VocabularyHead(nn.Module):
     """The linear layer under the softmax (section 3.4); its matrix can be tied to an embedding.
@@ -39,6 +41,7 @@ class MaskedTokenHead(nn.Module):
         """(…, m) -> (…, m)."""
         return self.norm(F.gelu(self.dense(x)))  # type: ignore[no-any-return]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Padded | Tensor) -> Tensor:
         """(…, m) -> logits (…, v)."""
-        return self.vocabulary(self.hidden(x))  # type: ignore[no-any-return]
+        vectors = x.values if isinstance(x, Padded) else x
+        return self.vocabulary(self.hidden(vectors))  # type: ignore[no-any-return]

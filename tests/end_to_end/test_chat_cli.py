@@ -1,0 +1,139 @@
+"""A conversation from recipe to reply, by the command line alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+from tests.helpers.command_line import command, environment, transduce
+
+RECIPE = """
+task = "dialogue"
+[data]
+root = "{root}"
+train = {{ path = "talk.jsonl" }}
+hold_out = 0.1
+loss_on = "answers"
+[text]
+tokenizer = {{ kind = "characters" }}
+block = 48
+[model]
+d_model = 32
+decoder = {{ n_layers = 1, n_heads = 2, d_ff = 64, norm_order = "pre", positions = "rotary", dropout = 0.0 }}
+[training]
+steps = 80
+batch_tokens = 192
+label_smoothing = 0.0
+schedule = {{ kind = "constant", peak = 2e-2, warmup_steps = 10 }}
+validate_every = 80
+threads = 1
+device = "cpu"
+"""  # noqa: E501
+ANSWERS = {"hi": "ho", "one": "two", "你好": "您好", "a b": "c d"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("talks")
+    chance = random.Random(0)
+    with (place / "talk.jsonl").open("w", encoding="utf-8") as file:
+        for _ in range(300):
+            asked = chance.choices(sorted(ANSWERS), k=3)
+            turns = [text for question in asked for text in (question, ANSWERS[question])]
+            file.write(json.dumps({"turns": turns}, ensure_ascii=False) + "\n")
+    (place / "recipe.toml").write_text(RECIPE.format(root=place))
+    trained = transduce("train", place / "recipe.toml", "--run", place / "runs" / "talk")
+    assert trained.code == 0, trained.err
+    assert "perplexity" in trained.err
+    return place / "runs" / "talk"
+
+
+def test_one_reply_a_line_through_a_pipe(run: Path) -> None:
+    talk = "hi\r\n你好\n\n/history\none\n/reset\n/history\n/what\na b\n/exit\nhi\n"
+    done = transduce("chat", run, "--seed", 1, stdin=talk.encode())
+    assert done.code == 0
+    assert done.lines == ["ho", "您好", "", "two", "c d"]
+    shown = done.err.splitlines()
+    assert shown[:4] == ["user: hi", "model: ho", "user: 你好", "model: 您好"]
+    assert shown[4:] == ["warning: there is no command /what; there are /reset, /history, /exit"]
+
+
+def test_what_has_no_room_is_said_once(run: Path) -> None:
+    done = transduce("chat", run, stdin=b"one\n" * 20)
+    assert len(done.lines) == 20 and done.code == 0
+    assert done.err.count("there is no more room") == 1
+
+
+def test_predict_and_evaluate(run: Path) -> None:
+    record = {"id": 3, "history": "hi\nho\n你好"}
+    line = json.dumps(record, ensure_ascii=False).encode()
+    (answered,) = transduce("predict", run, "--jsonl", stdin=line).lines
+    found = json.loads(answered)
+    assert found["reply"] == "您好" and found["id"] == 3 and found["log_prob"] < 0
+    assert transduce("predict", run, stdin="one\n你好\n".encode()).lines == ["two", "您好"]
+    scores = json.loads(transduce("evaluate", run, "--json").out)
+    assert 1 < scores["perplexity"] < 1.5 and scores["items"] > 10
+    assert transduce("generate", run, "hi").out == b"ho\n"
+
+
+def test_mistakes(run: Path, tmp_path: Path) -> None:
+    assert "min_p" in transduce("chat", run, "--min-p", 2).complaint
+    assert "not a directory" in transduce("chat", tmp_path / "none").complaint
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, IO[bytes]]]:
+    """A terminal to type on, by its two ends."""
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "rb", closefd=True) as end:
+        yield master, end
+    os.close(master)
+
+
+def told(process: subprocess.Popen[bytes], end: bytes) -> bytes:
+    """What is said on stderr up to, and with, this."""
+    assert process.stderr is not None
+    found = b""
+    while not found.endswith(end):
+        byte = process.stderr.read(1)
+        assert byte, found
+        found += byte
+    return found
+
+
+def test_a_terminal(run: Path, terminal: tuple[int, IO[bytes]]) -> None:
+    """Ctrl-C ends a reply that would not end, then only tells how to leave; Ctrl-D leaves."""
+    master, slave = terminal
+    endless = "--min-length", 1_000_000, "--max-tokens", 1_000_000
+    with subprocess.Popen(
+        command("chat", run, *endless),
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        bufsize=0,
+    ) as process:
+        assert process.stdout is not None
+        assert b"/reset to forget" in told(process, b"> ")
+        os.write(master, b"hi\n")
+        assert process.stdout.read(2)
+        process.send_signal(signal.SIGINT)
+        told(process, b"> ")
+        process.send_signal(signal.SIGINT)
+        assert b"Ctrl-D end the conversation" in told(process, b"> ")
+        os.write(master, b"/history\n")
+        shown = told(process, b"> ").decode()
+        assert shown.startswith("user: hi\nmodel: ")
+        os.write(master, b"\x04")
+        rest = process.stdout.read()
+        assert process.wait(60) == 0
+        assert rest.endswith(b"\n") and rest.count(b"\n") == 1
+        assert process.stderr is not None and process.stderr.read() == b"\n"
