@@ -232,7 +232,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("override", "message"),
         [
-            ("training.select_by=bleu", "measures only 'loss'"),
+            ("training.select_by=bleu", "measures 'loss'"),
             ("image.size=16", "a patch of 5 pixels .* does not divide image.size = 16"),
             ("evaluation.metrics=['blue']", "'blue' is not a metric; did you mean 'bleu'"),
             ("model.decoder.n_heads=5", "n_heads = 5 does not divide d_model = 32"),

@@ -158,7 +158,6 @@ def _decoding(directory: Path, config: Config) -> dict[str, Any]:
     penalty = 1.0 if penalty is None else penalty
     early = said.get("early_stopping") or False
     followed = {"length_penalty": penalty in (0.0, 1.0), "do_sample": not said.get("do_sample")}
-    followed["no_repeat_ngram_size"] = not said.get("no_repeat_ngram_size")
     followed["repetition_penalty"] = said.get("repetition_penalty") in (None, 1.0)
     for name in (name for name, same in followed.items() if not same):
         logger.warning("%s = %r is not followed in decoding", name, said[name])
@@ -168,4 +167,5 @@ def _decoding(directory: Path, config: Config) -> dict[str, Any]:
         "stop": "exact" if early == "never" else "first",
         "max_length_ratio": 0.0,
         "max_length_extra": max(longest - 2, 1),
+        "no_repeat_ngram": said.get("no_repeat_ngram_size") or 0,
     }

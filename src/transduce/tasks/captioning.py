@@ -24,7 +24,7 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.stacks import longest_sequence
 from transduce.models.vision import CaptioningConfig, build_captioning, fit_positions
 from transduce.sequence import Padded
-from transduce.tasks.common import begin, find_device, rooted
+from transduce.tasks.common import begin, check_selection, find_device, rooted, with_weights
 from transduce.tasks.images import (
     ImageDataConfig,
     SplitImages,
@@ -41,7 +41,6 @@ from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
-from transduce.training.weights import load_weights, read_tensors
 
 CAPTIONED_TOGETHER = 32
 """Images in a batch of decoding."""
@@ -88,11 +87,7 @@ class CaptioningRecipe:
                 f"{self.text.max_length}; set model.decoder.max_positions or text.max_length "
                 "accordingly"
             )
-        if self.training.select_by != "loss":
-            raise SettingError(
-                f"training.select_by is {self.training.select_by!r}, but validation measures "
-                "only 'loss'"
-            )
+        check_selection(self.training.select_by, ("loss",))
 
 
 @dataclass(frozen=True)
@@ -310,9 +305,4 @@ def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outco
 
 def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Captioner:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    captioner = Captioner(recipe, tokenizer_of(run), run.parent / ".cache")
-    captioner.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(captioner.model, read_tensors(weights), str(weights))
-    captioner.model.eval()
-    return captioner
+    return with_weights(Captioner(recipe, tokenizer_of(run), run.parent / ".cache"), run, device)

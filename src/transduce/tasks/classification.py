@@ -26,12 +26,15 @@ from transduce.sequence import Padded
 from transduce.tasks.common import (
     Root,
     begin,
+    check_selection,
+    describe_batch,
     find_device,
     read_split,
     rooted,
     with_base_model,
+    with_weights,
 )
-from transduce.tasks.labels import LabelPrediction, labels_for, load_labels
+from transduce.tasks.labels import LabelPrediction, label_loss, labels_for, load_labels
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
     EncodedTexts,
@@ -54,7 +57,6 @@ from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
-from transduce.training.weights import load_weights, read_tensors
 
 logger = logging.getLogger("transduce")
 
@@ -144,12 +146,7 @@ class ClassificationRecipe:
 
     def __post_init__(self) -> None:
         check_room(self.model, self.text)
-        measured = ("loss", *self.evaluation.metrics)
-        if self.training.select_by not in measured:
-            raise SettingError(
-                f"training.select_by is {self.training.select_by!r}, but validation measures "
-                f"{', '.join(map(repr, measured))}; see evaluation.metrics"
-            )
+        check_selection(self.training.select_by, ("loss", *self.evaluation.metrics))
 
 
 def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:
@@ -242,18 +239,11 @@ class ClassificationTraining:
         tokens = batch.tokens.to(self.classifier.device)
         if self.recipe.text.token_dropout:
             tokens = leave_out_tokens(tokens, self.recipe.text.token_dropout)
-        scores = self.model(tokens).float()
-        labels = batch.labels.to(scores.device)
-        smoothing = self.recipe.training.label_smoothing
-        total = F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
-        nll = F.cross_entropy(scores.detach(), labels, reduction="sum")
-        return LossSums(total, nll, len(labels))
+        return label_loss(self.model(tokens), batch.labels, self.recipe.training.label_smoothing)
 
     def describe(self, batch: LabelBatch) -> str:
         """Which examples a batch holds."""
-        rows = ", ".join(str(row) for row in batch.rows[:8])
-        more = f" and {len(batch.rows) - 8} more" if len(batch.rows) > 8 else ""
-        return f"the batch of training examples {rows}{more}"
+        return describe_batch("training examples", batch.rows)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per example on the validation examples, and the recipe's metrics.
@@ -363,12 +353,7 @@ def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) 
 
 def load_classification(recipe: ClassificationRecipe, run: Path, device: str) -> TextClassifier:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    classifier = TextClassifier(recipe, tokenizer_of(run), load_labels(run))
-    classifier.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(classifier.model, read_tensors(weights), str(weights))
-    classifier.model.eval()
-    return classifier
+    return with_weights(TextClassifier(recipe, tokenizer_of(run), load_labels(run)), run, device)
 
 
 def _encoded(

@@ -7,12 +7,15 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import AfterValidator
+from torch import nn
 
 from transduce.config import load_toml, merge
 from transduce.data.pairs import nameable
@@ -20,8 +23,19 @@ from transduce.errors import DataError, RunError, SettingError
 from transduce.tasks.task import Split
 from transduce.text import Tokenizer, load_tokenizer
 from transduce.training.config import TrainingConfig
+from transduce.training.weights import load_weights, read_tensors
 
 T = TypeVar("T")
+
+
+class HasModel(Protocol):
+    """Anything around a network."""
+
+    @property
+    def model(self) -> nn.Module: ...  # noqa: D102
+
+
+P = TypeVar("P", bound=HasModel)
 Root = Annotated[str, AfterValidator(nameable)]
 """A directory that relative paths start from; may hold `~` and `$VARIABLE`."""
 
@@ -144,6 +158,32 @@ def find_device(name: str) -> torch.device:
     if device.type == "meta":
         raise SettingError("device 'meta' holds no numbers; use cpu or cuda")
     return device
+
+
+def with_weights(predictor: P, run: Path, device: str) -> P:
+    """A predictor on its device, with the weights of a trained run.
+
+    Raises RunError for weights that are missing, damaged or of another model.
+    """
+    predictor.model.to(find_device(device))
+    weights = run / "weights.safetensors"
+    load_weights(predictor.model, read_tensors(weights), str(weights))
+    predictor.model.eval()
+    return predictor
+
+
+def describe_batch(what: str, numbers: Sequence[int] | NDArray[np.int64]) -> str:
+    """A batch in a few words, for messages: `what` its items are, and the numbers of the first."""
+    shown = ", ".join(str(number) for number in numbers[:8])
+    more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
+    return f"the batch of {what} {shown}{more}"
+
+
+def check_selection(chosen: str, measured: Sequence[str]) -> None:
+    """Raises SettingError where `training.select_by` is not among what validation measures."""
+    if chosen not in measured:
+        known = ", ".join(map(repr, measured))
+        raise SettingError(f"training.select_by is {chosen!r}, but validation measures {known}")
 
 
 def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:

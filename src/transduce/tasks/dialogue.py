@@ -35,6 +35,7 @@ from transduce.tasks.common import (
     rooted,
     split_fingerprint,
     with_base_model,
+    with_weights,
 )
 from transduce.tasks.generator import Continuation, Generator, TextStream, Wording
 from transduce.tasks.language_model import (
@@ -51,7 +52,6 @@ from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.log import Counter
 from transduce.training.trainer import Outcome, train
-from transduce.training.weights import load_weights, read_tensors
 
 logger = logging.getLogger("transduce")
 
@@ -257,12 +257,7 @@ class TrainedDialogue(Generator):
 
 def load_dialogue(recipe: DialogueRecipe, run: Path, device: str) -> TrainedDialogue:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    trained = TrainedDialogue(recipe, tokenizer_of(run))
-    trained.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(trained.model, read_tensors(weights), str(weights))
-    trained.model.eval()
-    return trained
+    return with_weights(TrainedDialogue(recipe, tokenizer_of(run)), run, device)
 
 
 class Conversation:

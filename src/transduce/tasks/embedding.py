@@ -20,7 +20,7 @@ from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
-from transduce.tasks.common import Root, find_device, rooted
+from transduce.tasks.common import Root, rooted, with_weights
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
     TextConfig,
@@ -32,7 +32,6 @@ from transduce.tasks.text_encoder import (
 )
 from transduce.text import Tokenizer
 from transduce.training.config import TrainingConfig
-from transduce.training.weights import load_weights, read_tensors
 
 BATCH_TOKENS = 4096
 """Positions, padding included, in a batch of texts."""
@@ -169,9 +168,4 @@ def train_embedding(recipe: EmbeddingRecipe, run: Path, resume: bool) -> NoRetur
 
 def load_embedding(recipe: EmbeddingRecipe, run: Path, device: str) -> TextEmbedder:
     """The encoder of a run directory.  Raises RunError for what is missing or damaged."""
-    embedder = TextEmbedder(recipe, tokenizer_of(run))
-    embedder.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(embedder.model, read_tensors(weights), str(weights))
-    embedder.model.eval()
-    return embedder
+    return with_weights(TextEmbedder(recipe, tokenizer_of(run)), run, device)

@@ -17,12 +17,12 @@ from torch import Tensor
 from transduce.config import parse, section
 from transduce.data.batches import DataState, TokenBatches
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnly
 from transduce.models.vision import VisionConfig, build_vision, fit_positions
-from transduce.tasks.common import begin, find_device, rooted
+from transduce.tasks.common import begin, check_selection, find_device, rooted, with_weights
 from transduce.tasks.images import (
     ImageDataConfig,
     SplitImages,
@@ -31,13 +31,12 @@ from transduce.tasks.images import (
     training_images,
     with_base,
 )
-from transduce.tasks.labels import LabelPrediction, labels_for, load_labels
+from transduce.tasks.labels import LabelPrediction, label_loss, labels_for, load_labels
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
-from transduce.training.weights import load_weights, read_tensors
 
 logger = logging.getLogger("transduce")
 
@@ -62,11 +61,7 @@ class ImageClassificationRecipe:
 
     def __post_init__(self) -> None:
         self.model.check_size(self.image.size)
-        if self.training.select_by not in ("loss", "accuracy"):
-            raise SettingError(
-                f"training.select_by is {self.training.select_by!r}, but validation measures "
-                "'loss', 'accuracy'"
-            )
+        check_selection(self.training.select_by, ("loss", "accuracy"))
 
 
 class ImageBatch(NamedTuple):
@@ -177,11 +172,7 @@ class ImageClassificationTraining:
         images = normalise(batch.images.to(self.classifier.device), self.recipe.image)
         # The global generator, since checkpoints keep its state.
         images = augment(images, self.recipe.augmentation, torch.default_generator)
-        scores, labels = self.model(images), batch.labels.to(images.device)
-        smoothing = self.recipe.training.label_smoothing
-        total = F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
-        nll = F.cross_entropy(scores.detach(), labels, reduction="sum")
-        return LossSums(total, nll, len(labels))
+        return label_loss(self.model(images), batch.labels, self.recipe.training.label_smoothing)
 
     def describe(self, batch: ImageBatch) -> str:
         """Which images a batch holds."""
@@ -264,9 +255,6 @@ def load_image_classification(
     recipe: ImageClassificationRecipe, run: Path, device: str
 ) -> ImageClassifier:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    classifier = ImageClassifier(recipe, load_labels(run), run.parent / ".cache")
-    classifier.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(classifier.model, read_tensors(weights), str(weights))
-    classifier.model.eval()
-    return classifier
+    return with_weights(
+        ImageClassifier(recipe, load_labels(run), run.parent / ".cache"), run, device
+    )

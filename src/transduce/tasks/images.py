@@ -24,6 +24,7 @@ from transduce.tasks.common import (
     Root,
     base_settings,
     check_trainable,
+    describe_batch,
     expand,
     has_split,
     place_of,
@@ -77,9 +78,7 @@ class SplitImages:
 
     def describe(self, rows: NDArray[np.int64]) -> str:
         """Some images, by number in this split, in a few words for a message."""
-        numbers = ", ".join(str(i) for i in self.rows[rows[:8]])
-        more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
-        return f"the batch of training images {numbers}{more}"
+        return describe_batch("training images", self.rows[rows])
 
 
 def training_images(

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.errors import DataError, RunError
 from transduce.training.checkpoints import checkpoints_of
+from transduce.training.loss import LossSums
 from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")
@@ -45,6 +47,14 @@ class LabelPrediction:
             "probability": probability,
             "probabilities": dict(self.probabilities),
         }
+
+
+def label_loss(scores: Tensor, labels: Tensor, smoothing: float) -> LossSums:
+    """Cross-entropy of the right labels (b,), given the scores (b, n_labels) of all."""
+    labels, scores = labels.to(scores.device), scores.float()
+    total = F.cross_entropy(scores, labels, reduction="sum", label_smoothing=smoothing)
+    nll = F.cross_entropy(scores.detach(), labels, reduction="sum")
+    return LossSums(total, nll, len(labels))
 
 
 def save_labels(run: Path, labels: tuple[str, ...]) -> None:

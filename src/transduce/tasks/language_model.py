@@ -33,12 +33,14 @@ from transduce.models.stacks import longest_sequence
 from transduce.tasks.common import (
     Root,
     begin,
+    describe_batch,
     find_device,
     has_split,
     read_split,
     rooted,
     split_fingerprint,
     with_base_model,
+    with_weights,
 )
 from transduce.tasks.generator import Generator
 from transduce.tasks.task import Evaluation, Example, Split
@@ -50,7 +52,6 @@ from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
-from transduce.training.weights import load_weights, read_tensors
 
 
 @section
@@ -179,9 +180,7 @@ class PackedTraining:
 
     def describe(self, batch: PackedBatch) -> str:
         """Which documents a batch holds parts of."""
-        numbers = ", ".join(str(number) for number in batch.documents[:8])
-        more = f" and {len(batch.documents) - 8} more" if len(batch.documents) > 8 else ""
-        return f"the batch of documents {numbers}{more}"
+        return describe_batch("documents", batch.documents)
 
 
 class LanguageModelTraining(PackedTraining):
@@ -285,12 +284,7 @@ def load_language_model(
     recipe: LanguageModelRecipe, run: Path, device: str
 ) -> TrainedLanguageModel:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    generator = TrainedLanguageModel(recipe, tokenizer_of(run))
-    generator.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(generator.model, read_tensors(weights), str(weights))
-    generator.model.eval()
-    return generator
+    return with_weights(TrainedLanguageModel(recipe, tokenizer_of(run)), run, device)
 
 
 def _with_ends_shown(text: str) -> str:

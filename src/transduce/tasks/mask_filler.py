@@ -16,7 +16,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
-from transduce.tasks.common import begin, find_device
+from transduce.tasks.common import begin, find_device, with_weights
 from transduce.tasks.masked_language_model import (
     MaskedLanguageModel,
     MaskedLanguageModelling,
@@ -40,7 +40,6 @@ from transduce.tasks.translator import in_batches
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word
 from transduce.training.trainer import Outcome, train
-from transduce.training.weights import load_weights, read_tensors
 
 logger = logging.getLogger("transduce")
 
@@ -268,9 +267,4 @@ def load_masked_language_model(
     recipe: MaskedLanguageModelRecipe, run: Path, device: str
 ) -> MaskFiller:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    filler = MaskFiller(recipe, tokenizer_of(run))
-    filler.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(filler.model, read_tensors(weights), str(weights))
-    filler.model.eval()
-    return filler
+    return with_weights(MaskFiller(recipe, tokenizer_of(run)), run, device)

@@ -23,13 +23,15 @@ from transduce.data.batches import DataState, TokenBatches
 from transduce.data.documents import DocumentsConfig, read_documents
 from transduce.data.masking import Masking, MaskingConfig
 from transduce.data.passages import EncodedLines, lengths_of
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
 from transduce.tasks.common import (
     Root,
+    check_selection,
+    describe_batch,
     read_split,
     rooted,
     with_base_model,
@@ -94,11 +96,7 @@ class MaskedLanguageModelRecipe:
         check_room(self.model, self.text)
         measured = ["loss", "perplexity", "accuracy"]
         measured += ["next_sentence_accuracy"] * self.next_sentence
-        if self.training.select_by not in measured:
-            raise SettingError(
-                f"training.select_by is {self.training.select_by!r}, but validation measures "
-                f"{', '.join(map(repr, measured))}"
-            )
+        check_selection(self.training.select_by, measured)
 
 
 def parse_masked_language_model(
@@ -319,9 +317,7 @@ class MaskedLanguageModelTraining:
 
     def describe(self, batch: TextBatch) -> str:
         """Which rows a batch holds."""
-        rows = ", ".join(str(row) for row in batch.numbers[:8])
-        more = f" and {len(batch.numbers) - 8} more" if len(batch.numbers) > 8 else ""
-        return f"the batch of training rows {rows}{more}"
+        return describe_batch("training rows", batch.numbers)
 
     def validate(self) -> dict[str, float]:
         """Scores of guessing tokens of the validation texts, hidden the same way each time."""

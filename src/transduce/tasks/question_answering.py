@@ -18,7 +18,7 @@ from transduce.config import parse, section
 from transduce.data.batches import DataState, TokenBatches
 from transduce.data.questions import Question, QuestionsConfig, read_questions
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.sequence import Padded
@@ -26,10 +26,13 @@ from transduce.tasks.answerer import Answerer, Reading, SpanConfig, Window, Wind
 from transduce.tasks.common import (
     Root,
     begin,
+    check_selection,
+    describe_batch,
     find_device,
     read_split,
     rooted,
     with_base_model,
+    with_weights,
 )
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
@@ -46,7 +49,6 @@ from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
-from transduce.training.weights import load_weights, read_tensors
 
 logger = logging.getLogger("transduce")
 
@@ -104,11 +106,7 @@ class QuestionAnsweringRecipe:
 
     def __post_init__(self) -> None:
         check_room(self.model, self.text)
-        if self.training.select_by not in ("loss", *METRICS):
-            raise SettingError(
-                f"training.select_by is {self.training.select_by!r}, but validation measures "
-                f"'loss', {', '.join(map(repr, METRICS))}"
-            )
+        check_selection(self.training.select_by, ("loss", *METRICS))
 
 
 def parse_question_answering(settings: Mapping[str, Any], where: str) -> QuestionAnsweringRecipe:
@@ -219,7 +217,7 @@ class QuestionAnsweringTraining:
 
     def describe(self, batch: SpanBatch) -> str:
         """Which windows a batch holds."""
-        return f"the batch of training windows {', '.join(map(str, batch.rows))}"
+        return describe_batch("training windows", batch.rows)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per end of a span, over the windows that have one; exact match and F1 of
@@ -337,12 +335,7 @@ def load_question_answering(
     recipe: QuestionAnsweringRecipe, run: Path, device: str
 ) -> TrainedAnswerer:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    answerer = TrainedAnswerer(recipe, tokenizer_of(run))
-    answerer.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(answerer.model, read_tensors(weights), str(weights))
-    answerer.model.eval()
-    return answerer
+    return with_weights(TrainedAnswerer(recipe, tokenizer_of(run)), run, device)
 
 
 def encoded_windows(recipe: QuestionAnsweringRecipe, answerer: Answerer) -> EncodedWindows:

@@ -40,6 +40,7 @@ from transduce.tasks.common import (
     find_device,
     rooted,
     with_base_model,
+    with_weights,
 )
 from transduce.tasks.language_model import PackedTraining, check_block
 from transduce.tasks.task import Evaluation, Example, Split
@@ -50,7 +51,6 @@ from transduce.text.tokenizer import UNK
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome, train
-from transduce.training.weights import load_weights, read_tensors
 
 logger = logging.getLogger("transduce")
 
@@ -304,12 +304,7 @@ class Recommender:
 
 def load_recommendation(recipe: RecommendationRecipe, run: Path, device: str) -> Recommender:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    recommender = Recommender(recipe, tokenizer_of(run))
-    recommender.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(recommender.model, read_tensors(weights), str(weights))
-    recommender.model.eval()
-    return recommender
+    return with_weights(Recommender(recipe, tokenizer_of(run)), run, device)
 
 
 def answered(

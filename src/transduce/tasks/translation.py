@@ -30,10 +30,13 @@ from transduce.sequence import Padded
 from transduce.tasks.common import (
     base_settings,
     begin,
+    check_selection,
+    describe_batch,
     expand,
     find_device,
     saved_tokenizer,
     split_fingerprint,
+    with_weights,
 )
 from transduce.tasks.recipe import TextConfig, TranslationRecipe, read_pairs_of
 from transduce.tasks.task import Evaluation, Example, Split
@@ -43,7 +46,6 @@ from transduce.training.checkpoints import checkpoints_of
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
-from transduce.training.weights import load_weights, read_tensors
 
 logger = logging.getLogger("transduce")
 
@@ -72,11 +74,7 @@ class TranslationTraining:
         self._examples = references_by_source(pairs, translator.target)
         self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
         measured = ("loss", *self._metrics) if self._examples[0] else ("loss",)
-        if recipe.training.select_by not in measured:
-            raise SettingError(
-                f"training.select_by is {recipe.training.select_by!r}, but validation measures "
-                f"{', '.join(map(repr, measured))}; see evaluation.validation_metrics"
-            )
+        check_selection(recipe.training.select_by, measured)
 
     def batches(self, state: DataState) -> Iterator[tuple[PairBatch, DataState]]:
         """Training batches from `state` on, without end."""
@@ -88,9 +86,7 @@ class TranslationTraining:
 
     def describe(self, batch: PairBatch) -> str:
         """Which pairs a batch holds."""
-        rows = ", ".join(str(row) for row in batch.rows[:8])
-        more = f" and {len(batch.rows) - 8} more" if len(batch.rows) > 8 else ""
-        return f"the batch of training pairs {rows}{more}"
+        return describe_batch("training pairs", batch.rows)
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token on the validation pairs; scores of decoding some of them."""
@@ -196,12 +192,7 @@ def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> Train
     if saved is None:
         raise _no_tokenizers(run)
     source, target = saved
-    translator = TrainedTranslator(recipe, source, target)
-    translator.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(translator.model, read_tensors(weights), str(weights))
-    translator.model.eval()
-    return translator
+    return with_weights(TrainedTranslator(recipe, source, target), run, device)
 
 
 def default_metrics(target: Tokenizer) -> tuple[str, ...]:
