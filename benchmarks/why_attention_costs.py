@@ -29,7 +29,7 @@ from transduce.nn.transformer import TransformerConfig
 from transduce.sequence import Padded
 from transduce.training.config import TrainingConfig
 from transduce.training.loss import cross_entropy
-from transduce.training.trainer import build_optimizer
+from transduce.training.optimizer import build_optimizer
 
 # --- speed -----------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ def _peak_memory() -> int:
 
 DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128)
 D_MODEL = 8
-KERNEL = 3
+KERNEL = 5
 
 
 def path_lengths() -> dict[str, Any]:

@@ -20,6 +20,7 @@ NAMES = {
     "convolution": "convolution, Transformer decoder",
     "tiny": "Transformer",
 }
+SHORT_NAMES = {"rnn-dot": "LSTM", "convolution": "convolution", "tiny": "Transformer"}
 COLOURS = {  # told apart by the colour-blind as well (Okabe and Ito)
     "rnn-fixed": "#000000",
     "rnn-dot": "#0072b2",
@@ -152,11 +153,11 @@ def speed_tables(part: dict[str, Any]) -> dict[str, list[str]]:
         for n in lengths
     ]
     head = ["length", "sentences"]
-    head += [f"{NAMES[name]}, per CPU second" for name in _timed(part)]
-    head += [f"{NAMES[name]}, per second" for name in _timed(part)]
+    head += [SHORT_NAMES[name] for name in _timed(part)]
+    head += [f"{SHORT_NAMES[name]}, wall clock" for name in _timed(part)]
     facts = (
-        f"Target tokens; {part['tokens']:,} in a batch, medians of {part['rounds']}. "
-        f"{_made(part['made'])}."
+        f"Target tokens per CPU second, then per second by the clock on the wall; "
+        f"{part['tokens']:,} in a batch, medians of {part['rounds']}. {_made(part['made'])}."
     )
     return {"speed": [*_table(head, rows), "", facts]}
 
@@ -201,7 +202,7 @@ def translation_figures(part: dict[str, Any]) -> dict[str, Figure]:
         scores = [bucket["bleu"] for bucket in model["by_length"]]
         axes.plot(buckets, scores, color=COLOURS[name], marker="o", label=NAMES[name])
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return {"bleu-by-length": figure}
 
 
@@ -241,7 +242,7 @@ def paths_figures(part: dict[str, Any]) -> dict[str, Figure]:
     k = part["kernel"]
     lines = (
         ("recurrent_steps", "recurrence: steps", "#0072b2", "o-"),
-        ("convolution", f"convolution of {k}: layers", "#e69f00", "s--"),
+        ("convolution", f"convolution of {k}: layers", "#e69f00", "o-"),
         ("dilated", f"the same, dilated 1 to {2 ** (part['dilations'] - 1)}", "#009e73", "o-"),
         ("attention", "attention: layers", "#d55e00", "o-"),
     )

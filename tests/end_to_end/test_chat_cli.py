@@ -8,12 +8,12 @@ import pty
 import random
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
-from tests.helpers.command_line import command, environment, transduce
+from tests.helpers.command_line import Done, command, environment, transduce
 
 RECIPE = """
 task = "dialogue"
@@ -41,7 +41,7 @@ ANSWERS = {"hi": "ho", "one": "two", "你好": "您好", "a b": "c d"}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("talks")
     chance = random.Random(0)
     with (place / "talk.jsonl").open("w", encoding="utf-8") as file:
@@ -56,9 +56,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "runs" / "talk"
 
 
-def test_one_reply_a_line_through_a_pipe(run: Path) -> None:
+def test_one_reply_a_line_through_a_pipe(talker: Path) -> None:
     talk = "hi\r\n你好\n\n/history\none\n/reset\n/history\n/what\na b\n/exit\nhi\n"
-    done = transduce("chat", run, "--seed", 1, stdin=talk.encode())
+    done = transduce("chat", talker, "--seed", 1, stdin=talk.encode())
     assert done.code == 0
     assert done.lines == ["ho", "您好", "", "two", "c d"]
     shown = done.err.splitlines()
@@ -66,27 +66,27 @@ def test_one_reply_a_line_through_a_pipe(run: Path) -> None:
     assert shown[4:] == ["warning: there is no command /what; there are /reset, /history, /exit"]
 
 
-def test_what_has_no_room_is_said_once(run: Path) -> None:
-    done = transduce("chat", run, stdin=b"one\n" * 20)
+def test_what_has_no_room_is_said_once(talker: Path) -> None:
+    done = transduce("chat", talker, stdin=b"one\n" * 20)
     assert len(done.lines) == 20 and done.code == 0
     assert done.err.count("there is no more room") == 1
 
 
-def test_predict_and_evaluate(run: Path) -> None:
+def test_predict_and_evaluate(talker: Path, here: Callable[..., Done]) -> None:
     record = {"id": 3, "history": "hi\nho\n你好"}
     line = json.dumps(record, ensure_ascii=False).encode()
-    (answered,) = transduce("predict", run, "--jsonl", stdin=line).lines
+    (answered,) = transduce("predict", talker, "--jsonl", stdin=line).lines
     found = json.loads(answered)
     assert found["reply"] == "您好" and found["id"] == 3 and found["log_prob"] < 0
-    assert transduce("predict", run, stdin="one\n你好\n".encode()).lines == ["two", "您好"]
-    scores = json.loads(transduce("evaluate", run, "--json").out)
+    scores = json.loads(here("evaluate", talker, "--json").out)
     assert 1 < scores["perplexity"] < 1.5 and scores["items"] > 10
-    assert transduce("generate", run, "hi").out == b"ho\n"
+    assert here("generate", talker, "hi").out == b"ho\n"
 
 
-def test_mistakes(run: Path, tmp_path: Path) -> None:
-    assert "min_p" in transduce("chat", run, "--min-p", 2).complaint
-    assert "not a directory" in transduce("chat", tmp_path / "none").complaint
+def test_mistakes(talker: Path, run: Path, tmp_path: Path, here: Callable[..., Done]) -> None:
+    assert "min_p" in here("chat", talker, "--min-p", 2).complaint
+    assert "not a directory" in here("chat", tmp_path / "none").complaint
+    assert "task 'translation', which does not converse" in here("chat", run).complaint
 
 
 @pytest.fixture
@@ -109,12 +109,12 @@ def told(process: subprocess.Popen[bytes], end: bytes) -> bytes:
     return found
 
 
-def test_a_terminal(run: Path, terminal: tuple[int, IO[bytes]]) -> None:
+def test_a_terminal(talker: Path, terminal: tuple[int, IO[bytes]]) -> None:
     """Ctrl-C ends a reply that would not end, then only tells how to leave; Ctrl-D leaves."""
     master, slave = terminal
     endless = "--min-length", 1_000_000, "--max-tokens", 1_000_000
     with subprocess.Popen(
-        command("chat", run, *endless),
+        command("chat", talker, *endless),
         stdin=slave,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # it measures everything, if briefly
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import why_attention  # noqa: E402  a script, not a package
@@ -104,7 +106,7 @@ def test_tables_hold_what_was_measured(place: Path, results: Any) -> None:
 def test_paths_follow_the_formulas(results: Any) -> None:
     for point in results["paths"]["points"]:
         predicted = dict(point["predicted"])
-        if point["distance"] >= 33:  # the dilation has begun anew
+        if point["distance"] >= 65:  # the dilation has begun anew
             assert point["dilated"] > predicted.pop("dilated")
         assert {name: point[name] for name in predicted} == predicted
         assert point["recurrent_layers"] == 1

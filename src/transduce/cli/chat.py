@@ -46,8 +46,6 @@ def chat(
     run
         A run directory of the task `dialogue`.
     """
-    at_terminal = sys.stdin is not None and sys.stdin.isatty()
-    lines = LineReader()
     with open_output() as out:
         model = machine.load(run)
         from transduce.tasks.dialogue import Conversation, TrainedDialogue
@@ -59,6 +57,8 @@ def chat(
             )
         options = decoding.over(model.predictor.options)
         conversation = Conversation(model.predictor, options)
+        at_terminal = sys.stdin is not None and sys.stdin.isatty()
+        lines = LineReader()
         if at_terminal:
             logger.info(", ".join(f"{name} to {what}" for name, what in COMMANDS.items()))
         _converse(conversation, _turns(lines, at_terminal), out, at_terminal)
