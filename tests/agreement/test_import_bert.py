@@ -163,6 +163,19 @@ def test_words_behind_masks(kind: str, tmp_path: Path) -> None:
     assert largest_difference(found, in_our_order, real) < TOLERANCE
 
 
+def test_words_behind_masks_in_a_run(tmp_path: Path) -> None:
+    """The task builds the same head as the import has measured."""
+    reference = bert("BertForMaskedLM", tmp_path / "bert", hidden_size=64, layer_norm_eps=1e-3)
+    run = transduce.load(import_run(tmp_path / "bert", tmp_path / "run"), "cpu")
+    numbering = run.predictor.tokenizer.numbering
+    ids, real = random_batch(numbering, LENGTHS, padding=0)
+    network: Any = run.model
+    with torch.no_grad():
+        expected = reference(ids, real.long()).logits[..., list(numbering.rows_and_mask)]
+        found = network.head(network.encode(padded(ours(ids, numbering), real)).values)
+    assert largest_difference(found, expected, real) < TOLERANCE
+
+
 def distilbert(kind: str, directory: Path) -> Any:
     shape = {"dim": 24, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
     made_of = transformers.DistilBertConfig(vocab_size=80, max_position_embeddings=30, **shape)

@@ -32,8 +32,11 @@ def forbid(tokens: Sequence[int]) -> Filter:
     return apply
 
 
-def bound_length(eos: int, min_length: int) -> Filter:
-    """No end of sentence before `min_length` tokens; nothing else at the sentence's limit."""
+def bound_length(eos: int, min_length: int, free_end: bool = False) -> Filter:
+    """No end of sentence before `min_length` tokens; nothing else at the sentence's limit.
+
+    free_end: there it is certain, whatever the model says of it.
+    """
 
     def apply(log_probs: Tensor, live: Live) -> None:
         full = [i for i, limit in enumerate(live.limits) if limit <= live.length]
@@ -41,7 +44,7 @@ def bound_length(eos: int, min_length: int) -> Filter:
             rows = torch.tensor(full, device=log_probs.device)
             end = log_probs[rows, :, eos]  # (full, w)
             log_probs[rows] = DEAD
-            log_probs[rows, :, eos] = end
+            log_probs[rows, :, eos] = end.clamp(min=0.0) if free_end else end
         if live.length < min_length and len(full) < len(live.limits):
             open_ = [i for i, limit in enumerate(live.limits) if limit > live.length]
             log_probs[torch.tensor(open_, device=log_probs.device), :, eos] = DEAD

@@ -80,23 +80,34 @@ class Candidates(NamedTuple):
 
 
 class Finished:
-    """The n best finished hypotheses of one sentence; equals stay in the order they came."""
+    """The best finished hypotheses of one sentence; equals stay in the order they came."""
 
-    def __init__(self, n_best: int) -> None:
+    def __init__(self, n_best: int, kept: int = 0) -> None:
+        """kept: how many are remembered, where that is more than the `n_best` asked for."""
         self.count = 0
-        self.best: list[Hypothesis] = []
         self._n_best = n_best
+        self._kept = max(n_best, kept)
+        self._ranked: list[Hypothesis] = []
+
+    @property
+    def best(self) -> list[Hypothesis]:
+        """The n best, best first."""
+        return self._ranked[: self._n_best]
 
     def add(self, hypothesis: Hypothesis) -> None:
         """Note one more; the worst leaves if there are too many."""
         self.count += 1
-        bisect.insort(self.best, hypothesis, key=lambda other: -other.score)
-        del self.best[self._n_best :]
+        bisect.insort(self._ranked, hypothesis, key=lambda other: -other.score)
+        del self._ranked[self._kept :]
 
     @property
     def to_beat(self) -> float:
         """The score that a newcomer must exceed to matter."""
-        return self.best[-1].score if len(self.best) == self._n_best else DEAD
+        return self.rank(self._n_best)
+
+    def rank(self, n: int) -> float:
+        """The score of the n-th best, n no more than are remembered."""
+        return self._ranked[n - 1].score if len(self._ranked) >= n else DEAD
 
 
 def length_penalty(options: DecodingOptions) -> LengthPenalty:

@@ -34,9 +34,13 @@ class DecodingOptions:
     ((5 + L) / 6)^alpha (Wu et al. 2016, equation 14).  L counts the end of sentence."""
     alpha: Annotated[float, Field(ge=0, le=10)] = 0.6
     """Strength of the gnmt penalty: 0 is none, higher favours longer hypotheses."""
-    stop: Literal["first", "exact"] = "first"
+    stop: Literal["first", "exact", "present"] = "first"
     """When a sentence is done: once beam_size hypotheses have finished or no live one can still
-    win (first), or only in the latter case (exact)."""
+    win (first), or only in the latter case (exact); or once beam_size have finished and no live
+    one, if it ended now, would beat the worst of them (present), as transformers does."""
+    free_end: bool = False
+    """At the most tokens allowed an end of sentence costs nothing, as in transformers; else it
+    costs what the model says."""
     min_length: Natural = 0
     """Tokens before the end of sentence may come; the maximum goes first where they conflict."""
     max_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 2.0

@@ -133,7 +133,7 @@ def _chooser(options: DecodingOptions, streams: Sequence[int], limits: list[int]
 
 
 def _filters(options: DecodingOptions, eos: int, forbidden: Sequence[int]) -> list[Filter]:
-    filters = [forbid(forbidden), bound_length(eos, options.min_length)]
+    filters = [forbid(forbidden), bound_length(eos, options.min_length, options.free_end)]
     if options.no_repeat_ngram:
         filters.append(no_repeats(options.no_repeat_ngram))
     return filters
@@ -209,7 +209,8 @@ class _Results:
     """What has finished, sentence by sentence, and who is done."""
 
     def __init__(self, options: DecodingOptions, n: int, ended: Ended | None) -> None:
-        self.finished = [Finished(options.n_best) for _ in range(n)]
+        self.finished = [Finished(options.n_best, options.width) for _ in range(n)]
+        self._by_present_length = options.stop == "present"
         self._ended = ended
         self._penalty: LengthPenalty = length_penalty(options)
         self._is_done: StoppingRule = stopping_rule(options)
@@ -259,7 +260,8 @@ class _Results:
             self._collect(live, candidates, ending)
         keep = []
         for i, (sentence, limit) in enumerate(zip(live.sentences, live.limits, strict=True)):
-            bound = bests[i] / self._penalty(limit + 1)
+            length = live.length if self._by_present_length else limit
+            bound = bests[i] / self._penalty(length + 1)
             if not self._is_done(self.finished[sentence], bound):
                 keep.append(i)
             elif not self.finished[sentence].count:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from transduce.decoding.hypotheses import Finished
+from transduce.decoding.hypotheses import DEAD, Finished
 from transduce.decoding.options import DecodingOptions
 
 StoppingRule = Callable[[Finished, float], bool]
-"""Called with what has finished and a bound on the score of anything still to finish."""
+"""Called with what has finished and a bound on the score of anything still to finish; for the rule
+"present" with the score that the best live hypothesis would have if it ended now."""
 
 
 def stopping_rule(options: DecodingOptions) -> StoppingRule:
@@ -27,6 +28,9 @@ def stopping_rule(options: DecodingOptions) -> StoppingRule:
     The n best are then those that the same beam, run to the end, would have found.
 
     First: also done once as many hypotheses as the beam is wide have finished.
+
+    Present: done once so many have finished and the best live one has, at its present length, no
+    better score than the worst of them.
     """
 
     def nothing_can_win(finished: Finished, bound: float) -> bool:
@@ -35,6 +39,12 @@ def stopping_rule(options: DecodingOptions) -> StoppingRule:
     def enough(finished: Finished, bound: float) -> bool:
         return finished.count >= options.width or bound <= finished.to_beat
 
+    def none_is_better_now(finished: Finished, bound: float) -> bool:
+        full = finished.count >= options.width and bound <= finished.rank(options.width)
+        return full or bound == DEAD
+
+    if options.stop == "present" and options.method == "beam":
+        return none_is_better_now
     # Samples do not compete: the first rule waits for every one of them.
     exact = options.stop == "exact" and options.method == "beam"
     return nothing_can_win if exact else enough

@@ -164,7 +164,8 @@ def _decoding(directory: Path, config: Config) -> dict[str, Any]:
     return {
         "beam_size": beams,
         "length_penalty": "none" if penalty == 0 else "mean",
-        "stop": "exact" if early == "never" else "first",
+        "stop": "exact" if early == "never" else "first" if early is True else "present",
+        "free_end": True,
         "max_length_ratio": 0.0,
         "max_length_extra": max(longest - 2, 1),
         "no_repeat_ngram": said.get("no_repeat_ngram_size") or 0,

@@ -85,6 +85,11 @@ def longest_sequence(config: StackConfig) -> int | None:
     return None
 
 
+def norm_epsilon(config: StackConfig) -> float:
+    """What the stack's layer norms add to the variance; a head's do the same."""
+    return config.norm_epsilon if isinstance(config, TransformerConfig) else 1e-5
+
+
 def build_encoder(config: EncoderConfig, d_model: int) -> nn.Module:
     """The encoder of that kind, an `Encoder`."""
     match config:

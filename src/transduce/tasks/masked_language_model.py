@@ -25,6 +25,7 @@ from transduce.data.masking import Masking, MaskingConfig
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
+from transduce.models.stacks import norm_epsilon
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
@@ -117,7 +118,7 @@ class MaskedLanguageModel(EncoderOnly):
     head: MaskedTokenHead
 
     def __init__(self, config: EncoderOnlyConfig, vocabulary: int, next_sentence: bool) -> None:
-        head = MaskedTokenHead(config.d_model, vocabulary)
+        head = MaskedTokenHead(config.d_model, vocabulary, norm_epsilon(config.encoder))
         parts = build_text_encoder(config, vocabulary, head)
         super().__init__(parts.front_end, parts.encoder, head)
         self.next_sentence: LabelHead | None = None
