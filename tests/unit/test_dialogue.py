@@ -6,6 +6,8 @@ import gzip
 import json
 import math
 import random
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import torch
 
 import transduce
-from transduce.config import apply_overrides
+from transduce.config import apply_overrides, load_toml
 from transduce.data.batches import DataState
 from transduce.data.dialogues import (
     DialogueBatches,
@@ -30,6 +32,9 @@ from transduce.tasks.language_model import text_scores
 from transduce.text import BOS, EOS, SubwordConfig, train_tokenizer
 from transduce.text.characters import CharactersConfig
 
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "recipes" / "dialogue"
+PAGE = ROOT / "docs" / "dialogue.md"
 LETTERS = "abcdefgh [/user]<|>012:"
 CHARACTERS = train_tokenizer(CharactersConfig(), [LETTERS])
 ROLES = ("user", "model")
@@ -386,6 +391,20 @@ def test_starts_from_another_run(data: Path) -> None:
     del tuned["model"]
     path, _ = transduce.train(tuned, data / "runs" / "tuned")
     assert (path / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
+
+
+@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)
+def test_the_recipes_are_recipes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_DATA", "/data")
+    recipe = parse_dialogue(load_toml(file), file.name)
+    assert recipe.training.threads == 1
+
+
+def test_the_page_shows_recipes() -> None:
+    examples = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert examples
+    for example in examples:
+        parse_dialogue(tomllib.loads(example), PAGE.name)
 
 
 def test_mistakes(data: Path, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import csv
 import gzip
 import json
 import math
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import torch
 
 import transduce
-from transduce.config import apply_overrides
+from transduce.config import apply_overrides, load_toml
 from transduce.data.interactions import (
     InteractionsConfig,
     leave_one_out,
@@ -33,6 +35,9 @@ from transduce.tasks.recommendation import (
 from transduce.text import UNK
 from transduce.training.weights import read_tensors
 
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "recipes" / "recommendation"
+PAGE = ROOT / "docs" / "recommendation.md"
 TABLE = """user,item,rating,time
 ann,b,4.0,20
 ann,a,5.0,10
@@ -280,6 +285,20 @@ def test_held_out_items_are_not_trained_on(data: Path, tmp_path: Path) -> None:
     assert sorted(known) == ["a", "a2", "b", "c"]
     scores = transduce.load(run).evaluate().scores
     assert scores["hit_rate_10"] == 0 == scores["mrr"] and "loss" not in scores
+
+
+@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)
+def test_the_recipes_are_recipes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_DATA", "/data")
+    recipe = parse_recommendation(load_toml(file), file.name)
+    assert recipe.training.threads == 1
+
+
+def test_the_page_shows_recipes() -> None:
+    examples = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert examples
+    for example in examples:
+        parse_recommendation(tomllib.loads(example), PAGE.name)
 
 
 def test_mistakes(data: Path, tmp_path: Path) -> None:
