@@ -44,6 +44,7 @@ class Plan:
     steps: int
     batch_tokens: int
     vocabulary: int
+    peaks: tuple[float, ...]
     rounds: int
     speed_tokens: int
     longest: int
@@ -85,11 +86,18 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=2000, help="optimizer steps of each model")
     parser.add_argument("--batch-tokens", type=int, default=512, help="of a training batch")
     parser.add_argument("--vocabulary", type=int, default=8000, help="joint, for both languages")
+    parser.add_argument(
+        "--peaks", type=numbers, default=(2e-3, 4e-3, 8e-3), help="learning rates to choose from"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="timings of which to take the median")
     parser.add_argument("--speed-tokens", type=int, default=2048, help="of a batch that is timed")
     parser.add_argument("--longest", type=int, default=8192, help="positions, for memory and speed")
     parser.add_argument("--threads", type=int, default=1)
     return parser
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
 
 
 # --- results ---------------------------------------------------------------------------------
@@ -129,8 +137,8 @@ def made(plan: Plan) -> dict[str, Any]:
 # --- translation -----------------------------------------------------------------------------
 
 
-def recipe(plan: Plan, preset: str) -> dict[str, Any]:
-    """The same for all but for the model; the batches, too, are the same and in the same order."""
+def recipe(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
+    """The same for all but for model and peak; the batches are the same and in the same order."""
     files = {
         split: {"kind": "parallel", "source": f"{name}.zh.gz", "target": f"{name}.en.gz"}
         for split, name in (("train", "train"), ("valid", "dev"), ("test", "test"))
@@ -151,7 +159,7 @@ def recipe(plan: Plan, preset: str) -> dict[str, Any]:
             "batch_tokens": plan.batch_tokens,
             "clip_norm": 1.0,
             "validate_every": max(1, plan.steps // 4),
-            "schedule": {"kind": "cosine", "peak": 2e-3, "warmup_steps": warmup},
+            "schedule": {"kind": "cosine", "peak": peak, "warmup_steps": warmup},
             "threads": plan.threads,
             "device": "cpu",
         },
@@ -161,17 +169,27 @@ def recipe(plan: Plan, preset: str) -> dict[str, Any]:
 
 
 def translation(plan: Plan) -> None:
-    """Train each model and translate the test set; what is done by an earlier call stays."""
+    """Train each model with each peak of the learning rate, and test the best by validation.
+
+    What is done by an earlier call stays.
+    """
     budget = {"steps": plan.steps, "batch_tokens": plan.batch_tokens, "vocabulary": plan.vocabulary}
+    part = read(plan.results).get("translation", {})
+    if part.get("budget") != budget:
+        part = {"budget": budget, "made": made(plan), "trials": {}, "models": {}}
     for preset in MODELS:
-        part = read(plan.results).get("translation", {})
-        if part.get("budget") != budget:
-            part = {"budget": budget, "made": made(plan), "models": {}}
-        if preset in part["models"] and outputs_of(plan, preset).exists():
-            continue
-        part["models"][preset] = trained(plan, preset)
-        put(plan, "translation", part)
-    part = read(plan.results)["translation"]
+        trials = part["trials"].setdefault(preset, {})
+        for peak in plan.peaks:
+            whole = (run_of(plan, preset, peak) / "weights.safetensors").exists()
+            if f"{peak:g}" not in trials or not whole:
+                trials[f"{peak:g}"] = trained(plan, preset, peak)
+                put(plan, "translation", part)
+        best = min(plan.peaks, key=lambda peak: trials[f"{peak:g}"]["validation_loss"])
+        tested_before = part["models"].get(preset, {}).get("peak") == best
+        if not tested_before or not outputs_of(plan, preset).exists():
+            scores = tested(plan, preset, best)
+            part["models"][preset] = {"peak": best, **trials[f"{best:g}"], **scores}
+            put(plan, "translation", part)
     outputs = {preset: json.loads(outputs_of(plan, preset).read_text()) for preset in MODELS}
     part["comparisons"] = [compared(a, b, outputs) for a, b in pairwise(MODELS)]
     part["by_length"] = [
@@ -182,18 +200,33 @@ def translation(plan: Plan) -> None:
     put(plan, "translation", part)
 
 
+def run_of(plan: Plan, preset: str, peak: float) -> Path:
+    return plan.runs / f"{preset}-{peak:g}"
+
+
 def outputs_of(plan: Plan, preset: str) -> Path:
-    return plan.runs / preset / "test.json"
+    return plan.runs / f"{preset}.json"
 
 
-def trained(plan: Plan, preset: str) -> dict[str, Any]:
-    """Train one model; its sizes, costs and scores."""
-    path = plan.runs / preset
+def trained(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
+    """Train one model with one peak; its size, costs and validation loss."""
+    path = run_of(plan, preset, peak)
     started = time.process_time()
-    _, outcome = transduce.train(recipe(plan, preset), path, overwrite=True)
+    _, outcome = transduce.train(recipe(plan, preset, peak), path, overwrite=True)
     seconds = time.process_time() - started
     progress = json.loads((checkpoints_of(path)[-1] / "progress.json").read_text())
-    run = transduce.load(path, "cpu")
+    return {
+        "parameters": transduce.load(path, "cpu").info()["parameters"],
+        "target_tokens": progress["target_tokens"],
+        "cpu_seconds": seconds,
+        "best_step": outcome.best_step,
+        "validation_loss": outcome.scores["loss"],
+    }
+
+
+def tested(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
+    """Translate the test set; the scores, and those by length."""
+    run = transduce.load(run_of(plan, preset, peak), "cpu")
     evaluation = run.evaluate("test")
     outputs = {
         "lengths": [len(ids) for ids in run.translator.source.encode_batch(evaluation.sources)],
@@ -201,15 +234,7 @@ def trained(plan: Plan, preset: str) -> dict[str, Any]:
         "references": [list(item) for item in evaluation.references],
     }
     outputs_of(plan, preset).write_text(json.dumps(outputs), encoding="utf-8")
-    return {
-        "parameters": run.info()["parameters"],
-        "target_tokens": progress["target_tokens"],
-        "cpu_seconds": seconds,
-        "best_step": outcome.best_step,
-        "validation_loss": outcome.scores["loss"],
-        **evaluation.scores,
-        "by_length": by_length(outputs),
-    }
+    return {**evaluation.scores, "by_length": by_length(outputs)}
 
 
 def rows_of(bucket: tuple[int, int], lengths: Sequence[int]) -> list[int]:

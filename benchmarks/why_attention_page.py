@@ -76,6 +76,8 @@ def _made(made: dict[str, Any]) -> str:
 
 def translation_tables(part: dict[str, Any]) -> dict[str, list[str]]:
     models = part["models"]
+    if not models:
+        return {}
     gains = {c["b"]: c for c in part.get("comparisons", [])}
     rows = [
         (
@@ -83,6 +85,7 @@ def translation_tables(part: dict[str, Any]) -> dict[str, list[str]]:
             f"{model['parameters']:,}",
             f"{model['target_tokens']:,}",
             f"{model['cpu_seconds']:,.0f}",
+            f"{model['peak']:g}",
             f"{model['validation_loss']:.3f}",
             f"{model['bleu']:.2f}",
             f"{model['chrf']:.2f}",
@@ -95,6 +98,7 @@ def translation_tables(part: dict[str, Any]) -> dict[str, list[str]]:
         "parameters",
         "target tokens seen",
         "training, CPU seconds",
+        "peak rate",
         "loss, nats per token",
         "BLEU",
         "chrF",
@@ -108,8 +112,18 @@ def translation_tables(part: dict[str, Any]) -> dict[str, list[str]]:
     )
     return {
         "translation": [*_table(head, rows), "", facts],
+        "rates": _table(*_by_rate(part["trials"])),
         "by-length": _table(*_by_length(models, part.get("by_length", []))),
     }
+
+
+def _by_rate(trials: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    peaks = sorted({peak for tried in trials.values() for peak in tried}, key=float)
+    rows = []
+    for name, tried in _in_order(trials):
+        losses = [f"{tried[p]['validation_loss']:.3f}" if p in tried else "" for p in peaks]
+        rows.append([NAMES[name], *losses])
+    return ["peak rate", *peaks], rows
 
 
 def _by_length(
@@ -196,6 +210,8 @@ def paths_tables(part: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def translation_figures(part: dict[str, Any]) -> dict[str, Figure]:
+    if not part["models"]:
+        return {}
     figure, axes = _axes("BLEU by length of the source", "source tokens", "BLEU")
     for name, model in _in_order(part["models"]):
         buckets = [_bucket(bucket["tokens"]).split()[0] for bucket in model["by_length"]]

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from tests.helpers.command_line import Done, command, environment, transduce
+
+from helpers.command_line import Done, command, environment, transduce
 
 RECIPE = """
 task = "dialogue"
@@ -109,6 +110,11 @@ def told(process: subprocess.Popen[bytes], end: bytes) -> bytes:
     return found
 
 
+def heeding_interrupts() -> None:
+    """What a shell runs in the background, as these tests may be, is told to pass over them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_a_terminal(talker: Path, terminal: tuple[int, IO[bytes]]) -> None:
     """Ctrl-C ends a reply that would not end, then only tells how to leave; Ctrl-D leaves."""
     master, slave = terminal
@@ -120,6 +126,7 @@ def test_a_terminal(talker: Path, terminal: tuple[int, IO[bytes]]) -> None:
         stderr=subprocess.PIPE,
         env=environment(),
         bufsize=0,
+        preexec_fn=heeding_interrupts,
     ) as process:
         assert process.stdout is not None
         assert b"/reset to forget" in told(process, b"> ")

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.helpers.command_line import Done, command, environment, transduce
+
+from helpers.command_line import Done, command, environment, transduce
 
 RECIPE = """
 task = "language-model"

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import why_attention  # noqa: E402  a script, not a package
 
 MODELS = ["rnn-fixed", "rnn-dot", "rnn-general", "rnn-additive", "convolution", "tiny"]
-BUDGET = ["--steps=2", "--batch-tokens=96", "--vocabulary=300"]
+BUDGET = ["--steps=2", "--batch-tokens=96", "--vocabulary=300", "--peaks=0.001,0.004"]
 BUDGET += ["--rounds=1", "--speed-tokens=64", "--longest=256"]
 
 
@@ -77,6 +77,15 @@ def test_all_models_saw_as_many_target_tokens(results: Any) -> None:
     assert models["tiny"]["target_tokens"] > 0
 
 
+def test_the_peak_with_the_lowest_loss_is_tested(results: Any) -> None:
+    for name, model in results["translation"]["models"].items():
+        losses = {
+            p: t["validation_loss"] for p, t in results["translation"]["trials"][name].items()
+        }
+        assert len(losses) == 2
+        assert f"{model['peak']:g}" == min(losses, key=losses.__getitem__)
+
+
 def test_every_test_sentence_is_in_one_length_group(results: Any) -> None:
     for model in results["translation"]["models"].values():
         assert sum(bucket["sentences"] for bucket in model["by_length"]) == 24
@@ -88,7 +97,12 @@ def test_tables_hold_what_was_measured(place: Path, results: Any) -> None:
     models = results["translation"]["models"].values()
     shown = table(page, "translation")[1:]
     assert [row[1] for row in shown] == [f"{model['parameters']:,}" for model in models]
-    assert [row[5] for row in shown] == [f"{model['bleu']:.2f}" for model in models]
+    assert [row[6] for row in shown] == [f"{model['bleu']:.2f}" for model in models]
+    trials = results["translation"]["trials"]
+    assert table(page, "rates")[0][1:] == ["0.001", "0.004"]
+    assert [row[2] for row in table(page, "rates")[1:]] == [
+        f"{trials[name]['0.004']['validation_loss']:.3f}" for name in MODELS
+    ]
     assert [row[1] for row in table(page, "by-length")[2:8]] == [
         f"{model['by_length'][0]['bleu']:.2f}" for model in models
     ]
@@ -128,12 +142,13 @@ def test_redrawing_changes_nothing_and_measures_nothing(place: Path) -> None:
 
 
 def test_what_is_done_is_not_trained_again(place: Path) -> None:
-    runs = place / "runs"
-    before = {name: (runs / name / "weights.safetensors").stat().st_mtime_ns for name in MODELS}
-    (runs / "tiny" / "test.json").unlink()
+    weights = {path.parent.name: path for path in (place / "runs").glob("*/weights.safetensors")}
+    assert len(weights) == 2 * len(MODELS)
+    before = {name: path.stat().st_mtime_ns for name, path in weights.items()}
+    weights["tiny-0.004"].unlink()
     assert command(place, *BUDGET, "--only=translation") == 0
-    after = {name: (runs / name / "weights.safetensors").stat().st_mtime_ns for name in MODELS}
-    assert [name for name in MODELS if after[name] != before[name]] == ["tiny"]
+    after = {name: path.stat().st_mtime_ns for name, path in weights.items()}
+    assert [name for name in weights if after[name] != before[name]] == ["tiny-0.004"]
 
 
 def test_a_page_without_places_for_tables_is_named(
@@ -159,6 +174,7 @@ def test_figures_of_the_page_are_those_of_its_results() -> None:
     page = ROOT / "docs" / "why-attention.md"
     shown = [row[2] for row in table(page, "memory")[1:]]
     assert shown == [f"{p['explicit'] / 2**20:,.1f}" for p in results["memory"]["points"]]
-    for name in re.findall(r"\]\((why-attention/[\w-]+\.svg)\)", page.read_text(encoding="utf-8")):
-        if (ROOT / "docs" / name).stem != "bleu-by-length" or "translation" in results:
-            assert (ROOT / "docs" / name).is_file()
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"\]\(why-attention/([\w-]+)\.svg\)", text):
+        if table(page, name.removeprefix("bleu-")):
+            assert (path.parent / f"{name}.svg").is_file()
