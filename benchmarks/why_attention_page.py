@@ -113,7 +113,7 @@ def translation_tables(part: dict[str, Any]) -> dict[str, list[str]]:
     return {
         "translation": [*_table(head, rows), "", facts],
         "rates": _table(*_by_rate(part["trials"])),
-        "by-length": _table(*_by_length(models, part.get("by_length", []))),
+        "by-length": [LENGTH_PLOT, "", *_table(*_by_length(models, part.get("by_length", [])))],
     }
 
 
@@ -124,6 +124,10 @@ def _by_rate(trials: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         losses = [f"{tried[p]['validation_loss']:.3f}" if p in tried else "" for p in peaks]
         rows.append([NAMES[name], *losses])
     return ["peak rate", *peaks], rows
+
+
+LENGTH_PLOT = "![BLEU by length of the source](why-attention/bleu-by-length.svg)"
+"""Stands above its table, so that no page shows a plot that was not drawn yet."""
 
 
 def _by_length(
