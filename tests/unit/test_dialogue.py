@@ -31,6 +31,7 @@ from transduce.tasks.dialogue import Conversation, TrainedDialogue, parse_dialog
 from transduce.tasks.language_model import text_scores
 from transduce.text import BOS, EOS, SubwordConfig, train_tokenizer
 from transduce.text.characters import CharactersConfig
+from transduce.training.weights import read_tensors
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes" / "dialogue"
@@ -385,12 +386,31 @@ def test_learns_to_answer(data: Path) -> None:
     assert run.info()["roles"] == ["user", "model"]
 
 
-def test_starts_from_another_run(data: Path) -> None:
-    base, _ = transduce.train(settings(data), data / "runs" / "base")
+@pytest.mark.parametrize("tie", [True, False])
+@pytest.mark.parametrize("task", ["dialogue", "language-model"])
+def test_starts_from_another_run(data: Path, tmp_path: Path, task: str, tie: bool) -> None:
+    """From dialogues as they are; from a language model with marks beside what it knows."""
+    train = {"path": "train.jsonl"}
+    if task == "language-model":
+        (tmp_path / "a.txt").write_text("\n".join([*ANSWERS, *ANSWERS.values()] * 9) + "\n")
+        train = {"kind": "text", "path": str(tmp_path / "a.txt"), "documents": "line"}
+    tied = f"model.tie={str(tie).lower()}", "model.output_bias=true", "training.steps=1"
+    whole = settings(data, *tied, f"task={task}")
+    whole["data"] = {"root": str(data), "train": train, "hold_out": 0.3}
+    base, _ = transduce.train(whole, tmp_path / "runs" / "base")
     tuned = settings(data, f"fine_tune.run='{base}'", "training.steps=1")
+    tuned["training"]["schedule"]["peak"] = 1e-9
     del tuned["model"]
-    path, _ = transduce.train(tuned, data / "runs" / "tuned")
+    path, _ = transduce.train(tuned, tmp_path / "runs" / "tuned")
     assert (path / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
+    before, after = (read_tensors(run / "weights.safetensors") for run in (base, path))
+    assert before.keys() == after.keys()
+    marks = 0 if task == "dialogue" else 2
+    for name, tensor in before.items():
+        more = marks if name.startswith(("target.", "head.")) else 0
+        assert len(after[name]) == len(tensor) + more, name
+        torch.testing.assert_close(after[name][: len(tensor)], tensor, atol=1e-6, rtol=0)
+    assert transduce.load(path).predict(["ab"])
 
 
 @pytest.mark.parametrize("file", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from transduce.config import parse, section
 from transduce.data.dialogues import (
@@ -26,7 +28,7 @@ from transduce.data.dialogues import (
 from transduce.data.documents import EncodedDocuments, NoDocumentsError
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
-from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
+from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.common import (
     Root,
     begin,
@@ -49,9 +51,10 @@ from transduce.tasks.text_encoder import TextConfig as TokenizerSection
 from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
 from transduce.text import BOS, Tokenizer
 from transduce.training.config import TrainingConfig
-from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.fine_tuning import FineTuneConfig, Fit
 from transduce.training.log import Counter
 from transduce.training.trainer import Outcome, train
+from transduce.training.weights import weights_of
 
 logger = logging.getLogger("transduce")
 
@@ -97,7 +100,7 @@ class DialogueRecipe:
     text: TextConfig = TextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
-    """Another dialogue run to start from, with as many roles."""
+    """Another run to start from: of dialogues with as many roles, or of a language model."""
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingOptions = DecodingOptions(method="sample", max_tokens=100)
 
@@ -140,7 +143,20 @@ def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
     task = LanguageModelTraining(
         model, parts["train"], parts["valid"], recipe.training.label_smoothing
     )
-    return train(task, recipe.training, run, resume, recipe.fine_tune)
+    fit = fit_marks(model, layout)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, fit)
+
+
+def fit_marks(model: DecoderOnly, layout: Layout) -> Fit:
+    """Gives the vocabulary of a language model rows for the marks of roles: those of `model`."""
+    own = weights_of(model)
+
+    def fit(name: str, theirs: Tensor) -> Tensor:
+        if len(theirs) != layout.size or theirs.shape[1:] != own[name].shape[1:]:
+            return theirs
+        return torch.cat([theirs, own[name][layout.size :].to(theirs)])
+
+    return fit
 
 
 class Reply(Continuation):
