@@ -32,7 +32,7 @@ from transduce.tasks.classification import (
     parse_classification,
 )
 from transduce.tasks.embedding import TextEmbedder, TextVector, parse_embedding
-from transduce.tasks.labels import LabelPrediction, load_labels, save_labels
+from transduce.tasks.labels import LabelPrediction, labels_for, load_labels, save_labels
 from transduce.tasks.text_encoder import (
     EncodedTexts,
     Row,
@@ -460,6 +460,21 @@ class TestMistakes:
         save_labels(tmp_path, labels)
         assert load_labels(tmp_path) == labels
         assert "好" in (tmp_path / "labels.json").read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize(
+        ("found", "expected"),
+        [
+            (["10", "2", "-1", "2"], ("-1", "2", "10")),
+            (["2.5", "10", "2"], ("2", "2.5", "10")),
+            (["1", "01", "0"], ("0", "01", "1")),
+            (["10", "2", "many"], ("10", "2", "many")),
+            (["nan", "10", "2"], ("10", "2", "nan")),
+        ],
+    )
+    def test_numbers_are_in_order_of_size(
+        self, found: list[str], expected: tuple[str, ...], tmp_path: Path
+    ) -> None:
+        assert labels_for(tmp_path, found) == load_labels(tmp_path) == expected
 
     def test_base_without_tokenizer(self, tmp_path: Path) -> None:
         (tmp_path / "base").mkdir()

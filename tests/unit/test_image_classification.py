@@ -264,6 +264,13 @@ class TestHoldingOut:
         images = read_images_of(config, ImageConfig(size=8), "valid", tmp_path)
         assert equal_images(images) == [[0, 2, 3], [1]]
 
+    def test_labels_of_a_folder_keep_the_order_set(self, data: Any, tmp_path: Path) -> None:
+        order = ["upright", "none  of these", "diagonal", "flat", "flat"]
+        recipe = settings({**data, "labels": order}, "training.steps=4")
+        run, _ = transduce.train(recipe, tmp_path / "run")
+        expected = ["upright", "none of these", "diagonal", "flat"]
+        assert transduce.load(run).info()["labels"] == expected
+
     def test_labels_are_one_line(self, tmp_path: Path) -> None:
         section = write_parquet(tmp_path / "a", stripes(2)[0], [" hot\ndog", "cat\t"])
         config = parse(ImageDataConfig, {"valid": section}, "x")

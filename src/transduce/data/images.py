@@ -7,7 +7,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -110,19 +110,6 @@ def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
         yield image
     if not found:
         raise DataError(f"{inputs_of(config, root)[0]} holds no image")
-
-
-def class_names(config: ImagesConfig, labels: Iterable[str]) -> list[str]:
-    """The classes among the labels read, in an order that does not depend on that of the images.
-
-    It is the order set for a folder, else that of the alphabet, or of size if all are numbers.
-    """
-    if isinstance(config, ImageFolder) and config.labels is not None:
-        return list(config.labels)
-    found = set(labels)
-    if all(label.isdecimal() for label in found):
-        return sorted(found, key=lambda label: (int(label), label))
-    return sorted(found)
 
 
 def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:

@@ -26,6 +26,7 @@ from transduce.tasks.common import begin, check_selection, find_device, rooted, 
 from transduce.tasks.images import (
     ImageDataConfig,
     SplitImages,
+    labels_set,
     named_images,
     read_images_of,
     training_images,
@@ -238,7 +239,8 @@ def train_image_classification(
     cache = run.parent / ".cache"
     data = training_images(recipe.data, recipe.image, cache)
     _check_labels(data["train"])
-    classifier = ImageClassifier(recipe, labels_for(run, data["train"].labels), cache)
+    labels = labels_for(run, data["train"].labels, labels_set(recipe.data))
+    classifier = ImageClassifier(recipe, labels, cache)
     classifier.model.to(find_device(recipe.training.device))
     task = ImageClassificationTraining(classifier, data)
     fit = fit_positions(classifier.model.front_end)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transduce.config import section
 from transduce.data.image_store import ImageStore, cached_images
-from transduce.data.images import ImagesConfig, fingerprint
+from transduce.data.images import ImageFolder, ImagesConfig, fingerprint
 from transduce.errors import DataError
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
@@ -64,7 +64,7 @@ class SplitImages:
     @property
     def labels(self) -> list[str]:
         """The label or caption of each, in one line."""
-        return [" ".join(self.store.labels[i].split()) for i in self.rows]
+        return [_one_line(self.store.labels[i]) for i in self.rows]
 
     def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """(b, c, h, w) images, by number in this split."""
@@ -79,6 +79,13 @@ class SplitImages:
     def describe(self, rows: NDArray[np.int64]) -> str:
         """Some images, by number in this split, in a few words for a message."""
         return describe_batch("training images", self.rows[rows])
+
+
+def labels_set(data: ImageDataConfig) -> list[str] | None:
+    """The labels of the training images in their order, where the settings name them."""
+    if not isinstance(data.train, ImageFolder) or data.train.labels is None:
+        return None
+    return list(dict.fromkeys(_one_line(label) for label in data.train.labels))
 
 
 def training_images(
@@ -160,6 +167,10 @@ def with_base(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         return settings
     image = base_settings(expand(settings["fine_tune"]["run"])).get("image", {})
     return {**filled, "image": {**image, **settings.get("image", {})}}
+
+
+def _one_line(label: str) -> str:
+    return " ".join(label.split())
 
 
 def _digest(image: NDArray[np.uint8]) -> str:

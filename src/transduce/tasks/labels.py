@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from transduce.training.weights import write_text
 logger = logging.getLogger("transduce")
 
 FILE = "labels.json"
+NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,21 @@ def load_labels(run: Path) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def labels_for(run: Path, found: Iterable[str]) -> tuple[str, ...]:
-    """The labels of a run that is to be trained: those it has, or else those `found`, sorted.
+def in_order(labels: Iterable[str]) -> tuple[str, ...]:
+    """Labels in the order of the alphabet, or of size if all of them are numbers."""
+    found = tuple(labels)
+    if all(NUMBER.fullmatch(label) for label in found):
+        return tuple(sorted(found, key=lambda label: (Decimal(label), label)))
+    return tuple(sorted(found))
 
-    found: the label of every training example; read only when the run has none yet.  Raises
+
+def labels_for(
+    run: Path, found: Iterable[str], order: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """The labels of a run that is to be trained: those it has, or else those `found`.
+
+    found: the label of every training example; read only when the run has none yet.  order: all
+    the labels that there may be, in the order wanted; else it is that of `in_order`.  Raises
     DataError for fewer than two labels, RunError where the run has lost its own.
     """
     if (run / FILE).is_file():
@@ -91,7 +105,7 @@ def labels_for(run: Path, found: Iterable[str]) -> tuple[str, ...]:
     if checkpoints_of(run):  # their weights are of those very labels
         return load_labels(run)
     counts = Counter(found)
-    labels = tuple(sorted(counts))
+    labels = in_order(counts)
     if not labels:
         raise DataError(
             "there are no training examples: data.train is empty, or hold_out leaves none of it"
@@ -106,5 +120,6 @@ def labels_for(run: Path, found: Iterable[str]) -> tuple[str, ...]:
             "%d training examples have %d labels; does data.train.label name the right column?"
         )
         logger.warning(message, counts.total(), len(labels))
+    labels = labels if order is None else tuple(order)
     save_labels(run, labels)
     return labels
