@@ -66,6 +66,18 @@ def test_imports_go_down() -> None:
     assert upward == []
 
 
+def test_no_private_name_of_another_module_is_imported() -> None:
+    private = [
+        f"{path.name} imports {name.name} of {node.module}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("transduce")
+        for name in node.names
+        if name.name.startswith("_") and not name.name.startswith("__")
+    ]
+    assert private == []
+
+
 def test_no_circles_between_modules() -> None:
     """Depth-first search over the modules themselves, finer than the floors."""
     graph: dict[str, set[str]] = {}

@@ -19,12 +19,11 @@ import numpy as np
 from transduce.config import did_you_mean, section
 from transduce.data.batches import DataState
 from transduce.data.documents import FILES, VERSION, EncodedDocuments, NoDocumentsError
-from transduce.data.labelled import _json_records
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.pairs import stamp
 from transduce.data.questions import FilePaths
 from transduce.data.rows import Encode, RowWriter, Side, write_manifest, written_aside
-from transduce.data.tables import _lookup
+from transduce.data.tables import json_records
 from transduce.errors import DataError
 from transduce.text.tokenizer import BOS, EOS
 
@@ -157,15 +156,16 @@ def read_dialogues(
     for what cannot be read.
     """
     for path in config.paths:
-        for place, record in _json_records(root / path):
-            turns = _lookup(record, config.turns, place)
+        for record in json_records(root / path):
+            turns = record.value(config.turns)
             if not isinstance(turns, list):
                 raise DataError(
-                    f"{place}: {config.turns!r} is not a list of turns but "
+                    f"{record.place}: {config.turns!r} is not a list of turns but "
                     f"{type(turns).__name__}; name the right field as turns"
                 )
             found = [
-                _turn(turn, i, roles, f"{place}: turn {i + 1}") for i, turn in enumerate(turns)
+                _turn(turn, i, roles, f"{record.place}: turn {i + 1}")
+                for i, turn in enumerate(turns)
             ]
             if said := [turn for turn in found if turn.text]:
                 yield said

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
 from transduce.config import section
-from transduce.data.lines import read_lines
 from transduce.data.pairs import Column, FilePath, nameable
 from transduce.data.tables import (
-    BATCH_ROWS,
     HUB,
-    _extra,
-    _first_line,
-    _hub_records,
-    _lookup,
-    _no_column,
-    _schema_names,
-    _text,
+    Record,
+    hub_records,
+    json_records,
+    parquet_records,
     tsv_rows,
 )
 from transduce.errors import DataError
@@ -130,59 +125,17 @@ def _rows(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
     names = (config.text,) if config.second is None else (config.text, config.second)
     match config:
         case LabelledJsonLines():
-            records = _json_records(root / config.path)
+            records = json_records(root / config.path)
         case LabelledParquet():
-            records = _parquet_records(root / config.path, (*names, config.label))
+            records = parquet_records(root / config.path, (*names, config.label))
         case LabelledHubDataset():
             path = config.path if config.path.startswith(HUB) else root / config.path
-            found = _hub_records(path, (*names, config.label), config.split, config.name)
-            records = ((f"{path}: row {i}", row) for i, row in enumerate(found, 1))
-    for place, record in records:
-        texts = [_text(_lookup(record, name, place), name, place) for name in names]
-        yield *texts, _label(_lookup(record, config.label, place), config.label, place)
+            records = hub_records(path, (*names, config.label), config.split, config.name)
+    for record in records:
+        yield *record.texts(names), _label(record, config.label)
 
 
-def _label(value: Any, name: str, place: str) -> str:
+def _label(record: Record, name: str) -> str:
     """A label as text; numbers and truth values as JSON writes them."""
-    if isinstance(value, bool | int):
-        return json.dumps(value)
-    return _text(value, name, place)
-
-
-def _json_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects of a file of JSON lines, each with its place; blank lines are passed over."""
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
-        place = f"{path}: line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{place} is not valid JSON: {error}") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{place} is not a JSON object")
-        yield place, record
-
-
-def _parquet_records(
-    path: Path, columns: tuple[str, ...]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a Parquet file with these columns, each with its place."""
-    pyarrow = _extra("pyarrow", "parquet")
-    parquet = _extra("pyarrow.parquet", "parquet")
-    number = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            known = list(_schema_names(pyarrow, file.schema_arrow))
-            for column in columns:
-                if column not in known:
-                    raise DataError(_no_column(path, column, known))
-            asked = list(dict.fromkeys(columns))
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=asked):
-                for record in batch.to_pylist():
-                    number += 1
-                    yield f"{path}: row {number}", record
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {_first_line(error)}") from None
+    value = record.value(name)
+    return json.dumps(value) if isinstance(value, bool | int) else record.text(name)

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from transduce.config import did_you_mean, section
 from transduce.data.lines import read_lines
 from transduce.data.pairs import FilePath
+from transduce.data.tables import json_records
 from transduce.errors import DataError
 
 
@@ -130,17 +131,15 @@ def paths_of(config: QuestionLines | SquadFile, root: Path) -> list[Path]:
 
 
 def _jsonl(path: Path) -> Iterator[Question]:
-    for number, line in enumerate(read_lines(path), 1):
-        if line.strip():
-            place = f"{path}: line {number}"
-            row = _parsed(line, place)
-            if not isinstance(row, dict):
-                raise DataError(f"{place} is not a JSON object like {{'question': ...}}")
-            yield _question(row, _text(row, "context", place), _title(row), place)
+    for place, row in json_records(path):
+        yield _question(row, _text(row, "context", place), _title(row), place)
 
 
 def _squad(path: Path) -> Iterator[Question]:
-    content = _parsed("\n".join(read_lines(path)), str(path))
+    try:
+        content = json.loads("\n".join(read_lines(path)))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not valid JSON: {error}") from None
     for i, article in enumerate(_items(content, "data", str(path))):
         of_article = f"{path}: data[{i}]"
         for j, paragraph in enumerate(_items(article, "paragraphs", of_article)):
@@ -148,13 +147,6 @@ def _squad(path: Path) -> Iterator[Question]:
             context = _text(paragraph, "context", place)
             for k, row in enumerate(_items(paragraph, "qas", place)):
                 yield _question(row, context, _title(article), f"{place}.qas[{k}]")
-
-
-def _parsed(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not valid JSON: {error}") from None
 
 
 def _items(row: Any, name: str, place: str) -> list[Mapping[str, Any]]:

@@ -1,7 +1,8 @@
 """Rows out of tables: TSV, JSON lines, Parquet and data sets of the `datasets` library.
 
-Every reader streams the columns asked for, as one tuple of texts a row, in the order asked for.
-A value that is null counts as the empty text; one that is not text is an error.
+`*_rows` stream the columns asked for, as one tuple of texts a row, in the order asked for: a value
+that is null counts as the empty text; one that is not text is an error.  `*_records` stream rows
+with whatever values they hold.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import importlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transduce.config import did_you_mean
 from transduce.data.lines import read_lines
@@ -18,6 +19,56 @@ from transduce.errors import DataError
 
 HUB = "hf://"
 BATCH_ROWS = 4096
+
+
+class Record(NamedTuple):
+    """One row of a table with names, whatever its values are.
+
+    place: how messages call it.
+    """
+
+    place: str
+    values: Mapping[str, Any]
+
+    def value(self, column: str) -> Any:
+        """What stands under a name; a dotted one goes into what is nested.
+
+        Raises DataError where there is no such name.
+        """
+        if column in self.values:
+            return self.values[column]
+        value: Any = self.values
+        for key in column.split("."):
+            if value is None:
+                return None
+            if not isinstance(value, Mapping) or key not in value:
+                known = list(_dotted_names(self.values))
+                raise DataError(_no_column(self.place, column, known))
+            value = value[key]
+        return value
+
+    def text(self, column: str) -> str:
+        """The text under a name; null is the empty one.  Raises DataError for what is no text."""
+        value = self.value(column)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            inner = next(iter(value), None) if isinstance(value, Mapping) else None
+            hint = f"; did you mean '{column}.{inner}'?" if inner else ""
+            raise DataError(
+                f"{self.place}: {column!r} is not text but {type(value).__name__}{hint}"
+            )
+        if not value.isascii():
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError as error:
+                character = f"character {error.start + 1} of {column!r}"
+                raise DataError(f"{self.place}: {character} is half of a surrogate pair") from None
+        return value
+
+    def texts(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The texts under some names, in the order asked for."""
+        return tuple(self.text(column) for column in columns)
 
 
 def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ...]]:
@@ -45,30 +96,29 @@ def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ..
         yield tuple(fields[i] for i in indices)
 
 
-def jsonl_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Fields of a file with one JSON object a line; `translation.en` goes into nested objects.
+def json_records(path: Path) -> Iterator[Record]:
+    """The objects of a file of JSON lines; blank lines are passed over.
 
-    Blank lines are passed over.  Raises DataError naming the line that is malformed, or lacks
-    a field.
+    Raises DataError naming the line that is malformed, or is no object.
     """
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
         place = f"{path}: line {number}"
         try:
-            row = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{place} is not valid JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise DataError(f"{place} is not a JSON object like {{{columns[0]!r}: ...}}")
-        yield _select(row, columns, place)
+        if not isinstance(record, dict):
+            raise DataError(f"{place} is not a JSON object")
+        yield Record(place, record)
 
 
-def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Columns of a Parquet file; a dotted name goes into nested columns.
+def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    """The rows of a Parquet file, with these columns alone; a dotted name is a nested one.
 
-    Only these columns are read, a few thousand rows at a time.  Raises DataError for a missing
-    column, a file that is not Parquet, or a missing `pyarrow`.
+    They are read a few thousand rows at a time.  Raises DataError for a missing column, a file
+    that is not Parquet, or a missing `pyarrow`.
     """
     pyarrow = _extra("pyarrow", "parquet")
     parquet = _extra("pyarrow.parquet", "parquet")
@@ -83,7 +133,7 @@ def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=asked):
                 for row in batch.to_pylist():
                     number += 1
-                    yield _select(row, columns, f"{path}: row {number}")
+                    yield Record(f"{path}: row {number}", row)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -92,22 +142,15 @@ def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]
         raise DataError(f"{path} cannot be read as Parquet: {_first_line(error)}") from None
 
 
-def hub_rows(
+def hub_records(
     path: str | Path, columns: Sequence[str], split: str, name: str | None = None
-) -> Iterator[tuple[str, ...]]:
-    """Columns of a data set that the `datasets` library loads.
+) -> Iterator[Record]:
+    """The rows of a data set that the `datasets` library loads, with at least these columns.
 
     path: `hf://owner/name` (with `@revision` after it, if wanted), a directory written by
     `save_to_disk`, or a directory of data files.  name: its configuration, if it has several.
-    Raises DataError for a missing column or split, and for whatever the library reports.
+    Raises DataError for a missing split, and for whatever the library reports.
     """
-    for number, row in enumerate(_hub_records(path, columns, split, name), 1):
-        yield _select(row, columns, f"{path}: row {number}")
-
-
-def _hub_records(
-    path: str | Path, columns: Sequence[str], split: str, name: str | None
-) -> Iterator[Mapping[str, Any]]:
     datasets = _extra("datasets", "hub")
     try:
         data = _load_data_set(datasets, path, split, name)
@@ -116,13 +159,37 @@ def _hub_records(
         if all(top in known for top in tops):
             # Images and sound in other columns would be decoded for nothing.
             data = data.select_columns(tops)
-        yield from data
+        for number, row in enumerate(data, 1):
+            yield Record(f"{path}: row {number}", row)
     except DataError:
         raise
     except Exception as error:
         # The library lets through what each of its many formats and transports raises.
         reason = f"{type(error).__name__}: {_first_line(error)}"
         raise DataError(f"{path}: the datasets library cannot read it: {reason}") from error
+
+
+def jsonl_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Fields of a file with one JSON object a line, as of `json_records`.
+
+    `translation.en` goes into nested objects.  Raises DataError for a missing field as well.
+    """
+    return (record.texts(columns) for record in json_records(path))
+
+
+def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Columns of a Parquet file, as of `parquet_records`."""
+    return (record.texts(columns) for record in parquet_records(path, columns))
+
+
+def hub_rows(
+    path: str | Path, columns: Sequence[str], split: str, name: str | None = None
+) -> Iterator[tuple[str, ...]]:
+    """Columns of a data set that the `datasets` library loads, as of `hub_records`.
+
+    Raises DataError for a missing column as well.
+    """
+    return (record.texts(columns) for record in hub_records(path, columns, split, name))
 
 
 def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None) -> Any:
@@ -146,40 +213,6 @@ def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None
         hint = did_you_mean(split, splits) or f"; it has {', '.join(map(repr, splits))}"
         raise DataError(f"{path} has no split {split!r}{hint}")
     return data[split]
-
-
-def _select(row: Mapping[str, Any], columns: Sequence[str], place: str) -> tuple[str, ...]:
-    return tuple(_text(_lookup(row, column, place), column, place) for column in columns)
-
-
-def _lookup(row: Mapping[str, Any], column: str, place: str) -> Any:
-    """The value under a name, dotted or not."""
-    if column in row:
-        return row[column]
-    value: Any = row
-    for key in column.split("."):
-        if value is None:
-            return None
-        if not isinstance(value, Mapping) or key not in value:
-            raise DataError(_no_column(place, column, list(_dotted_names(row))))
-        value = value[key]
-    return value
-
-
-def _text(value: Any, column: str, place: str) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        inner = next(iter(value), None) if isinstance(value, Mapping) else None
-        hint = f"; did you mean '{column}.{inner}'?" if inner else ""
-        raise DataError(f"{place}: {column!r} is not text but {type(value).__name__}{hint}")
-    if not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            character = f"character {error.start + 1} of {column!r}"
-            raise DataError(f"{place}: {character} is half of a surrogate pair") from None
-    return value
 
 
 def _position(path: Path, names: list[str], column: str) -> int:
