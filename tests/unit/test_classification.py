@@ -436,6 +436,14 @@ class TestMistakes:
         recipe = settings(data, "head.droput=0.1")
         self.fails("did you mean 'dropout'", SettingError, recipe, tmp_path)
 
+    def test_weights_are_chosen_by_macro_f1(self, data: Path, tmp_path: Path) -> None:
+        recipe = settings(data, evaluation={"metrics": ["accuracy", "macro-f1"]})
+        recipe["training"]["select_by"] = "macro-f1"
+        run, outcome = transduce.train(recipe, tmp_path / "run")
+        assert set(outcome.scores) == {"loss", "accuracy", "macro-f1"}
+        evaluation = transduce.load(run).evaluate("valid")
+        assert evaluation.scores["macro-f1"] == pytest.approx(outcome.scores["macro-f1"])
+
     def test_a_run_that_lost_its_files(self, data: Path, tmp_path: Path) -> None:
         for name, message in (
             ("labels.json", "no labels.json"),

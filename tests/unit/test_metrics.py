@@ -274,6 +274,36 @@ def test_signature_says_how_many_references():
     assert bleu.signature([["a"]]).startswith("nrefs:1|")
 
 
+# --- labels
+
+
+def test_macro_f1_by_hand():
+    references = ["a", "a", "a", "a", "b", "b", "c", "d"]
+    hypotheses = ["a", "a", "a", "b", "b", "a", "e", "d"]
+    # precision and recall: a 3/4, 3/4; b 1/2, 1/2; c 0/0, 0/1; d 1, 1; e 0/1, 0/0
+    expected = 100 * (3 / 4 + 1 / 2 + 0 + 1 + 0) / 5
+    scores = measure(["accuracy", "macro-f1"], hypotheses, single(references))
+    assert scores == {"accuracy": 62.5, "macro-f1": pytest.approx(expected)}
+
+
+def test_macro_f1_takes_the_reference_that_was_answered():
+    assert measure(["macro-f1"], [" b  c\n", "a"], [["a", "b c"], ["a"]]) == {"macro-f1": 100.0}
+
+
+def test_macro_f1_weighs_rare_labels_alike():
+    references = ["often"] * 98 + ["seldom"] * 2
+    scores = measure(["accuracy", "macro-f1"], ["often"] * 100, single(references))
+    assert scores["accuracy"] == 98.0
+    assert scores["macro-f1"] == pytest.approx(100 * (2 * 98 / 198) / 2)
+
+
+def test_systems_with_labels_of_their_own_are_compared():
+    references = single(["a", "b"] * 50)
+    result = paired_bootstrap(make_metric("macro-f1"), ["a", "x"] * 50, ["a", "b"] * 50, references)
+    assert (result.score_a, result.score_b) == (pytest.approx(100 / 3), 100.0)
+    assert result.p_value < 0.05
+
+
 # --- what every metric promises
 
 
@@ -287,7 +317,8 @@ def test_statistics_add_up(name):
     assert rows.shape[0] == 30 and rows.dtype == np.float64
     parts = [metric.statistics(hypotheses[i : i + 7], references[i : i + 7]) for i in (0, 7, 14)]
     parts.append(metric.statistics(hypotheses[21:], references[21:]))
-    assert np.array_equal(np.concatenate(parts), rows)
+    if name != "macro-f1":  # its columns are the labels that occur
+        assert np.array_equal(np.concatenate(parts), rows)
     assert measure([name], hypotheses, references, "en")[name] == metric.score(rows.sum(0))
 
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from transduce.config import did_you_mean
 from transduce.errors import SettingError
 from transduce.metrics.answers import answer_f1, exact_match
+from transduce.metrics.labels import MacroF1
 from transduce.metrics.metric import Metric
 from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
 from transduce.metrics.translation import bleu, bleu_tokenised_lowercased, chrf, ter
 
-# name -> how to make the metric for a target language; the metrics of symbols know no language
+# name -> how to make the metric for a target language;
+# the metrics of symbols and labels know no language
 METRICS: dict[str, Callable[[str], Metric]] = {
     "bleu": bleu,
     "bleu_tokenised_lowercased": bleu_tokenised_lowercased,
@@ -20,6 +22,7 @@ METRICS: dict[str, Callable[[str], Metric]] = {
     "wer": lambda language: ItemErrorRate(),
     "per": lambda language: SymbolErrorRate("per"),
     "accuracy": lambda language: ExactMatch(),
+    "macro-f1": lambda language: MacroF1(),
     "exact_match": exact_match,
     "f1": answer_f1,
 }

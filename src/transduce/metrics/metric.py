@@ -2,7 +2,8 @@
 
 The score of a corpus is a function of the *sum* of the items' statistics, never a mean of
 scores of items.  So items can be counted in any order or in parts, and drawing a bootstrap
-sample costs one addition (`significance.paired_bootstrap`), whatever the metric.
+sample costs one addition (`significance.paired_bootstrap`), whatever the metric.  Where there are
+statistics of each label, the items counted at once decide what the columns are.
 
 Shape letters: n items, k statistics per item.
 """

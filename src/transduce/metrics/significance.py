@@ -80,11 +80,14 @@ def paired_bootstrap(
 def _resample(
     rows_a: Statistics, rows_b: Statistics, samples: int, seed: int
 ) -> tuple[Statistics, Statistics]:
-    """Sums (samples, k) of both systems' statistics (n, k) over the same drawn items."""
+    """Sums (samples, k) of both systems' statistics (n, k) over the same drawn items.
+
+    k may differ between the two, as where one of them answers with labels of its own.
+    """
     rng = np.random.default_rng(seed)
     n, k = rows_a.shape
-    both = np.concatenate([rows_a, rows_b], axis=1)  # (n, 2k)
-    sums = np.empty((samples, 2 * k))
+    both = np.concatenate([rows_a, rows_b], axis=1)  # (n, k of a + k of b)
+    sums = np.empty((samples, both.shape[1]))
     for i in range(samples):
         # how often each item is drawn: n numbers at a time, where samples * n * k would not fit
         counts = np.bincount(rng.integers(n, size=n), minlength=n)
