@@ -95,6 +95,8 @@ class Outcome:
     best_step: int
     scores: dict[str, float]
     """Validation scores of the weights that were kept."""
+    higher_is_better: bool
+    """Whether that holds for the score that `training.select_by` names."""
 
 
 def train(
@@ -347,7 +349,8 @@ class _Trainer:
         best = read_tensors(self.run / "weights.safetensors")
         load_weights(self.task.model, best, str(self.run))
         self.task.model.eval()
-        return Outcome(progress.step, self._seconds(), progress.best_step, scores)
+        higher_is_better = self.task.higher_is_better(self.config.select_by)
+        return Outcome(progress.step, self._seconds(), progress.best_step, scores, higher_is_better)
 
 
 @dataclasses.dataclass
