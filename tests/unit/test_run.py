@@ -21,9 +21,12 @@ from helpers.tiny_run import (
     write_pairs,
 )
 from transduce import DataError, DecodingOptions, Run, RunError, SettingError
+from transduce.models.encoder_decoder import build_encoder_decoder
+from transduce.models.presets import PRESETS
 from transduce.run import STREAM_TEXTS, average_runs
 from transduce.run_directory import read_recipe
 from transduce.tasks.recipe import read_pairs_of
+from transduce.tasks.translator import Translator
 from transduce.training.weights import read_tensors
 
 LEARNT = (
@@ -277,6 +280,23 @@ class TestAlign:
 
     def test_own_output_by_default(self, run: Run) -> None:
         assert run.align("abcd").target[:-1] == run("abcd").tokens
+
+    @pytest.mark.parametrize("layer", [1, -2])
+    def test_a_layer_that_is_not_there(self, run: Run, layer: int) -> None:
+        with pytest.raises(SettingError, match=f"no layer {layer} to align by; this model has 1"):
+            run.align("abcd", layer=layer)
+
+    @pytest.mark.parametrize("name", [name for name in PRESETS if "paper" not in name])
+    def test_presets_align_or_say_that_they_cannot(self, run: Run, name: str) -> None:
+        of_run = run.translator
+        model = build_encoder_decoder(PRESETS[name], 40, 40, joint=True).eval()
+        translator = Translator(model, of_run.source, of_run.target, of_run.options, 20)
+        if name == "rnn-fixed":
+            with pytest.raises(RunError, match=r"no attention to align by.*'general'"):
+                translator.align("abcd", "d c b a")
+        else:
+            weights = translator.align("abcd", "d c b a").weights
+            torch.testing.assert_close(weights.sum(1), torch.ones(5))
 
     def test_recording_changes_nothing(self, run: Run) -> None:
         before = run("abcd")

@@ -15,6 +15,7 @@ from torch import Tensor
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import search
+from transduce.errors import RunError, SettingError
 from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
@@ -147,16 +148,18 @@ class Translator:
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
         """How each target token, and the end, looked at the source tokens in one layer.
 
-        target: by default the model's own translation.
+        target: by default the model's own translation.  Raises RunError for a model that pays no
+        attention to the source, SettingError for a layer that it does not have.
         """
         if target is None:
             target = self.translate([source])[0].text
         source_ids = [*self.source.encode(source), EOS]
         target_ids = [BOS, *self.target.encode(target)]
         with torch.inference_mode(), record_attention(self.model) as maps:
+            layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
+            check_layer(layer, len(layers))
             self.model(self._batch([source_ids]), self._batch([target_ids]))
-        name = [name for name in maps if name.endswith("cross_attention")][layer]
-        weights = maps[name][0][0].mean(0)  # (h, t, s) -> (t, s)
+        weights = layers[layer][0][0].mean(0)  # (h, t, s) -> (t, s)
         return Alignment(
             (*self.source.tokens(source_ids[:-1]), "</s>"),
             (*self.target.tokens(target_ids[1:]), "</s>"),
@@ -268,6 +271,20 @@ class Translator:
 
     def _batch(self, rows: Sequence[Sequence[int]]) -> Padded:
         return Padded.from_rows(rows, PAD).to(self.device)
+
+
+def check_layer(layer: int, n_layers: int) -> None:
+    """Raises RunError where no layer looks at the source, SettingError where this one is none."""
+    if not n_layers:
+        raise RunError(
+            "this model has no attention to align by: its decoder sees the source as one fixed "
+            "vector; train one with another model.decoder.context.kind, such as 'general'"
+        )
+    if not -n_layers <= layer < n_layers:
+        raise SettingError(
+            f"there is no layer {layer} to align by; this model has {n_layers}: 0 to "
+            f"{n_layers - 1}, or from the last on -1 to {-n_layers}"
+        )
 
 
 def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
