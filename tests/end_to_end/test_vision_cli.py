@@ -142,6 +142,31 @@ def test_evaluate_on_other_files(classifier: Path, tmp_path: Path, here: Here) -
 
 
 @pytest.mark.parametrize("name", ["classifier", "captioner"])
+def test_held_out_images_against_another_run(
+    name: str, here: Here, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    run = request.getfixturevalue(name)
+    other = tmp_path / "other"
+    recipe = run.parent / "recipe.toml"
+    settings = ["--set", "training.steps=2", "--set", "training.validate_every=2"]
+    assert here("train", recipe, "--run", other, *settings).code == 0
+    done = here("evaluate", run, "--against", other, "--json")
+    assert done.code == 0, done.err
+    scores = json.loads(done.lines[0])
+    metric = "accuracy" if name == "classifier" else "chrf"
+    theirs = json.loads(here("evaluate", other, "--json").lines[0])[metric]
+    assert scores["against"][metric]["score"] == pytest.approx(theirs)
+    assert scores["against"][metric]["difference"] == pytest.approx(scores[metric] - theirs)
+
+
+def test_held_out_images_against_a_run_with_others(
+    classifier: Path, captioner: Path, here: Here, tmp_path: Path
+) -> None:
+    complaint = here("evaluate", classifier, "--against", captioner).complaint
+    assert f"{captioner} has other test data than {classifier}; give the paths" in complaint
+
+
+@pytest.mark.parametrize("name", ["classifier", "captioner"])
 def test_info(name: str, here: Here, request: pytest.FixtureRequest) -> None:
     done = here("info", request.getfixturevalue(name), "--json")
     assert done.code == 0, done.err

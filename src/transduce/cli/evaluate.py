@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.metrics.significance import Comparison
     from transduce.run import Run
-    from transduce.tasks.task import Evaluation
+    from transduce.tasks.task import Evaluation, Split
 
 
 def evaluate(
@@ -73,7 +73,7 @@ def evaluate(
             file.write(evaluation.hypotheses)
     comparison: Mapping[str, Comparison] = {}
     if against is not None:
-        other = _other_outputs(against, evaluation, options, machine)
+        other = _other_outputs(against, model, evaluation, options, split or "test", machine)
         comparison = evaluation.against(other)
     if json:
         print_lines(json_format.dumps(_as_object(evaluation, comparison)))
@@ -97,7 +97,12 @@ def _examples(
 
 
 def _other_outputs(
-    against: Path, evaluation: Evaluation, options: DecodingOptions | None, machine: Machine
+    against: Path,
+    run: Run,
+    evaluation: Evaluation,
+    options: DecodingOptions | None,
+    split: Split,
+    machine: Machine,
 ) -> list[str]:
     """The outputs to compare with, from another run or a file."""
     from transduce.data.lines import read_lines
@@ -105,7 +110,22 @@ def _other_outputs(
     if not against.is_dir():
         return list(read_lines(against))
     other = machine.load(against)
-    inputs = [split_input(line, other.predictor.inputs, "input") for line in evaluation.sources]
+    names, theirs = run.predictor.inputs, other.predictor.inputs
+    if names != theirs:
+        raise DataError(
+            f"{against} answers to {' and '.join(theirs)}, {run.path} to {' and '.join(names)}; "
+            "compare runs with the same inputs"
+        )
+    if evaluation.by_name:
+        own = other.evaluate(split, None, options)
+        same = list(own.sources) == list(evaluation.sources)
+        if not same or list(own.references) != list(evaluation.references):
+            raise DataError(
+                f"{against} has other {split} data than {run.path}; give the paths of images as "
+                "--source, with --reference"
+            )
+        return list(own.hypotheses)
+    inputs = [split_input(line, names, "input") for line in evaluation.sources]
     return [prediction.text for prediction in other.predict(inputs, options)]
 
 

@@ -205,7 +205,8 @@ class Captioner:
             answers = [c.text for c in self._captions(images, [g[0] for g in groups], options)]
         evaluation = self.recipe.evaluation
         scores = measure(evaluation.metrics, answers, references, evaluation.target_language)
-        return Evaluation(scores, sources, answers, references, evaluation.target_language)
+        language, by_name = evaluation.target_language, examples is None
+        return Evaluation(scores, sources, answers, references, language, by_name=by_name)
 
     def facts(self) -> dict[str, Any]:
         """Size of the vocabulary."""

@@ -145,7 +145,8 @@ class ImageClassifier:
             every = images.normalised(range(len(images)), self.recipe.image, PREDICTED_TOGETHER)
             answers = [self.labels[i] for x in every for i in self.scores(x).argmax(1).tolist()]
         references = [[label] for label in labels]
-        return Evaluation(measure(("accuracy",), answers, references), sources, answers, references)
+        scores = measure(("accuracy",), answers, references)
+        return Evaluation(scores, sources, answers, references, by_name=examples is None)
 
     def facts(self) -> dict[str, Any]:
         """The labels."""

@@ -115,6 +115,8 @@ class Evaluation:
     """Scores by name, signatures beside them; percentages, unless the name says otherwise."""
     sources: Sequence[str]
     """What was asked, one line each."""
+    by_name: bool = field(default=False, kw_only=True)
+    """Whether `sources` only name what was asked, such as images that are no files."""
     hypotheses: Sequence[str] = field(default=(), repr=False)
     """What was answered; none where the scores are of probabilities alone."""
     references: Sequence[Sequence[str]] = field(default=(), repr=False)
