@@ -79,10 +79,14 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
 
 
-def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+def apply_overrides(
+    settings: Mapping[str, Any], overrides: Iterable[str], kind: type | None = None
+) -> dict[str, Any]:
     """Settings with each `a.b=value` applied; the value is read as TOML, else as a string.
 
     The order matters only where two overrides name the same setting: the last one counts.
+    kind: the section that the settings are of, if known; it tells which `kind` is meant where
+    they name none, so that an override by another one replaces what stands there.
     """
     given: dict[str, Any] = {}
     for override in overrides:
@@ -100,7 +104,7 @@ def apply_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> di
                 inner[key] = {}
             inner = inner[key]
         inner[keys[-1]] = value
-    return merge(settings, given)
+    return merge(_with_meant_kinds(settings, given, kind), given)
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,6 +249,24 @@ def _members(kind: Any) -> tuple[list[Any], str | None]:
     else:
         sections, kinds = [kind] if dataclasses.is_dataclass(kind) else [], []
     return sections, kinds[0] if kinds else None
+
+
+def _with_meant_kinds(
+    settings: Mapping[str, Any], above: Mapping[str, Any], kind: Any
+) -> dict[str, Any]:
+    """Settings with the kind that is meant written out, wherever `above` names one."""
+    sections, meant = _members(kind)
+    result = dict(settings)
+    if meant is not None and "kind" in above:
+        result.setdefault("kind", meant)
+    hints: dict[str, Any] = {}
+    for section in sections:
+        hints |= typing.get_type_hints(section, include_extras=True)
+    for name, value in above.items():
+        old = result.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            result[name] = _with_meant_kinds(old, value, hints.get(name))
+    return result
 
 
 def _of_another_kind(kind: Any, settings: Any, path: list[str]) -> str:

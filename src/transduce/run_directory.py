@@ -44,13 +44,20 @@ def as_recipe(
 ) -> tuple[Recipe, str]:
     """The parsed recipe, and the name for its run."""
     if not isinstance(recipe, str | os.PathLike):
-        settings = apply_overrides(to_dict(recipe), overrides)
+        settings = with_overrides(to_dict(recipe), overrides)
         return parse_recipe(settings, "recipe"), settings.get("task", "run")
     path = Path(recipe)
     if path.is_dir() and (path / "recipe.toml").is_file():
         path = path / "recipe.toml"
-    settings = apply_overrides(load_toml(path), overrides)
+    settings = with_overrides(load_toml(path), overrides)
     return parse_recipe(settings, str(path)), path.stem
+
+
+def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Settings of a recipe with each `a.b=value` applied, as its task understands them."""
+    task = settings.get("task")
+    kind = TASKS[task].recipe if isinstance(task, str) and task in TASKS else None
+    return apply_overrides(settings, overrides, kind)
 
 
 def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:

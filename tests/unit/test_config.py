@@ -23,6 +23,9 @@ from transduce.config import (
 from transduce.data.pairs import JsonLines, ParallelFiles
 from transduce.errors import SettingError
 from transduce.models.presets import PRESETS
+from transduce.nn.recurrent import RecurrentEncoderConfig
+from transduce.run_directory import as_recipe
+from transduce.tasks import TASKS
 from transduce.tasks.recipe import TranslationRecipe, parse_translation
 from transduce.training.config import Cosine, Noam
 
@@ -224,6 +227,27 @@ class TestOverrides:
     def test_kind_and_its_settings_in_either_order(self, order: int) -> None:
         overrides = ["training.schedule.kind=cosine", "training.schedule.peak=1e-3"][::order]
         assert recipe(*overrides).training.schedule == Cosine(peak=1e-3)
+
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_another_kind_than_the_one_meant_replaces(self, order: int) -> None:
+        overrides = ["model.encoder.kind=recurrent", "model.encoder.cell=gru"][::order]
+        made, _ = as_recipe(tiny_settings(Path("pairs.tsv")), overrides)
+        assert made.model.encoder == RecurrentEncoderConfig(cell="gru")
+        assert made.model.decoder.n_heads == 2  # of the tiny settings, as before
+
+    def test_the_kind_meant_replaces_nothing(self) -> None:
+        settings = tiny_settings(Path("pairs.tsv"))
+        overridden, _ = as_recipe(settings, ["model.encoder.kind=transformer"])
+        assert overridden == as_recipe(settings, [])[0]
+
+    def test_a_kind_is_read_where_a_section_has_one_only(self) -> None:
+        settings = {"task": "dialogue", "data": {"train": {"path": "a.jsonl"}}}
+        made, _ = as_recipe(settings, ["data.train.kind=jsonl"])
+        assert made == as_recipe(settings, [])[0]
+
+    @pytest.mark.parametrize("name", TASKS)
+    def test_a_task_knows_what_its_recipes_are(self, name: str) -> None:
+        assert TASKS[name].recipe.task == name  # type: ignore[attr-defined]
 
     def test_into_a_union_of_the_same_kind(self) -> None:
         made = recipe("training.schedule.kind=noam", "training.schedule.warmup_steps=7")

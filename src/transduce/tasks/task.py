@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +106,11 @@ class Task(NamedTuple):
     """Recipe, run directory, whether to resume -> how it ended."""
     load: Callable[[Any, Path, str], Predictor]
     """Recipe, run directory, device -> trained model."""
+
+    @property
+    def recipe(self) -> type:
+        """The section that its recipes are."""
+        return typing.get_type_hints(self.parse)["return"]  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
