@@ -15,6 +15,7 @@ import json
 import logging
 import random
 import re
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
@@ -31,6 +32,10 @@ _SPACE = "\u2581"  # how SentencePiece writes a space
 _UNUSABLE = "\u2585"  # SentencePiece drops a training line that contains its mark for unknowns
 _CHUNK = 1000  # characters; SentencePiece drops training lines above 4192 bytes
 _FIELD = b"\x92\xc7\x0e"  # protobuf tag of field 29810, length-delimited
+_SEEDS = 2**32 - 1  # seeds are below it, for SentencePiece ignores this one
+
+# SentencePiece has one seed for the whole process, so seeding and drawing belong together.
+_drawing = threading.Lock()
 
 _log = logging.getLogger("transduce")
 
@@ -124,6 +129,31 @@ class SubwordTokenizer(Tokenizer):
         """Ids of many texts, each as `encode` gives them, in one call of SentencePiece."""
         normalized = [self.normalize(text) for text in texts]
         batch: list[list[int]] = self._processor.encode(normalized, out_type=int, num_threads=1)
+        return batch
+
+    def sample_batch(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
+        """Ids of many texts, each cut at random; `decode` gives the same text as for `encode`.
+
+        alpha: in (0, 1].  For byte-pair encoding the probability of leaving a merge out (Provilkov
+        et al. 2020); for a unigram model the power that the probability of a segmentation is
+        raised to before one is drawn, so that less of it is more chance (Kudo 2018).  Equal
+        arguments give equal ids.
+        """
+        normalized = [self.normalize(text) for text in texts]
+        if not normalized:
+            return []
+        with _drawing:
+            sentencepiece.set_random_generator_seed(seed % _SEEDS)
+            # Each call for a list of texts begins anew from the seed; one for a single text does
+            # not in every version of SentencePiece.
+            batch: list[list[int]] = self._processor.encode(
+                normalized,
+                out_type=int,
+                num_threads=1,
+                enable_sampling=True,
+                alpha=alpha,
+                nbest_size=-1,
+            )
         return batch
 
     def decode(self, ids: Iterable[int]) -> str:

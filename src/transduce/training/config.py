@@ -109,3 +109,11 @@ class TrainingConfig:
     """CPU threads; 0 for PyTorch's choice."""
     tensorboard: bool = False
     """Write TensorBoard events into the run directory as well (extra `tensorboard`)."""
+
+
+@section
+class RDropTrainingConfig(TrainingConfig):
+    """The same for tasks whose loss can ask two passes over a batch to agree."""
+
+    r_drop: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """α of R-Drop: how much two passes of dropout over each batch should agree; 0 for one pass."""

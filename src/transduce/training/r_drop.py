@@ -1,0 +1,141 @@
+"""R-Drop: two passes of dropout over the same batch are asked to agree (Liang et al. 2021).
+
+With P and Q for the two distributions of a token, and ℓ for the loss without R-Drop, its loss is
+
+    ½ (ℓ(P) + ℓ(Q)) + α/4 (KL(P ‖ Q) + KL(Q ‖ P)),
+
+half of the paper's, which takes the sum over both passes: so its α means the same here, and the
+gradient is as large as without R-Drop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transduce.sequence import Padded
+from transduce.training.loss import LossSums
+
+# Logits of both passes made at a time, as in `training.loss`.
+_CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
+
+
+def twice(batch: Padded) -> Padded:
+    """The rows of a batch, and then the same rows again: what R-Drop passes through the model."""
+    n = len(batch.values)
+    return batch.select(torch.arange(n, device=batch.values.device).repeat(2))
+
+
+class _LinearRDrop(torch.autograd.Function):
+    """The loss above of the logits hidden Wᵀ, some tokens at a time.
+
+    As in `training.loss`, the gradient is formed at once, so that (n, v) tensors never exist.
+    """
+
+    @staticmethod
+    def forward(
+        context: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        smoothing: float,
+        alpha: float,
+    ) -> tuple[Tensor, Tensor]:
+        """hidden (2, n, m), weight (v, m), targets (n,)."""
+        n, v = len(targets), len(weight)
+        wants_hidden, wants_weight = context.needs_input_grad[:2]
+        chunk = max(32, _CHUNK_ELEMENTS.get(hidden.device.type, 1 << 24) // (2 * v))
+        hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
+        weight_gradient = torch.zeros_like(weight) if wants_weight else None
+        total, nll = weight.new_zeros(()), weight.new_zeros(())
+        narrow_weight = weight.to(hidden.dtype)
+        for start in range(0, n, chunk):
+            rows = slice(start, start + chunk)
+            logits = (hidden[:, rows] @ narrow_weight.t()).to(weight.dtype)  # (2, c, v)
+            of_chunk, nll_of_chunk, gradient = _loss_and_gradient(
+                logits.log_softmax(-1), targets[rows], smoothing, alpha
+            )
+            total += of_chunk
+            nll += nll_of_chunk
+            narrow = gradient.to(hidden.dtype)
+            if hidden_gradient is not None:
+                hidden_gradient[:, rows] = narrow @ narrow_weight
+            if weight_gradient is not None:
+                of_both = narrow.flatten(0, 1).t() @ hidden[:, rows].flatten(0, 1)
+                weight_gradient += of_both.to(weight.dtype)
+        context.save_for_backward(hidden_gradient, weight_gradient)
+        context.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        scale = gradients[0]
+        formed = context.saved_tensors
+        scaled = (None if g is None else g * scale.to(g.dtype) for g in formed)
+        return (*scaled, None, None, None)
+
+
+def _loss_and_gradient(
+    log_probs: Tensor, targets: Tensor, smoothing: float, alpha: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss of some tokens, their negative log-likelihood, and the gradient (2, c, v) at the
+    logits; log_probs (2, c, v), targets (c,)."""
+    v = log_probs.shape[-1]
+    at = targets[None, :, None].expand(2, -1, 1)
+    probs = log_probs.exp()
+    ratio = log_probs[0] - log_probs[1]
+    kl_pq = (probs[0] * ratio).sum(-1, keepdim=True)  # (c, 1)
+    kl_qp = (probs[1] * ratio).sum(-1, keepdim=True).neg_()
+    nll = -log_probs.gather(-1, at).sum() / 2
+    smoothed = (1 - smoothing) * nll - smoothing * log_probs.mean(-1).sum() / 2
+    total = smoothed + alpha / 4 * (kl_pq.sum() + kl_qp.sum())
+    # Of KL(P ‖ Q) at the logits of P: P (log P/Q - KL(P ‖ Q)); of KL(Q ‖ P) there: P - Q.
+    apart = probs[0] - probs[1]
+    agreement = torch.stack(
+        [probs[0] * (ratio - kl_pq) + apart, probs[1] * (-ratio - kl_qp) - apart]
+    )
+    gradient = probs.sub_(smoothing / v)
+    gradient.scatter_add_(-1, at, gradient.new_full(at.shape, smoothing - 1))
+    return total, nll, gradient.div_(2).add_(agreement, alpha=alpha / 4)
+
+
+def r_drop_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    alpha: float,
+    smoothing: float = 0.0,
+    bias: Tensor | None = None,
+) -> LossSums:
+    """Loss of the vocabulary head on the hidden vectors of two passes.
+
+    hidden (2n, m): those of the first pass, then those of the second; weight (v, m) and bias (v,)
+    of the head, targets (n,) ids.  The negative log-likelihood is the mean of both passes.
+    """
+    assert len(hidden) == 2 * len(targets), (hidden.shape, targets.shape)
+    if bias is not None:  # one more column, which every hidden vector has a 1 for
+        hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
+        weight = torch.cat([weight, bias[:, None]], 1)
+    two = hidden.view(2, len(targets), -1)
+    total, nll = _LinearRDrop.apply(two, weight, targets, smoothing, alpha)  # type: ignore[no-untyped-call]
+    return LossSums(total, nll, len(targets))
+
+
+def r_drop_of_scores(
+    scores: Tensor, labels: Tensor, alpha: float, smoothing: float = 0.0
+) -> LossSums:
+    """The same for few labels, whose scores can all be held at once.
+
+    scores (2b, n_labels) of both passes, labels (b,) numbers.
+    """
+    both = labels.to(scores.device).repeat(2)
+    p, q = log_probs = scores.float().log_softmax(-1).view(2, len(labels), -1)
+    total = F.cross_entropy(
+        log_probs.flatten(0, 1), both, reduction="sum", label_smoothing=smoothing
+    )
+    nll = F.nll_loss(log_probs.detach().flatten(0, 1), both, reduction="sum")
+    apart = ((p.exp() - q.exp()) * (p - q)).sum()
+    return LossSums(total / 2 + alpha / 4 * apart, nll / 2, len(labels))
