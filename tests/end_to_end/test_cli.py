@@ -73,6 +73,14 @@ def test_help_of_a_verb_begins_as_the_list_of_verbs_says(verb: str) -> None:
     assert (inspect.getdoc(function) or "").splitlines()[0] == VERBS[verb]
 
 
+@pytest.mark.parametrize("verb", ["chat", "generate", "predict"])
+def test_help_says_whose_length_is_bounded_how(verb: str, here: Here) -> None:
+    # Panels wrap their texts between bars.
+    text = " ".join(" ".join(here(verb, "--help").lines).replace("│", " ").split())
+    assert "Tokens that a continuation, an answer in a dialogue or a caption may have" in text
+    assert "Where there is a source text: tokens allowed per token of it" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -38,13 +38,13 @@ class Decoding:
     min_length: int | None = None
     """Tokens before an output may end."""
     max_length_ratio: float | None = None
-    """Tokens allowed per token of the source ..."""
+    """Where there is a source text: tokens allowed per token of it ..."""
     max_length_extra: int | None = None
     """... and on top of that."""
     max_tokens: Count | None = None
-    """Tokens that the continuation of a prompt may have."""
+    """Tokens that a continuation, an answer in a dialogue or a caption may have."""
     stop_strings: Annotated[tuple[str, ...] | None, Parameter(name="--stop")] = None
-    """End the continuation of a prompt before this text; may be given several times."""
+    """End a continuation or an answer before this text; may be given several times."""
     no_repeat_ngram: int | None = None
     """Let no row of N tokens come twice in an output."""
     sample: Flag = False
