@@ -8,13 +8,14 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from transduce.config import to_dict, to_toml
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import Imported
-from transduce.run_directory import locked, make_room, parse_recipe
+from transduce.run_directory import locked, make_room, parse_recipe, with_overrides
 from transduce.tasks import TASKS
 from transduce.tasks.task import Recipe
 from transduce.training.weights import write_tensors, write_text
@@ -23,17 +24,21 @@ logger = logging.getLogger("transduce")
 
 
 def import_run(
-    directory: str | os.PathLike[str], run: str | os.PathLike[str], overwrite: bool = False
+    directory: str | os.PathLike[str],
+    run: str | os.PathLike[str],
+    overwrite: bool = False,
+    overrides: Iterable[str] = (),
 ) -> Path:
     """Make the run directory `run` from a directory that Hugging Face `transformers` saved.
 
-    Raises DataError for what cannot be imported, RunError where `run` is in the way; `overwrite`
-    replaces a run that is there.  Whatever happens, `run` is whole or as it was.
+    overrides: settings of its recipe to change, as `a.b=value`.  Raises DataError for what cannot
+    be imported, SettingError for an override that cannot be, RunError where `run` is in the way;
+    `overwrite` replaces a run that is there.  Whatever happens, `run` is whole or as it was.
     """
     source, path = Path(directory), Path(run)
     _check_free(path, overwrite)
     imported = import_directory(source)
-    recipe = parse_recipe(imported.recipe, str(source))
+    recipe = parse_recipe(with_overrides(imported.recipe, overrides), str(source))
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with locked(aside):

@@ -123,6 +123,22 @@ def test_labels_of_texts(tmp_path: Path) -> None:
     assert [answer.text for answer in run.predict(texts)] == [labels[i] for i in best]
 
 
+def test_labels_of_pairs(tmp_path: Path) -> None:
+    reference = bert(
+        "BertForSequenceClassification", tmp_path / "bert", max_position_embeddings=300
+    )
+    made = import_run(tmp_path / "bert", tmp_path / "run", overrides=["data.pairs=true"])
+    run = transduce.load(made, "cpu")
+    assert run.info()["inputs"] == ["text", "second"]
+    pairs = list(zip(sentences(9, seed=1), sentences(9, seed=2), strict=True))
+    tokenizer = transformers.BertTokenizer.from_pretrained(tmp_path / "bert")
+    found = [list(answer.fields()["probabilities"].values()) for answer in run.predict(pairs)]
+    with torch.no_grad():
+        for pair, probabilities in zip(pairs, found, strict=True):
+            expected = reference(**tokenizer(*pair, return_tensors="pt")).logits.softmax(-1)[0]
+            assert largest_difference(torch.tensor(probabilities), expected) < TOLERANCE
+
+
 def test_starts_and_ends_of_answers(tmp_path: Path) -> None:
     reference = bert("BertForQuestionAnswering", tmp_path / "bert", max_position_embeddings=200)
     run = transduce.load(import_run(tmp_path / "bert", tmp_path / "run"), "cpu")

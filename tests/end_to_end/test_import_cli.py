@@ -83,6 +83,18 @@ def test_an_import_answers_like_any_run(here: Here, tmp_path: Path) -> None:
         assert str(tmp_path) not in (run / file).read_text()
 
 
+def test_a_classifier_of_pairs(here: Here, tmp_path: Path) -> None:
+    source, run = bert(tmp_path / "bert", id2label={0: "no", 1: "yes"}), tmp_path / "run"
+    assert here("import", source, run, "--set", "data.pairs=true").code == 0
+    (tmp_path / "pairs").write_text("abc def\txyz\n\n")
+    answers = here("predict", run, tmp_path / "pairs").lines
+    assert answers[0] in ("no", "yes") and answers[1:] == [""]
+    (tmp_path / "texts").write_text("abc def\n")
+    assert "needs text and second" in here("predict", run, tmp_path / "texts").complaint
+    complaint = here("import", source, tmp_path / "a", "--set", "data.pair=true").complaint
+    assert "did you mean 'pairs'" in complaint
+
+
 @pytest.mark.parametrize(
     ("kind", "task"),
     [

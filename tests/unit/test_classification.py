@@ -334,8 +334,17 @@ class TestTraining:
         )
         assert transduce.train(recipe, tmp_path / "run")[1].scores["accuracy"] > 95
 
-    def test_resumed_is_as_if_never_interrupted(self, data: Path, tmp_path: Path) -> None:
-        how = ("text.token_dropout=0.2", "head.dropout=0.3", "training.ema=0.9")
+    @pytest.mark.parametrize(
+        "how",
+        [
+            ("text.token_dropout=0.2", "head.dropout=0.3", "training.ema=0.9"),
+            ("text.tokenizer={kind='bpe', size=300}", "text.sampling=0.3", "training.r_drop=1"),
+        ],
+        ids=["plain", "other segmentations, two passes"],
+    )
+    def test_resumed_is_as_if_never_interrupted(
+        self, how: tuple[str, ...], data: Path, tmp_path: Path
+    ) -> None:
         whole, _ = transduce.train(settings(data, *how), tmp_path / "whole")
         first = settings(data, *how, "training.steps=6")
         transduce.train(first, tmp_path / "parts")
@@ -433,6 +442,8 @@ class TestMistakes:
         self.fails("did you mean 'accuracy'", SettingError, recipe, tmp_path)
         recipe = settings(data, "data.test={kind = 'tsv', path = 'a', second = 2, label = 1}")
         self.fails("all have a second text, or none", SettingError, recipe, tmp_path)
+        recipe = settings(data, "data.pairs=true")
+        self.fails("and `pairs`, which must agree", SettingError, recipe, tmp_path)
         recipe = settings(data, "head.droput=0.1")
         self.fails("did you mean 'dropout'", SettingError, recipe, tmp_path)
 

@@ -51,7 +51,7 @@ class DecodingOptions:
     """Tokens that a continuation, an answer in a dialogue or a caption may have: there, where no
     source says how long an output may be, the two settings before this have no meaning."""
     stop_strings: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """A continuation or an answer ends as soon as it contains one of these, and is cut before it."""
+    """A continuation or an answer ends once it contains one of these, and is cut before it."""
     no_repeat_ngram: Natural = 0
     """No row of so many tokens comes twice in an output (Paulus et al. 2018); 0 is no limit."""
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0

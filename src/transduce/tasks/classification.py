@@ -82,21 +82,25 @@ class LabelledData:
     """Without it and without `valid`, another `hold_out` of the training texts is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
     """Share of the texts that is set aside where no file is given; equal texts stay together."""
+    pairs: bool | None = None
+    """Whether an input is two texts; where there is data, its setting `second` says so."""
 
     def __post_init__(self) -> None:
-        given = [split for split in (self.train, self.valid, self.test) if split is not None]
-        if len({split.second is None for split in given}) > 1:
+        if len({self.pairs, *self._pairs_of_splits} - {None}) > 1:
             raise SettingError(
                 "data: either train, valid and test all have a second text, or none of them; see "
-                "the setting `second`"
+                "the setting `second`, and `pairs`, which must agree"
             )
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the texts that make one input."""
-        given = next((s for s in (self.train, self.valid, self.test) if s is not None), None)
-        pair = given is not None and given.second is not None
-        return ("text", "second") if pair else ("text",)
+        return ("text", "second") if self.pairs or any(self._pairs_of_splits) else ("text",)
+
+    @property
+    def _pairs_of_splits(self) -> list[bool]:
+        given = [split for split in (self.train, self.valid, self.test) if split is not None]
+        return [split.second is not None for split in given]
 
 
 @section
