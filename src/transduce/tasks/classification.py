@@ -35,6 +35,7 @@ from transduce.tasks.common import (
     with_weights,
 )
 from transduce.tasks.labels import LabelPrediction, label_loss, labels_for, load_labels
+from transduce.tasks.sampled_texts import sampled_batches
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
     EncodedTexts,
@@ -52,10 +53,12 @@ from transduce.tasks.text_encoder import (
     warn_of_cuts,
 )
 from transduce.text import Tokenizer
-from transduce.training.config import TrainingConfig
+from transduce.text.sampling import Alpha, check_sampling, sampler_for
+from transduce.training.config import RDropTrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums
+from transduce.training.r_drop import r_drop_of_scores, twice
 from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
@@ -110,6 +113,9 @@ class ClassifierTextConfig(TextConfig):
     token_dropout: Share = 0.0
     """Share of the tokens that is left out, others whenever a text is seen in training; helps
     where there is little data."""
+    sampling: Alpha = 0.0
+    """Cut each text into other subwords whenever training sees it: for BPE the probability of
+    leaving a merge out, for a unigram model the power that probabilities are raised to."""
 
 
 @section
@@ -145,10 +151,12 @@ class ClassificationRecipe:
     head: LabelHeadConfig = LabelHeadConfig()
     fine_tune: FineTuneConfig | None = None
     """Begin with the weights and the tokenizer of another run."""
-    training: TrainingConfig = TrainingConfig()
+    training: RDropTrainingConfig = RDropTrainingConfig()
     evaluation: ClassifierEvaluation = ClassifierEvaluation()
 
     def __post_init__(self) -> None:
+        if self.fine_tune is None:  # else the tokenizer is that of the other run
+            check_sampling("text.sampling", self.text.sampling, self.text.tokenizer.kind)
         check_room(self.model, self.text)
         check_selection(self.training.select_by, ("loss", *self.evaluation.metrics))
 
@@ -231,7 +239,16 @@ class ClassificationTraining:
         self.model = classifier.model
         self.d_model = recipe.model.d_model
         segmented, tokens = recipe.model.segments, recipe.training.batch_tokens
-        self._train = training.batches(segmented, tokens, recipe.seed)
+        train = training.batches(segmented, tokens, recipe.seed)
+        sampler = sampler_for("text.sampling", recipe.text.sampling, classifier.tokenizer)
+        self._train = sampled_batches(
+            train,
+            training.texts,
+            sampler,
+            recipe.text.max_length,
+            segmented,
+            lambda batch, tokens: batch._replace(tokens=tokens),
+        )
         self._valid = validation.batches(segmented, tokens, recipe.seed)
 
     def batches(self, state: DataState) -> Iterator[tuple[LabelBatch, DataState]]:
@@ -243,7 +260,11 @@ class ClassificationTraining:
         tokens = batch.tokens.to(self.classifier.device)
         if self.recipe.text.token_dropout:
             tokens = leave_out_tokens(tokens, self.recipe.text.token_dropout)
-        return label_loss(self.model(tokens), batch.labels, self.recipe.training.label_smoothing)
+        config = self.recipe.training
+        if config.r_drop:
+            scores = self.model(twice(tokens))
+            return r_drop_of_scores(scores, batch.labels, config.r_drop, config.label_smoothing)
+        return label_loss(self.model(tokens), batch.labels, config.label_smoothing)
 
     def describe(self, batch: LabelBatch) -> str:
         """Which examples a batch holds."""
@@ -285,7 +306,12 @@ class TextClassifier:
     ) -> None:
         config = recipe.model
         head = LabelHead(
-            config.d_model, len(labels), config.pooling, config.pooler, recipe.head.dropout
+            config.d_model,
+            len(labels),
+            config.pooling,
+            config.pooler,
+            recipe.head.dropout,
+            config.pooler_activation,
         )
         self.recipe = recipe
         self.tokenizer = tokenizer

@@ -47,10 +47,11 @@ from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import TextConfig as TokenizerSection
 from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
 from transduce.text import SubwordConfig, Tokenizer, TokenizerConfig
-from transduce.training.config import TrainingConfig
+from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
+from transduce.training.r_drop import r_drop_cross_entropy, twice
 from transduce.training.trainer import Outcome, train
 
 
@@ -105,7 +106,7 @@ class LanguageModelRecipe:
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Another run to start from."""
-    training: TrainingConfig = TrainingConfig()
+    training: RDropTrainingConfig = RDropTrainingConfig()
     decoding: DecodingOptions = DecodingOptions(method="sample")
     evaluation: EvaluationConfig = EvaluationConfig()
 
@@ -161,13 +162,16 @@ def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
 class PackedTraining:
     """Packed rows of ids, model and loss as the training loop wants them; how to validate is open.
 
-    smoothing: of labels.
+    smoothing: of labels.  r_drop: α of R-Drop.
     """
 
-    def __init__(self, model: DecoderOnly, train: PackedBatches, smoothing: float) -> None:
+    def __init__(
+        self, model: DecoderOnly, train: PackedBatches, smoothing: float, r_drop: float = 0.0
+    ) -> None:
         self.model = model
         self.d_model = model.target.embedding.embedding_dim
         self.smoothing = smoothing
+        self.r_drop = r_drop
         self._train = train
 
     def batches(self, state: DataState) -> Iterator[tuple[PackedBatch, DataState]]:
@@ -176,7 +180,7 @@ class PackedTraining:
 
     def loss(self, batch: PackedBatch) -> LossSums:
         """Cross-entropy of every token given those before it in its document."""
-        return packed_loss(self.model, batch, self.smoothing)
+        return packed_loss(self.model, batch, self.smoothing, self.r_drop)
 
     def describe(self, batch: PackedBatch) -> str:
         """Which documents a batch holds parts of."""
@@ -187,9 +191,14 @@ class LanguageModelTraining(PackedTraining):
     """The same, validated by the loss on other rows."""
 
     def __init__(
-        self, model: DecoderOnly, train: PackedBatches, valid: PackedBatches, smoothing: float
+        self,
+        model: DecoderOnly,
+        train: PackedBatches,
+        valid: PackedBatches,
+        smoothing: float,
+        r_drop: float = 0.0,
     ) -> None:
-        super().__init__(model, train, smoothing)
+        super().__init__(model, train, smoothing, r_drop)
         self._valid = valid
 
     def validate(self) -> dict[str, float]:
@@ -201,15 +210,22 @@ class LanguageModelTraining(PackedTraining):
         return False
 
 
-def packed_loss(model: DecoderOnly, batch: PackedBatch, smoothing: float = 0.0) -> LossSums:
+def packed_loss(
+    model: DecoderOnly, batch: PackedBatch, smoothing: float = 0.0, r_drop: float = 0.0
+) -> LossSums:
     """Cross-entropy of the predictions of a batch that count."""
-    batch = batch.to(model.head.weight.device)
-    hidden = model.advance(batch.given, model.start()).values
+    batch, head = batch.to(model.head.weight.device), model.head
+    given, counted = batch.given, batch.counted
+    if r_drop:
+        given, counted = twice(given), counted.repeat(2, 1)
+    hidden = model.advance(given, model.start()).values
     if batch.target_tokens == batch.counted.numel():
         hidden, wanted = hidden.flatten(0, 1), batch.wanted.flatten()
     else:
-        hidden, wanted = hidden[batch.counted], batch.wanted[batch.counted]
-    return cross_entropy(hidden, model.head.weight, wanted, smoothing, model.head.bias)
+        hidden, wanted = hidden[counted], batch.wanted[batch.counted]
+    if r_drop:
+        return r_drop_cross_entropy(hidden, head.weight, wanted, r_drop, smoothing, head.bias)
+    return cross_entropy(hidden, head.weight, wanted, smoothing, head.bias)
 
 
 @torch.inference_mode()
@@ -240,7 +256,8 @@ def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -
     model.to(find_device(recipe.training.device))
     shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
     parts = PackedBatches(data["train"], *shape), PackedBatches(data["valid"], *shape)
-    task = LanguageModelTraining(model, *parts, recipe.training.label_smoothing)
+    training = recipe.training
+    task = LanguageModelTraining(model, *parts, training.label_smoothing, training.r_drop)
     return train(task, recipe.training, run, resume, recipe.fine_tune)
 
 

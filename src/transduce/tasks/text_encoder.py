@@ -198,9 +198,13 @@ class EncodedTexts:
 
     def padded(self, numbers: NDArray[np.integer[Any]], segmented: bool) -> Padded:
         """Some rows, padded on the right: (b, t), or (b, t, 2) with their segments."""
-        rows = [self.row(i) for i in numbers]
-        segments = [row.segments for row in rows] if segmented else None
-        return to_padded([row.ids for row in rows], segments)
+        return rows_padded([self.row(i) for i in numbers], segmented)
+
+
+def rows_padded(rows: Sequence[Row], segmented: bool) -> Padded:
+    """Rows padded on the right: (b, t), or (b, t, 2) with their segments."""
+    segments = [row.segments for row in rows] if segmented else None
+    return to_padded([row.ids for row in rows], segments)
 
 
 def leave_out_tokens(tokens: Padded, share: float) -> Padded:

@@ -1,0 +1,120 @@
+"""Batches whose texts are cut into other subwords in each epoch.
+
+Which items make a batch is decided beforehand, by lengths that sampled rows seldom exceed; a row
+that would exceed its share of the batch keeps its plain segmentation.  The batch is then cut anew
+by random numbers that follow from the seed and the place in the data alone, so a run can be taken
+up again anywhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.batches import DataState, PairBatch, TokenBatches, pad_rows
+from transduce.sequence import Padded
+from transduce.text.sampling import SegmentationSampler
+from transduce.text.tokenizer import BOS
+
+Ints = NDArray[np.integer[Any]]
+B = TypeVar("B")
+
+TRIED_ITEMS = 2000
+"""From so many items, spread evenly, is learnt how much longer sampled rows are."""
+
+
+class SampledBatches(Generic[B]):
+    """The batches of other batches, with something about each drawn anew."""
+
+    def __init__(self, plain: TokenBatches[B], redraw: Callable[[B, int], B]) -> None:
+        """redraw: a plain batch and a seed in [0, 2^32) to the batch for training."""
+        self.plain = plain
+        self.redraw = redraw
+
+    def iterate(self, state: DataState | None = None) -> Iterator[tuple[B, DataState]]:
+        """Batches without end, as `TokenBatches.iterate` gives them."""
+        for batch, after in self.plain.iterate(state):
+            chance = np.random.SeedSequence([self.plain.seed, after.epoch, after.position])
+            yield self.redraw(batch, int(chance.generate_state(1)[0])), after
+
+
+def sampled_pairs(
+    plain: TokenBatches[PairBatch],
+    source: SegmentationSampler | None,
+    target: SegmentationSampler | None,
+    max_length: int,
+) -> TokenBatches[PairBatch] | SampledBatches[PairBatch]:
+    """Batches of pairs with sampled segmentations.
+
+    source, target: what samples that side; None leaves it plain.  max_length: tokens without marks
+    that no sampled row exceeds.
+    """
+    if source is None and target is None:
+        return plain
+    tried = plain.assemble(tried_items(len(plain.widths[0])))
+    widths = (
+        sampled_widths(plain.widths[0], tried.source, source, 1, max_length),
+        sampled_widths(plain.widths[1], tried.target, target, 2, max_length),
+    )
+
+    def redraw(batch: PairBatch, seed: int) -> PairBatch:
+        share = plain.batch_tokens // len(batch.rows)
+        sources = resegmented(batch.source, source, (), min(share, max_length + 1), seed)
+        targets = resegmented(batch.target, target, (BOS,), min(share, max_length + 2), ~seed)
+        count = int(targets.real.sum()) - len(batch.rows)
+        return PairBatch(sources, targets, batch.rows, count)
+
+    return SampledBatches(plain.with_widths(widths), redraw)
+
+
+def tried_items(n: int) -> NDArray[np.int64]:
+    """Numbers of some of n items, spread evenly."""
+    return np.unique(np.linspace(0, n - 1, min(n, TRIED_ITEMS)).astype(np.int64))
+
+
+def sampled_widths(
+    widths: Ints, tried: Padded, sampler: SegmentationSampler | None, marks: int, max_length: int
+) -> Ints:
+    """(n,) positions to plan for, from those of the plain rows, `marks` included.
+
+    tried: some of the plain rows.  max_length: tokens without marks that no sampled row exceeds.
+    """
+    if sampler is None:
+        return widths
+    lengths = widths.astype(np.int64) - marks
+    room = sampler.room(lengths, _rows(tried))
+    return np.maximum(np.minimum(room, max_length), lengths) + marks
+
+
+def resegmented(
+    plain: Padded,
+    sampler: SegmentationSampler | None,
+    before: tuple[int, ...],
+    share: int,
+    seed: int,
+) -> Padded:
+    """Rows (b, t) of ids, marks `before` and EOS after, cut anew where that is not beyond `share`.
+
+    share: positions that a row may have, marks included.
+    """
+    if sampler is None:
+        return plain
+    plain_rows = [row[len(before) : -1] for row in _rows(plain)]
+    longest = share - len(before) - 1
+    rows = [
+        new if len(new) <= longest else old
+        for new, old in zip(sampler.draw(plain_rows, seed), plain_rows, strict=True)
+    ]
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64, int(lengths.sum()))
+    return pad_rows(ids, np.cumsum(lengths) - lengths, lengths, before)
+
+
+def _rows(padded: Padded) -> list[list[int]]:
+    """The ids of each row that is padded on the right, marks included."""
+    lengths = padded.lengths.tolist()
+    return [row[:n] for row, n in zip(padded.values.tolist(), lengths, strict=True)]
