@@ -225,11 +225,13 @@ def test_kin_without_segments(make: Any, tmp_path: Path) -> None:
     assert largest_difference(found, in_our_order, real) < TOLERANCE
 
 
-def test_labels_by_roberta(tmp_path: Path) -> None:
-    reference = roberta("RobertaForSequenceClassification", tmp_path / "roberta")
-    run = transduce.load(import_run(tmp_path / "roberta", tmp_path / "run"), "cpu")
+@pytest.mark.parametrize("make", [distilbert, roberta])
+def test_labels_of_kin(make: Any, tmp_path: Path) -> None:
+    name = {"distilbert": "DistilBert", "roberta": "Roberta"}[make.__name__]
+    reference = make(f"{name}ForSequenceClassification", tmp_path / "model")
+    run = transduce.load(import_run(tmp_path / "model", tmp_path / "run"), "cpu")
     numbering = run.predictor.tokenizer.numbering
-    ids, real = random_batch(numbering, LENGTHS, padding=1)
+    ids, real = random_batch(numbering, LENGTHS, reference.config.pad_token_id)
     with torch.no_grad():
         expected = reference(ids, real.long()).logits
         found = run.model(padded(ours(ids, numbering), real))

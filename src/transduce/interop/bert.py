@@ -27,6 +27,7 @@ from transduce.interop.read import (
 )
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.models.encoder_only import EncoderOnlyConfig
+from transduce.nn.heads.label import PoolerActivation
 from transduce.nn.transformer import TransformerConfig
 from transduce.text import Numbering
 
@@ -71,6 +72,9 @@ class _Family:
     masked_head: tuple[str, str, str]
     """Dense layer, layer norm and vocabulary of the masked-token head."""
     masked_bias: str
+    label_head: tuple[str, str]
+    """Dense layer and scores of the head of a classifier."""
+    pooler_activation: PoolerActivation = "tanh"
 
 
 _FAMILIES = {
@@ -85,6 +89,7 @@ _FAMILIES = {
             "cls.predictions.decoder",
         ),
         "cls.predictions.bias",
+        ("pooler.dense", "classifier"),
     ),
     "roberta": _Family(
         "roberta",
@@ -93,6 +98,7 @@ _FAMILIES = {
         False,
         ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"),
         "lm_head.bias",
+        ("classifier.dense", "classifier.out_proj"),
     ),
     "distilbert": _Family(
         "distilbert",
@@ -101,6 +107,8 @@ _FAMILIES = {
         False,
         ("vocab_transform", "vocab_layer_norm", "vocab_projector"),
         "vocab_projector.bias",
+        ("pre_classifier", "classifier"),
+        "relu",
     ),
 }
 _TASKS = {
@@ -143,8 +151,9 @@ def import_bert(directory: Path, config: Config) -> Imported:
         case "masked-language-model":
             _masked_head(config, family, copier, tokenizer.numbering)
         case "classification":
-            labels = _label_head(config, kind, copier)
+            labels = _label_head(config, family, copier)
             settings |= {"pooling": "first", "pooler": True}
+            settings["pooler_activation"] = family.pooler_activation
             recipe["head"] = {"dropout": _head_dropout(config)}
         case "question-answering":
             copier.linear("head.output", "qa_outputs", config.integer("hidden_size"), 2)
@@ -178,11 +187,6 @@ def _task(config: Config, kind: str) -> str:
     if task is None or not architecture.startswith(name):
         known = ", ".join(name + ending for ending in _TASKS)
         raise DataError(f"{config.path}: a {architecture} cannot be imported; only {known}")
-    if kind == "distilbert" and task == "classification":
-        raise DataError(
-            f"{config.path}: a {architecture} cannot be imported: its pooler ends in a ReLU, ours "
-            "in tanh"
-        )
     if kind == "roberta" and task == "question-answering":
         raise DataError(
             f"{config.path}: a {architecture} cannot be imported: it wants two marks between "
@@ -276,7 +280,7 @@ def _masked_head(config: Config, family: _Family, copier: Copier, numbering: Num
     copier.weights["head.vocabulary.bias"] = reordered_bias(bias, rows)
 
 
-def _label_head(config: Config, kind: str, copier: Copier) -> tuple[str, ...]:
+def _label_head(config: Config, family: _Family, copier: Copier) -> tuple[str, ...]:
     """The pooler and the scores of the labels; returns the labels."""
     m = config.integer("hidden_size")
     labels = config.labels()
@@ -285,9 +289,8 @@ def _label_head(config: Config, kind: str, copier: Copier) -> tuple[str, ...]:
             f"{config.path}: problem_type = {config.values['problem_type']!r} cannot be imported, "
             "only one label per text"
         )
-    roberta = kind == "roberta"
-    copier.linear("head.hidden", "classifier.dense" if roberta else "pooler.dense", m, m)
-    output = "classifier.out_proj" if roberta else "classifier"
+    pooler, output = family.label_head
+    copier.linear("head.hidden", pooler, m, m)
     copier.linear("head.output", output, m, len(labels))
     return labels
 

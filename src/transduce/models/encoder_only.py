@@ -8,7 +8,7 @@ from transduce.config import section
 from transduce.models.stacks import EncoderConfig, build_encoder, check_stack
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
-from transduce.nn.heads.label import LabelHead, Pooling, SpanHead
+from transduce.nn.heads.label import LabelHead, PoolerActivation, Pooling, SpanHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
 from transduce.nn.transformer import Count, TransformerConfig
@@ -37,7 +37,9 @@ class EncoderOnlyConfig:
     pooling: Pooling = "mean"
     """What stands for the whole sequence: its first vector, or the mean or maximum of all."""
     pooler: bool = False
-    """A dense layer and tanh over the pooled vector before the labels, as in BERT."""
+    """A dense layer and an activation over the pooled vector before the labels, as in BERT."""
+    pooler_activation: PoolerActivation = "tanh"
+    """What follows the dense layer of the pooler; DistilBERT has "relu"."""
 
     def __post_init__(self) -> None:
         check_stack(self.encoder, self.d_model)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transduce.sequence import Padded
 
 Pooling = Literal["first", "mean", "max"]
+PoolerActivation = Literal["tanh", "relu"]
 
 
 def pool(x: Padded, how: Pooling) -> Tensor:
@@ -30,15 +31,22 @@ def pool(x: Padded, how: Pooling) -> Tensor:
 class LabelHead(nn.Module):
     """Pool, then one linear layer to the scores of the labels.
 
-    With `hidden` a dense layer and tanh stand in between, as BERT's pooler does.
+    With `hidden` a dense layer and an activation stand in between, as BERT's pooler does.
     """
 
     def __init__(
-        self, d_model: int, n_labels: int, pooling: Pooling, hidden: bool, dropout: float
+        self,
+        d_model: int,
+        n_labels: int,
+        pooling: Pooling,
+        hidden: bool,
+        dropout: float,
+        activation: PoolerActivation = "tanh",
     ) -> None:
         super().__init__()
         self.pooling = pooling
         self.hidden = nn.Linear(d_model, d_model) if hidden else None
+        self.activation = torch.tanh if activation == "tanh" else torch.relu
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(d_model, n_labels)
 
@@ -46,7 +54,7 @@ class LabelHead(nn.Module):
         """(b, t, m) -> scores (b, n_labels), to go into a softmax."""
         pooled = pool(x, self.pooling)
         if self.hidden is not None:
-            pooled = self.hidden(pooled).tanh()
+            pooled = self.activation(self.hidden(pooled))
         return self.output(self.dropout(pooled))  # type: ignore[no-any-return]
 
 
