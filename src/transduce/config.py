@@ -163,6 +163,8 @@ def setting_names(kind: Any, prefix: str = "") -> Iterator[str]:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         for member in typing.get_args(kind):
             yield from setting_names(member, prefix)
+    elif typing.get_origin(kind) is tuple:  # a list of sections
+        yield from setting_names(typing.get_args(kind)[0], prefix)
     elif dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind, include_extras=True)
         for field in dataclasses.fields(kind):
@@ -229,6 +231,8 @@ def _sections_at(kind: Any, settings: Any, path: list[str], default: bool = True
     sections = [section for section in sections if chosen in _kinds(section)] or sections
     if not path:
         return sections
+    if isinstance(settings, list):
+        return _sections_at(kind, settings[int(path[0])], path[1:], default)
     inner = settings.get(path[0]) if isinstance(settings, Mapping) else None
     hints = [typing.get_type_hints(section, include_extras=True) for section in sections]
     wanted = [hint[path[0]] for hint in hints if path[0] in hint]
@@ -242,6 +246,8 @@ def _members(kind: Any) -> tuple[list[Any], str | None]:
     if origin is typing.Annotated:
         sections, _ = _members(parts[0])
         kinds = [note.kind for note in parts[1:] if isinstance(note, DefaultKind)]
+    elif origin is tuple:  # a list of sections
+        return _members(parts[0])
     elif origin in (typing.Union, types.UnionType):
         inside = [_members(part) for part in parts]
         sections = [section for sections, _ in inside for section in sections]

@@ -8,6 +8,8 @@
         adapter.safetensors     what LoRA learnt, by itself
         metrics.jsonl           what was logged, one JSON object a line
         README.md               the model card
+        provenance.json         where the synthetic pairs come from, if there are any
+        synthetic/              synthetic pairs that were made for this run
         checkpoints/            to resume from; may be deleted once training has ended
 
 Nothing in it is a program: loading a stranger's model can run no code.
@@ -28,12 +30,15 @@ from typing import Any
 from transduce.config import apply_overrides, did_you_mean, load_toml, to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.tasks import TASKS
+from transduce.tasks.provenance import PROVENANCE, provenance_text
 from transduce.tasks.task import Recipe
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.trainer import Outcome
 
 VOCABULARIES = ("*tokenizer.*", "labels.json")
 """Files that say what the ids of a model mean."""
+SYNTHETIC = "synthetic"
+"""Directory of the pairs that `transduce distil` and `transduce backtranslate` make."""
 MAY_CHANGE = ("training", "decoding", "evaluation")
 """Sections that may change when a run is resumed; of `training`, not the sizes of batches."""
 
@@ -103,7 +108,7 @@ def make_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None
             f"{path} holds a run already; go on with --resume, replace it with --overwrite, or "
             "give another --run"
         )
-    elif path.is_dir() and not holds_run and any(f.name != ".lock" for f in path.iterdir()):
+    elif path.is_dir() and not holds_run and _holds_other_things(path):
         raise RunError(f"{path} exists and is not a run directory; give another --run")
     if holds_run and not resume:
         with locked(path):
@@ -113,6 +118,10 @@ def make_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None
 def vocabularies_of(path: Path) -> list[Path]:
     """The files of a run directory that say what the ids of its model mean."""
     return sorted(file for pattern in VOCABULARIES for file in path.glob(pattern))
+
+
+def _holds_other_things(path: Path) -> bool:
+    return any(file.name not in (".lock", SYNTHETIC) for file in path.iterdir())
 
 
 def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
@@ -152,6 +161,7 @@ def _clear(path: Path) -> None:
         "metrics.jsonl",
         "recipe.toml",
         "README.md",
+        PROVENANCE,
     ):
         for file in path.glob(pattern):
             file.unlink()
@@ -183,7 +193,7 @@ def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
         f"on {datetime.date.today()}: {outcome.step:,} steps in "
         f"{outcome.seconds / 60:.1f} minutes; best at step {outcome.best_step:,}.\n\n"
         f"| validation | |\n|-|-|\n{scores}\n\n"
-        f"Trained on:\n\n{train_data}\n\n"
+        f"Trained on:\n\n{train_data}\n\n{provenance_text(path)}"
         f"Use it with `transduce predict {path} FILE`, or in Python with "
         f"`transduce.load({str(path)!r})`.  All settings are in `recipe.toml`.\n"
     )

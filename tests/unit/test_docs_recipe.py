@@ -42,6 +42,8 @@ def members(hint: Any) -> list[type]:
     """The sections that a setting of this type can be; none for a plain value."""
     if typing.get_origin(hint) is typing.Annotated:
         return members(typing.get_args(hint)[0])
+    if typing.get_origin(hint) is tuple:  # a list of them
+        return members(typing.get_args(hint)[0])
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return [one for part in typing.get_args(hint) for one in members(part)]
     return [hint] if isinstance(hint, type) and dataclasses.is_dataclass(hint) else []

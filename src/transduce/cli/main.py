@@ -25,6 +25,8 @@ from transduce.errors import SettingError, TransduceError
 
 VERBS = {
     "train": "Train a model by a recipe.",
+    "distil": "Train a student on what a teacher makes of the training sources.",
+    "backtranslate": "Train on monolingual text too, with sources that a reverse run makes.",
     "translate": "Translate lines of text, from a file or as they come.",
     "predict": "Answer each line of input: a label, an answer, a continuation, a translation.",
     "generate": "Go on from a prompt, and show the text as it comes.",

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from transduce.data.encoded import EncodedPairs
+from transduce.data.mixture import MixedPairs
 from transduce.errors import DataError
 from transduce.sequence import Padded
 from transduce.text.tokenizer import BOS, EOS, PAD
@@ -76,10 +77,10 @@ B = TypeVar("B")
 
 
 class TokenBatches(Generic[B]):
-    """All items, once an epoch, in batches of at most `batch_tokens` positions a side.
+    """All items, or those chosen, once an epoch, in batches of at most `batch_tokens` positions.
 
-    An item that is longer by itself makes a batch by itself.  The batches of an epoch follow from
-    `seed` and the epoch's number alone.
+    The bound is for each side.  An item that is longer by itself makes a batch by itself.  The
+    batches of an epoch follow from `seed` and the epoch's number alone.
     """
 
     def __init__(
@@ -88,10 +89,12 @@ class TokenBatches(Generic[B]):
         assemble: Callable[[NDArray[np.int64]], B],
         batch_tokens: int,
         seed: int,
+        chosen: Callable[[int, int], Ints] | None = None,
     ) -> None:
         """widths: (n,) positions of each item's two sides; twice the same where it has but one.
 
-        assemble: makes the batch of some items, given by number.
+        assemble: makes the batch of some items, given by number.  chosen: numbers of the items of
+        an epoch, given the epoch and the seed; by default all of them once.
         """
         assert batch_tokens >= 1, batch_tokens
         assert seed >= 0, seed
@@ -99,6 +102,7 @@ class TokenBatches(Generic[B]):
         self.assemble = assemble
         self.batch_tokens = batch_tokens
         self.seed = seed
+        self.chosen = chosen
         self._kept: tuple[int, _Plan] | None = None
 
     @cached_property
@@ -119,6 +123,10 @@ class TokenBatches(Generic[B]):
         """
         return resumable(self.batches_in, self._batch, state)
 
+    def with_widths(self, widths: tuple[Ints, Ints]) -> TokenBatches[B]:
+        """The same items, put together as if they had other widths."""
+        return TokenBatches(widths, self.assemble, self.batch_tokens, self.seed, self.chosen)
+
     def in_order(self, batch_tokens: int | None = None) -> Iterator[B]:
         """All items once, shortest first and always alike, as for validation.
 
@@ -135,8 +143,14 @@ class TokenBatches(Generic[B]):
         kept = self._kept
         if kept is None or kept[0] != epoch:
             rng = np.random.Generator(np.random.PCG64([self.seed, epoch]))
-            kept = (epoch, _plan_batches(self.widths, self.batch_tokens, rng))
-            self._kept = kept
+            if self.chosen is None:
+                plan = _plan_batches(self.widths, self.batch_tokens, rng)
+            else:
+                items = self.chosen(epoch, self.seed)
+                source, target = self.widths
+                plan = _plan_batches((source[items], target[items]), self.batch_tokens, rng)
+                plan = _Plan(items[plan.order], plan.starts, plan.ends)
+            self._kept = kept = (epoch, plan)
         return kept[1]
 
 
@@ -164,10 +178,16 @@ def resumable(
         epoch, position = epoch + 1, 0
 
 
-def pair_batches(data: EncodedPairs, batch_tokens: int, seed: int) -> TokenBatches[PairBatch]:
-    """Batches of pairs, each target between BOS and EOS, each source before EOS."""
+def pair_batches(
+    data: EncodedPairs | MixedPairs, batch_tokens: int, seed: int
+) -> TokenBatches[PairBatch]:
+    """Batches of pairs, each target between BOS and EOS, each source before EOS.
+
+    Of several corpora, an epoch has each as often as its weight says, and a batch has of all.
+    """
     widths = data.source_lengths + 1, data.target_lengths + 2
-    return TokenBatches(widths, functools.partial(_assemble, data), batch_tokens, seed)
+    chosen = data.epoch if isinstance(data, MixedPairs) else None
+    return TokenBatches(widths, functools.partial(_assemble, data), batch_tokens, seed, chosen)
 
 
 def _plan_batches(
@@ -238,8 +258,12 @@ def _cut(wider: Ints, limit: int, first: int) -> Ints:
     return np.array(edges, dtype=np.int64)
 
 
-def _assemble(data: EncodedPairs, rows: NDArray[np.int64]) -> PairBatch:
+def _assemble(data: EncodedPairs | MixedPairs, rows: NDArray[np.int64]) -> PairBatch:
     lengths = data.target_lengths[rows]
+    if isinstance(data, MixedPairs):
+        source = pad_rows(*data.gather("source", rows), ())
+        target = pad_rows(*data.gather("target", rows), (BOS,))
+        return PairBatch(source, target, rows, int(lengths.sum()) + len(rows))
     source = pad_rows(data.source_tokens, data.source_offsets[rows], data.source_lengths[rows], ())
     target = pad_rows(data.target_tokens, data.target_offsets[rows], lengths, (BOS,))
     return PairBatch(source, target, rows, int(lengths.sum()) + len(rows))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from transduce.config import did_you_mean, merge, parse, section, to_dict
 from transduce.data.filters import FilterConfig
-from transduce.data.pairs import PairsConfig, read_pairs
+from transduce.data.pairs import PairsConfig, inputs_of, read_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
@@ -22,6 +25,17 @@ from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 
+Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+
+
+@section
+class Corpus:
+    """Further pairs to train on."""
+
+    pairs: PairsConfig
+    weight: Weight = 1.0
+    """How often an epoch sees it; 0 leaves it out."""
+
 
 @section
 class DataConfig:
@@ -32,6 +46,11 @@ class DataConfig:
     starts from the current directory."""
     train: PairsConfig | None = None
     """Needed for training; an imported model has none."""
+    train_weight: Weight = 1.0
+    """How often an epoch sees `train`: 2 is twice, 0.25 a quarter of it, and another quarter in
+    the next epoch.  With 0 it is there only to set `hold_out` aside."""
+    mix: tuple[Corpus, ...] = ()
+    """Further corpora, mixed with `train` in every batch; without sources that are set aside."""
     valid: PairsConfig | None = None
     """Without it, `hold_out` of the training pairs are set aside."""
     test: PairsConfig | None = None
@@ -39,6 +58,30 @@ class DataConfig:
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
     """Share of the sources that is set aside, with all their targets, where no file is given."""
     filters: FilterConfig = FilterConfig()
+
+    def __post_init__(self) -> None:
+        if not self.train_weight and not any(corpus.weight for corpus in self.mix):
+            raise SettingError(
+                "data.train_weight and every weight in data.mix are 0; there is nothing to train on"
+            )
+
+    def corpora(self) -> list[tuple[DataConfig, float]]:
+        """What is trained on: each corpus as the only one of a section like this, and its weight.
+
+        Since all else is as here, each leaves out the sources that are set aside.
+        """
+        mixed = [(corpus.pairs, corpus.weight) for corpus in self.mix]
+        return [
+            (dataclasses.replace(self, train=pairs, train_weight=1.0, mix=()), weight)
+            for pairs, weight in [(self.train, self.train_weight), *mixed]
+            if weight
+        ]
+
+    def files(self) -> list[Path]:
+        """The files with the pairs to train on, of all corpora."""
+        root = Path(self.root)
+        trained = [part.train for part, _ in self.corpora() if part.train is not None]
+        return [file for pairs in trained for file in inputs_of(pairs, root)]
 
 
 @section
@@ -136,6 +179,10 @@ def _preset(name: Any, where: str) -> dict[str, Any]:
 def read_pairs_of(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:
     """The pairs of a split, streamed; all targets of a source are in one split.
 
-    Raises DataError for what cannot be read.
+    Those to train on are of all corpora, each once, whatever its weight.  Raises DataError for
+    what cannot be read.
     """
-    return read_split(config, split, read_pairs, lambda pair: pair[0])
+    parts = [part for part, _ in config.corpora()] if split == "train" else [config]
+    return itertools.chain.from_iterable(
+        read_split(part, split, read_pairs, lambda pair: pair[0]) for part in parts
+    )

@@ -18,6 +18,7 @@ import torch
 from transduce.config import parse, to_dict
 from transduce.data.batches import DataState, PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
+from transduce.data.mixture import MixedPairs
 from transduce.data.pairs import fingerprint
 from transduce.data.rows import Side
 from transduce.decoding.options import DecodingOptions
@@ -38,6 +39,7 @@ from transduce.tasks.common import (
     split_fingerprint,
     with_weights,
 )
+from transduce.tasks.provenance import record_provenance
 from transduce.tasks.recipe import TextConfig, TranslationRecipe, read_pairs_of
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translator import Translator
@@ -60,7 +62,7 @@ class TranslationTraining:
         self,
         recipe: TranslationRecipe,
         translator: TrainedTranslator,
-        data: dict[Split, EncodedPairs],
+        data: dict[Split, EncodedPairs | MixedPairs],
     ) -> None:
         self.recipe = recipe
         self.translator = translator
@@ -129,6 +131,7 @@ class TranslationTraining:
 def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
     """Train tokenizers and model from a recipe into the directory `run`."""
     begin(recipe.data, recipe.training, recipe.seed)
+    record_provenance(recipe.data.files(), run)
     source, target = _tokenizers(recipe, run)
     data = _encoded(recipe, source, target, run.parent / ".cache")
     translator = TrainedTranslator(recipe, source, target)
@@ -286,9 +289,9 @@ def _no_tokenizers(run: Path) -> RunError:
 
 def _encoded(
     recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
-) -> dict[Split, EncodedPairs]:
+) -> dict[Split, EncodedPairs | MixedPairs]:
     """Training and validation pairs as token ids on disk, made now unless they are there."""
-    train = _encoded_split(recipe, "train", source, target, cache)
+    train = _training_pairs(recipe, source, target, cache)
     try:
         valid = _encoded_split(recipe, "valid", source, target, cache)
     except NoPairsError as error:
@@ -299,6 +302,18 @@ def _encoded(
             f"{len(train)} training pairs left no pair; raise data.hold_out, or name data.valid"
         ) from error
     return {"train": train, "valid": valid}
+
+
+def _training_pairs(
+    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
+) -> EncodedPairs | MixedPairs:
+    """All corpora, each encoded by itself, so that another weight or company encodes none anew."""
+    parts, weights = [], []
+    for data, weight in recipe.data.corpora():
+        alone = dataclasses.replace(recipe, data=data)
+        parts.append(_encoded_split(alone, "train", source, target, cache))
+        weights.append(weight)
+    return parts[0] if weights == [1.0] else MixedPairs(parts, weights)
 
 
 def _encoded_split(

@@ -13,10 +13,12 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 from transduce.errors import SettingError
@@ -135,13 +137,20 @@ def _clock(seconds: float) -> str:
 class Counter:
     """Shows on a terminal how many items have passed, while something long is prepared."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, total: int | None = None) -> None:
+        """total: how many there will be, where that is known."""
         console = Console(stderr=True)
-        columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,.0f}"))
+        columns: tuple[ProgressColumn, ...] = (
+            SpinnerColumn(),
+            TextColumn("{task.description} {task.completed:,.0f}"),
+        )
+        if total is not None:
+            more = TextColumn("of {task.total:,.0f}"), BarColumn(bar_width=24)
+            columns = (*columns, *more, TimeRemainingColumn())
         self._progress = Progress(
             *columns, console=console, transient=True, disable=not console.is_terminal
         )
-        self._task = self._progress.add_task(what, total=None)
+        self._task = self._progress.add_task(what, total=total)
 
     def __enter__(self) -> Counter:
         self._progress.start()

@@ -1,0 +1,53 @@
+"""`transduce backtranslate`: monolingual text as further training data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Machine
+from transduce.cli.synthetic import Student
+
+AS_GIVEN = Student()
+
+
+def backtranslate(
+    reverse: Path,
+    recipe: Path,
+    /,
+    *more: Annotated[str, Parameter(show=False)],
+    monolingual: tuple[Path, ...],
+    tag: Annotated[str, Parameter(show_default=False)] = "",
+    student: Student = AS_GIVEN,
+    decoding: Decoding = AS_THE_RECIPE,
+    machine: Machine = THIS_MACHINE,
+) -> None:
+    """Train on monolingual text too, with sources that a reverse run makes.
+
+    A run of the other direction translates text of the target language; the recipe is trained on
+    its real pairs and on these, whose targets are genuine. Prints the run directory. The same
+    command goes on with translations that were interrupted.
+
+    Parameters
+    ----------
+    reverse
+        A run directory that translates from the recipe's target language into its source's.
+    recipe
+        The recipe to train by: a TOML file.
+    more
+        Further overrides, as in `--set a.b=1 c.d=2`.
+    monolingual
+        Text of the target language, one a line, plain or .gz; may be given several times.
+    tag
+        A word to put before each synthetic source, so that the model can tell them from real ones.
+    """
+    from transduce.synthetic import back_translation
+
+    plan = student.plan(reverse, recipe, more, keep=True)
+    model = machine.load(reverse)
+    options = decoding.over(model.translator.options)
+    plan.make_pairs(model, back_translation(monolingual, options, tag))
+    del model  # its memory is for the run to train
+    plan.train()

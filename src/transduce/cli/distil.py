@@ -1,0 +1,50 @@
+"""`transduce distil`: sequence-level knowledge distillation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.synthetic import Student
+
+AS_GIVEN = Student()
+
+
+def distil(
+    teacher: Path,
+    recipe: Path,
+    /,
+    *more: Annotated[str, Parameter(show=False)],
+    keep_references: Flag = False,
+    student: Student = AS_GIVEN,
+    decoding: Decoding = AS_THE_RECIPE,
+    machine: Machine = THIS_MACHINE,
+) -> None:
+    """Train a student on what a teacher makes of the training sources.
+
+    The teacher translates the source side of the recipe's training data; the student learns these
+    translations instead of the references. Validation and test data stay as they are. Prints the
+    run directory. The same command goes on with translations that were interrupted.
+
+    Parameters
+    ----------
+    teacher
+        The run directory of the model that translates.
+    recipe
+        The recipe of the student: a TOML file.
+    more
+        Further overrides, as in `--set a.b=1 c.d=2`.
+    keep_references
+        Train on the original pairs as well.
+    """
+    from transduce.synthetic import distillation
+
+    plan = student.plan(teacher, recipe, more, keep_references)
+    model = machine.load(teacher)
+    options = decoding.over(model.translator.options)
+    plan.make_pairs(model, distillation(plan.given.data, options))
+    del model  # its memory is for the student
+    plan.train()

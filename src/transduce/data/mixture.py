@@ -1,0 +1,95 @@
+"""Several corpora of pairs as one, each seen as often in an epoch as its weight says.
+
+Whoever adapts a general model to a domain trains on both at once, since a model that sees the
+domain alone forgets the rest (Chu et al. 2017); and synthetic pairs are balanced against real ones
+in the same way (Edunov et al. 2018).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.encoded import EncodedPairs
+from transduce.errors import DataError
+
+Ints = NDArray[np.integer[Any]]
+
+
+class MixedPairs:
+    """Encoded pairs of several corpora, numbered through from the first corpus to the last.
+
+    source_lengths, target_lengths: (n,) int32, tokens of each pair.
+    """
+
+    def __init__(self, parts: Sequence[EncodedPairs], weights: Sequence[float]) -> None:
+        """weights: how often an epoch sees each corpus.
+
+        Raises DataError where an epoch could be without a pair.
+        """
+        assert len(parts) == len(weights) > 0
+        self.parts = parts
+        self.weights = weights
+        sizes = [len(part.source_lengths) for part in parts]
+        if all(weight * size < 1 for weight, size in zip(weights, sizes, strict=True)):
+            raise DataError(
+                f"weights {list(weights)} of corpora of {sizes} pairs leave an epoch without any; "
+                "raise data.train_weight, or a weight in data.mix"
+            )
+        self._firsts = np.concatenate([[0], np.cumsum(sizes)])
+        self.source_lengths = np.concatenate([part.source_lengths for part in parts])
+        self.target_lengths = np.concatenate([part.target_lengths for part in parts])
+
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+    def epoch(self, number: int, seed: int) -> NDArray[np.int64]:
+        """Which pairs an epoch has; one that it sees twice is there twice.
+
+        A corpus is gone through in one random order after the other, and an epoch goes on where
+        the one before it stopped, so that after some epochs all pairs were seen equally often.
+        It follows from the arguments alone.
+        """
+        found = []
+        for corpus, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
+            size = len(part.source_lengths)
+            begin, end = (math.floor(turn * weight * size) for turn in (number, number + 1))
+            for turn in range(begin // size, -(-end // size)):
+                low, high = max(begin - turn * size, 0), min(end - turn * size, size)
+                rows = np.arange(size)
+                if high - low < size:  # of a whole turn the order does not matter
+                    sequence = np.random.SeedSequence([seed], spawn_key=(corpus, turn))
+                    rows = np.random.default_rng(sequence).permutation(size)[low:high]
+                found.append(rows + self._firsts[corpus])
+        return np.concatenate(found)
+
+    def gather(
+        self, side: Literal["source", "target"], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], Ints, Ints]:
+        """Ids of some pairs on one side, with the (b,) starts and lengths of their rows."""
+        lengths = (self.source_lengths if side == "source" else self.target_lengths)[rows]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        tokens = np.empty(ends[-1], dtype=np.int64)
+        starts = ends - lengths
+        corpus = np.searchsorted(self._firsts, rows, side="right") - 1
+        for number, part in enumerate(self.parts):
+            mine = corpus == number
+            own = rows[mine] - self._firsts[number]
+            if side == "source":
+                ids, offsets = part.source_tokens, part.source_offsets
+            else:
+                ids, offsets = part.target_tokens, part.target_offsets
+            tokens[_spans(starts[mine], lengths[mine])] = ids[_spans(offsets[own], lengths[mine])]
+        return tokens, starts, lengths
+
+
+def _spans(starts: Ints, lengths: Ints) -> Ints:
+    """(sum of lengths,) the numbers start, start + 1, … of each of some rows, row after row."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    within: Ints = np.arange(total) - np.repeat(ends - lengths, lengths)
+    return within + np.repeat(starts, lengths)

@@ -1,0 +1,252 @@
+"""Synthetic pairs: texts, and what a trained run makes of them, as data to train another run on.
+
+    RUN/synthetic/
+        pairs.jsonl                 one object with "source" and "target" a line
+        pairs.provenance.json       how it came about
+        shards/000000.jsonl …       what is there so far; gone once `pairs.jsonl` is whole
+
+Every file is complete or absent, so whatever interrupts the work, the same call goes on with it.
+Sequence-level knowledge distillation (Kim and Rush 2016) and back-translation (Sennrich et al.
+2016) differ in which side the given texts are, and in whether the real pairs stay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from transduce.config import to_dict
+from transduce.data.lines import read_lines
+from transduce.data.pairs import HubDataset, JsonLines, inputs_of
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, RunError
+from transduce.run import Run
+from transduce.run_directory import locked, vocabularies_of
+from transduce.tasks.provenance import read_provenance, write_provenance
+from transduce.tasks.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
+from transduce.training.log import Counter
+from transduce.training.weights import flush, write_text
+
+logger = logging.getLogger("transduce")
+
+PAIRS = "pairs.jsonl"
+SHARDS = "shards"
+SHARD_TEXTS = 1024
+"""Texts that are translated together, sorted by length, and written together."""
+TOLD_AFTER_SECONDS = 60.0
+SAME_WORK = ("weights_sha256", "vocabularies_sha256", "decoding", "made_side", "tag", "shard_texts")
+"""What must be as before for shards to be gone on with, beside the texts."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which texts to translate how, and what to make of the outputs."""
+
+    made_by: str
+    """The command, for the provenance."""
+    texts: Callable[[], Iterable[str]]
+    """Reads the texts; called once to count them and once to translate them."""
+    files: tuple[str, ...]
+    """Where they are read from, for the provenance."""
+    made_side: Literal["source", "target"]
+    """The side of the pairs that the outputs are; the texts are the other."""
+    options: DecodingOptions
+    tag: str = ""
+    """Put before each source, so that the model can tell synthetic ones (Caswell et al. 2019)."""
+
+    def pair(self, text: str, output: str) -> dict[str, str]:
+        """A text and its translation as a pair."""
+        source, target = (output, text) if self.made_side == "source" else (text, output)
+        if self.tag and source.strip():  # a tag alone would be no source
+            source = f"{self.tag} {source}"
+        return {"source": source, "target": target}
+
+
+def distillation(data: DataConfig, options: DecodingOptions) -> Order:
+    """The sources of training data, to be translated by a teacher."""
+    return Order(
+        "transduce distil",
+        lambda: (source for source, _ in read_pairs_of(data, "train")),
+        tuple(_named_files(data)),
+        "target",
+        options,
+    )
+
+
+def back_translation(monolingual: Sequence[Path], options: DecodingOptions, tag: str = "") -> Order:
+    """Lines of the target language, to be translated by a run of the other direction."""
+    return Order(
+        "transduce backtranslate",
+        lambda: (line for path in monolingual for line in read_lines(path)),
+        tuple(str(path.resolve()) for path in monolingual),
+        "source",
+        options,
+        tag,
+    )
+
+
+def with_pairs(
+    recipe: TranslationRecipe, pairs: Path, weight: float, keep: bool
+) -> TranslationRecipe:
+    """A recipe that trains on synthetic pairs too, or, without `keep`, on them alone.
+
+    What the recipe sets aside of its training data to validate and test with stays that.
+    """
+    added = Corpus(pairs=JsonLines(path=pairs), weight=weight)
+    data = recipe.data
+    if keep:
+        data = dataclasses.replace(data, mix=(*data.mix, added))
+    else:
+        data = dataclasses.replace(data, train_weight=0.0, mix=(added,))
+    return dataclasses.replace(recipe, data=data)
+
+
+def make_pairs(run: Run, order: Order, directory: Path, overwrite: bool = False) -> Path:
+    """Translate the texts of an order into a file of pairs in `directory`; returns that file.
+
+    Goes on where the same work stopped, and does nothing where it is done.  overwrite: delete
+    what other work left there.  Raises RunError where there is such, DataError for texts that
+    cannot be read.
+    """
+    pairs = directory / PAIRS
+    with locked(directory.parent):
+        facts = _facts(run, order)
+        facts["begun"] = _make_place(pairs, facts, overwrite)
+        if pairs.is_file():
+            logger.info("%s is there already", pairs)
+            return pairs
+        shards = _translate(run, order, facts["texts"], directory / SHARDS)
+        write_provenance(pairs, {**facts, "finished": _now()})
+        _join(shards, pairs)
+        shutil.rmtree(directory / SHARDS)
+    return pairs
+
+
+def _translate(run: Run, order: Order, total: int, directory: Path) -> list[Path]:
+    """The shards of all texts; those that are there are left as they are."""
+    directory.mkdir(exist_ok=True)
+    rest = iter(order.texts())
+    shards: list[Path] = []
+    done, told = 0, time.monotonic()
+    with Counter("translating", total) as shown:
+        while texts := list(itertools.islice(rest, SHARD_TEXTS)):
+            shards.append(directory / f"{len(shards):06}.jsonl")
+            if not shards[-1].is_file():
+                found = run.translate_batch(texts, order.options, done)
+                made = (order.pair(a, b.text) for a, b in zip(texts, found, strict=True))
+                lines = (json.dumps(pair, ensure_ascii=False) + "\n" for pair in made)
+                write_text(shards[-1], "".join(lines))
+            done += len(texts)
+            shown.to(done)
+            if time.monotonic() - told > TOLD_AFTER_SECONDS:
+                logger.info("%s of %s texts are translated", f"{done:,}", f"{total:,}")
+                told = time.monotonic()
+    if done != total:
+        raise DataError(f"{', '.join(order.files)}: changed while the texts were translated")
+    return shards
+
+
+def _make_place(pairs: Path, facts: dict[str, Any], overwrite: bool) -> str:
+    """Begin the directory of the pairs, or find in it what the same work has left.
+
+    Returns when the work was begun.
+    """
+    now = str(facts["begun"])
+    before = read_provenance(pairs) or {}
+    begun = pairs.is_file() or (pairs.parent / SHARDS).is_dir()
+    other = _difference(before, facts)
+    if begun and not other:
+        return str(before.get("begun", now))
+    if begun and not overwrite:
+        raise RunError(
+            f"{pairs.parent} holds synthetic pairs made with other {other}; --overwrite makes "
+            "them anew"
+        )
+    pairs.unlink(missing_ok=True)
+    shutil.rmtree(pairs.parent / SHARDS, ignore_errors=True)
+    pairs.parent.mkdir(parents=True, exist_ok=True)
+    write_provenance(pairs, facts)
+    return now
+
+
+def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What makes two pieces of work different, in words; empty where they are the same."""
+
+    def essence(facts: dict[str, Any], name: str) -> Any:
+        value = facts.get(name)
+        if name == "decoding" and isinstance(value, dict):  # of no influence on the outputs
+            return {key: item for key, item in value.items() if key != "batch_tokens"}
+        return value
+
+    names = [n for n in (*SAME_WORK, "texts_sha256") if essence(before, n) != essence(now, n)]
+    return names[0].removesuffix("_sha256") if names else ""
+
+
+def _facts(run: Run, order: Order) -> dict[str, Any]:
+    """Provenance as it is known before the work."""
+    digest, count = hashlib.sha256(), 0
+    with Counter("reading texts") as shown:
+        for text in shown.each(order.texts()):
+            digest.update(f"{len(text)}:{text}".encode())
+            count += 1
+    if not count:
+        raise DataError(f"{', '.join(order.files)}: there are no texts to translate")
+    return {
+        "made_by": order.made_by,
+        "transduce": importlib.metadata.version("transduce"),
+        "begun": _now(),
+        "run": str(run.path.resolve()),
+        "weights_sha256": _sha256(run.path / "weights.safetensors"),
+        "vocabularies_sha256": {f.name: _sha256(f) for f in vocabularies_of(run.path)},
+        "decoding": to_dict(order.options),
+        "files": list(order.files),
+        "texts": count,
+        "texts_sha256": digest.hexdigest(),
+        "made_side": order.made_side,
+        "tag": order.tag,
+        "shard_texts": SHARD_TEXTS,
+    }
+
+
+def _join(shards: Iterable[Path], whole: Path) -> None:
+    aside = whole.with_name(f"{whole.name}.tmp")
+    try:
+        with aside.open("wb") as out:
+            for shard in shards:
+                with shard.open("rb") as file:
+                    shutil.copyfileobj(file, out)
+        flush(aside)
+        aside.replace(whole)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise RunError(f"{whole} cannot be written: {error.strerror}") from None
+
+
+def _named_files(data: DataConfig) -> Iterable[str]:
+    """The files with the training pairs; a data set of the Hub by its name."""
+    for part, _ in data.corpora():
+        assert part.train is not None
+        if isinstance(part.train, HubDataset):
+            yield part.train.path
+        else:
+            yield from map(str, inputs_of(part.train, Path(data.root)))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

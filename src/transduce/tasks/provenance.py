@@ -1,0 +1,62 @@
+"""Where synthetic data come from: said in a file beside them, and kept by each run that uses them.
+
+`pairs.jsonl` is described by `pairs.provenance.json`; `transduce distil` and `transduce
+backtranslate` write both.  A run trained on such files has all descriptions in `provenance.json`
+and in short in its model card, so that they are there when the data are gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from transduce.training.weights import write_text
+
+PROVENANCE = "provenance.json"
+
+
+def provenance_file(data: Path) -> Path:
+    """Where the provenance of a data file stands."""
+    return data.with_suffix(f".{PROVENANCE}")
+
+
+def write_provenance(data: Path, facts: dict[str, Any]) -> None:
+    """Say how a data file came about.  Raises RunError when that cannot be written."""
+    write_text(provenance_file(data), json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_provenance(data: Path) -> dict[str, Any] | None:
+    """How a data file came about, or None where nothing, or nothing legible, says so."""
+    return _object_in(provenance_file(data))
+
+
+def record_provenance(data: Iterable[Path], run: Path) -> None:
+    """Keep in a run directory how those of its data files came about that say so."""
+    found = [{"file": str(file), **facts} for file in data if (facts := read_provenance(file))]
+    if found:
+        text = json.dumps({"synthetic": found}, indent=2, ensure_ascii=False)
+        write_text(run / PROVENANCE, text + "\n")
+
+
+def provenance_text(run: Path) -> str:
+    """A paragraph for the model card; empty where nothing is synthetic."""
+    found = (_object_in(run / PROVENANCE) or {}).get("synthetic", [])
+    lines = [
+        f"- `{one.get('file')}`: {one.get('texts')} pairs by `{one.get('made_by')}`, whose "
+        f"{one.get('made_side')} side is the output of `{one.get('run')}` "
+        f"(sha256 of its weights {str(one.get('weights_sha256'))[:12]}…, {one.get('finished')})\n"
+        for one in found
+    ]
+    if not lines:
+        return ""
+    return f"Of these, synthetic (more in `{PROVENANCE}`):\n\n{''.join(lines)}\n"
+
+
+def _object_in(path: Path) -> dict[str, Any] | None:
+    try:
+        facts = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return facts if isinstance(facts, dict) else None

@@ -1,0 +1,132 @@
+"""Distillation and back-translation as their users meet them, through the real command."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from helpers.command_line import Done, command, environment, some_words, transduce
+
+Here = Callable[..., Done]
+
+SHORT = ("--set", "training.steps=4", "training.validate_every=2", "training.log_every=2")
+
+
+def pairs_of(file: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def distilled(run: Path, recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("distil") / "student"
+    arguments = ("distil", run, recipe, "--run", directory, "--beam-size", 2, *SHORT)
+    done = transduce(*arguments)
+    assert done.code == 0, done.err
+    assert done.lines == [str(directory)]
+    return directory
+
+
+def test_a_student_learns_what_the_teacher_says(
+    here: Here, run: Path, recipe: Path, distilled: Path, tmp_path: Path
+) -> None:
+    made = pairs_of(distilled / "synthetic" / "pairs.jsonl")
+    sources = tmp_path / "sources.txt"
+    sources.write_text("".join(pair["source"] + "\n" for pair in made), encoding="utf-8")
+    said = here("translate", run, sources, "--beam-size", 2).lines
+    assert [pair["target"] for pair in made] == said
+    words = list(dict.fromkeys(some_words(220)))
+    assert len(words) * 0.6 < len(made) < len(words) * 0.95  # those set aside are not among them
+    student = json.loads(here("info", distilled, "--json").out)["recipe"]["data"]
+    assert student["train_weight"] == 0 and len(student["mix"]) == 1
+    (facts,) = json.loads((distilled / "provenance.json").read_bytes())["synthetic"]
+    assert facts["run"] == str(run.resolve()) and facts["texts"] == len(made)
+    assert facts["decoding"]["beam_size"] == 2
+    assert str(run) in (distilled / "README.md").read_text(encoding="utf-8")
+    scores = json.loads(here("evaluate", distilled, "--json").out)
+    assert len(scores) > 0
+
+
+def test_a_finished_run_is_not_spoiled(
+    here: Here, run: Path, recipe: Path, distilled: Path
+) -> None:
+    again = ("distil", run, recipe, "--run", distilled, "--beam-size", 2, *SHORT)
+    assert "holds a run already" in here(*again).complaint
+    other = ("distil", run, recipe, "--run", distilled, "--beam-size", 1, *SHORT)
+    assert here(*other, "--resume").complaint.endswith(
+        "holds synthetic pairs made with other decoding; --overwrite makes them anew"
+    )
+    made = (distilled / "synthetic" / "pairs.jsonl").stat()
+    done = here(*again[:-1], "training.log_every=1", "training.steps=6", "--resume")
+    assert done.lines == [str(distilled)]
+    assert (distilled / "synthetic" / "pairs.jsonl").stat() == made
+    done = here(*other, "--overwrite")
+    assert done.lines == [str(distilled)]
+    assert pairs_of(distilled / "synthetic" / "pairs.jsonl")
+    assert (distilled / "synthetic" / "pairs.jsonl").stat().st_ino != made.st_ino
+
+
+def test_back_translation_with_tag_and_sampling(
+    here: Here, run: Path, recipe: Path, tmp_path: Path
+) -> None:
+    texts = tmp_path / "mono.gz"
+    words = some_words(30, seed=7)
+    with gzip.open(texts, "wt", encoding="utf-8") as file:
+        file.writelines(f"{word}\n" for word in words)
+    directory = tmp_path / "both"
+    options = ("--monolingual", texts, "--tag", "BT", "--sample", "--top-k", 3, "--weight", 0.5)
+    arguments = ("backtranslate", run, recipe, "--run", directory, *options, *SHORT)
+    only = here(*arguments, "--only-data")
+    pairs = directory / "synthetic" / "pairs.jsonl"
+    assert only.lines == [str(pairs)]
+    assert not (directory / "recipe.toml").exists()
+    made = pairs_of(pairs)
+    assert [pair["target"] for pair in made] == words
+    assert all(pair["source"].startswith("BT ") for pair in made)
+    before = pairs.stat()
+    assert here(*arguments).lines == [str(directory)]
+    assert pairs.stat() == before
+    data = json.loads(here("info", directory, "--json").out)["recipe"]["data"]
+    assert data["train_weight"] == 1 and data["mix"][0]["weight"] == 0.5
+    (facts,) = json.loads((directory / "provenance.json").read_bytes())["synthetic"]
+    assert facts["decoding"]["method"] == "sample" and facts["tag"] == "BT"
+    assert facts["files"] == [str(texts.resolve())]
+
+
+def test_an_interrupted_command_goes_on(run: Path, recipe: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "mono.txt"
+    texts.write_text("".join(f"{word}\n" for word in some_words(8000)), encoding="utf-8")
+    directory = tmp_path / "run"
+    arguments = ("backtranslate", run, recipe, "--run", directory, "--monolingual", texts, *SHORT)
+    with subprocess.Popen(
+        command(*arguments), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        shards = directory / "synthetic" / "shards"
+        while not list(shards.glob("*.jsonl")):  # until there is something to go on with
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait() == 130
+    kept = {file: file.stat() for file in shards.glob("*.jsonl")}
+    assert 1 <= len(kept) < 8
+    done = transduce(*arguments, "--only-data")
+    assert done.code == 0, done.err
+    made = pairs_of(directory / "synthetic" / "pairs.jsonl")
+    assert [pair["target"] for pair in made] == some_words(8000)
+
+
+def test_mistakes_are_one_line(here: Here, run: Path, recipe: Path, tmp_path: Path) -> None:
+    assert "is the run that translates" in here("distil", run, recipe, "--run", run).complaint
+    missing = ("backtranslate", run, recipe, "--run", tmp_path / "r", "--monolingual", "none.txt")
+    assert "none.txt: no such file" in here(*missing).complaint
+    assert "is not a directory" in here("distil", "none", recipe, "--run", tmp_path / "r").complaint
+    both = ("distil", run, recipe, "--resume", "--overwrite")
+    assert "give one of them" in here(*both).complaint
+    other = tmp_path / "label.toml"
+    other.write_text('task = "classification"\n[data.train]\nkind = "tsv"\npath = "x"\n')
+    assert "synthetic pairs are for 'translation'" in here("distil", run, other).complaint
