@@ -121,6 +121,40 @@ def test_a_language_model_and_a_classifier_of_images(here: Here, tmp_path: Path)
     assert recipe.image.mean == (0.1, 0.2, 0.3)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("lora", [False, True])
+def test_dialogues_start_from_an_imported_language_model(
+    lora: bool, here: Here, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    assert here("import", gpt2(tmp_path / "gpt2"), base).code == 0
+    (tmp_path / "said.jsonl").write_text('{"turns": ["how are you", "fine"]}\n' * 40)
+    said = {"path": str(tmp_path / "said.jsonl")}
+    recipe = {
+        "task": "dialogue",
+        "data": {"train": said, "valid": said},
+        "text": {"block": 32},
+        "fine_tune": {"run": str(base), **({"lora": {"rank": 2}} if lora else {})},
+        "training": {
+            "steps": 40,
+            "batch_tokens": 64,
+            "validate_every": 40,
+            "label_smoothing": 0.0,
+            "schedule": {"kind": "constant", "peak": 1e-2},
+            "device": "cpu",
+        },
+    }
+    run, outcome = transduce.train(recipe, tmp_path / "run")
+    before, after = (
+        safetensors.torch.load_file(place / "weights.safetensors")["target.embedding.weight"]
+        for place in (base, run)
+    )
+    assert len(after) == len(before) + 2  # the marks of two roles
+    assert outcome.scores["loss"] < (4.0 if lora else 0.5)
+    (tmp_path / "asked").write_text("how are you\n")
+    (reply,) = here("predict", run, tmp_path / "asked", "--beam-size", 1).lines
+    assert lora or reply == "fine"
+
+
 def test_one_file_or_several(here: Here, tmp_path: Path) -> None:
     whole = bert(tmp_path / "whole")
     model = transformers.BertForSequenceClassification.from_pretrained(whole)
