@@ -25,6 +25,7 @@ FLOORS = {
     "transduce.run": 7,
     "transduce.import_run": 7,
     "transduce.synthetic": 8,
+    "transduce.experiments": 8,
     "transduce": 8,  # the public names, imported on demand
     "transduce.cli": 9,
     "transduce.__main__": 10,

@@ -1,0 +1,115 @@
+"""`transduce sweep`: one recipe, several runs."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter, validators
+
+from transduce.cli.console import complain
+from transduce.cli.options import Count, Flag
+from transduce.cli.output import print_lines
+from transduce.cli.tables import table
+
+if TYPE_CHECKING:
+    from transduce.experiments.sweep import Sweep, SweptRun
+
+FromZero = Annotated[int, Parameter(validator=validators.Number(gte=0), show_default=False)]
+
+
+def sweep(
+    recipe: Path,
+    /,
+    *more: Annotated[str, Parameter(show=False)],
+    overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
+    runs: Path | None = None,
+    search: FromZero = 0,
+    jobs: Count = 1,
+    resume: Flag = False,
+    json: Flag = False,
+) -> int:
+    """Train a recipe with several values of some settings, and say which did best.
+
+    Prints one table at the end.  Ctrl-C writes a checkpoint and stops; --resume goes on from it.
+    A run that fails is named and does not stop the others; the exit code is 1 then.
+
+    Parameters
+    ----------
+    recipe
+        A TOML file; with --resume also the directory of a sweep.
+    more
+        Further overrides, as in `--set a.b=1,2 c.d=3`.
+    overrides
+        Settings, as a.b=value for all runs, or a.b=value,value,... to try each; a list in
+        brackets is one value.  With --search also a.b=low..high.
+    runs
+        Directory for the runs; by default runs/ and the recipe's name with -sweep.
+    search
+        Instead of all combinations, try N that Optuna chooses by what came of those before.
+    jobs
+        Train N runs at a time, each in a process of its own.
+    resume
+        Go on with the sweep that is there, perhaps with more values or trials.
+    json
+        Print one JSON object.
+    """
+    from transduce.experiments.sweep import sweep as run_sweep
+
+    done = run_sweep(recipe, (*overrides, *more), runs, search, jobs, resume)
+    if json:
+        print_lines(json_format.dumps(_as_object(done), ensure_ascii=False))
+    else:
+        print_lines(*_as_table(done))
+    if done.failed:
+        complain(f"{len(done.failed)} of {len(done.runs)} runs failed")
+        return 1
+    return 0
+
+
+def _settings(run: SweptRun) -> dict[str, Any]:
+    """The settings that vary, with their values."""
+    from transduce.experiments.grid import value_of
+
+    pairs = (override.partition("=") for override in run.overrides)
+    return {name: value_of(text) for name, _, text in pairs}
+
+
+def _as_object(done: Sweep) -> dict[str, Any]:
+    return {
+        "directory": str(done.directory),
+        "select_by": done.select_by,
+        "best": str(done.best.path) if done.best else None,
+        "runs": [
+            {
+                "run": str(run.path),
+                "settings": _settings(run),
+                "step": run.result.step,
+                "best_step": run.result.best_step,
+                "seconds": run.result.seconds,
+                "scores": dict(run.result.scores),
+                "error": run.result.error or None,
+            }
+            for run in done.runs
+        ],
+    }
+
+
+def _as_table(done: Sweep) -> Iterator[str]:
+    scores = list(dict.fromkeys(name for run in done.runs for name in run.result.scores))
+    head = ["run", *done.varied, "steps", "best step", *scores, "seconds"]
+    rows = []
+    for run in done.runs:
+        result, settings = run.result, _settings(run)
+        values = [settings[name] for name in done.varied]
+        measured = [result.scores.get(name) for name in scores]
+        ending = [result.step, result.best_step, *measured, round(result.seconds)]
+        rows.append([run.path.name, *values, *([None] * len(ending) if result.error else ending)])
+    yield from table(head, rows)
+    yield ""
+    for run in done.failed:
+        yield f"{run.path} failed: {run.result.error}"
+    if done.best is not None:
+        yield f"best by {done.select_by}: {done.best.path}"

@@ -1,0 +1,39 @@
+"""Tables of plain text for several verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+NOTHING = "-"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Lines with columns as wide as they need be; numbers stand to the right."""
+    given = [list(row) for row in rows]
+    cells = [list(head), *([shown(value) for value in row] for row in given)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [
+        any(_is_number(row[i]) for row in given)
+        and all(_is_number(row[i]) or row[i] is None for row in given)
+        for i in range(len(head))
+    ]
+    for line in cells:
+        parts = [
+            f"{cell:>{width}}" if to_right else f"{cell:<{width}}"
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ]
+        yield "  ".join(parts).rstrip()
+
+
+def shown(value: Any) -> str:
+    """A value in a few characters."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,1 @@
+"""Many runs: sweeps over settings, and comparisons of what came of them."""

@@ -1,0 +1,102 @@
+"""What a sweep's directory remembers, so that it can be taken up again.
+
+DIRECTORY/
+    sweep.toml      the recipe, what varies, how many trials to search
+    runs.jsonl      a line where a run begins, and one where it ends
+    001/ 002/ …     the runs, each a run directory like any other
+    001.log …       what they said, where several were trained at a time
+    study.journal   Optuna's memory of a search
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.config import load_toml, to_toml
+from transduce.errors import RunError
+from transduce.experiments.attempts import Result
+from transduce.experiments.grid import Overrides
+from transduce.training.weights import write_text
+
+SWEEP_FILE = "sweep.toml"
+RUNS_FILE = "runs.jsonl"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a sweep is."""
+
+    recipe: Mapping[str, Any]
+    """Settings that all runs share, as they were written."""
+    varied: tuple[str, ...]
+    """What varies, as `--set` takes it."""
+    search: int = 0
+    """Trials of a search; 0 for a grid."""
+
+    def write(self, directory: Path) -> None:
+        """Keep it in the sweep's directory."""
+        write_text(directory / SWEEP_FILE, to_toml(self))
+
+    @staticmethod
+    def read(directory: Path) -> Definition:
+        """That of a directory.  Raises RunError where it is damaged."""
+        settings = load_toml(directory / SWEEP_FILE)
+        try:
+            varied = tuple(map(str, settings["varied"]))
+            return Definition(dict(settings["recipe"]), varied, int(settings["search"]))
+        except (KeyError, TypeError, ValueError):
+            raise RunError(
+                f"{directory / SWEEP_FILE} is damaged; begin the sweep anew in another --runs"
+            ) from None
+
+
+class Record:
+    """The runs of a sweep by what they differ in, and how they ended."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.names: dict[Overrides, str] = {}
+        self.results: dict[str, Result] = {}
+        path = directory / RUNS_FILE
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        for line in lines:
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                continue  # a line that was being written when the sweep was killed
+        write_text(path, "".join(map(self._line, self.names)))
+
+    def name(self, overrides: Overrides) -> str:
+        """The name of the run with these overrides: that of before, or else the next number."""
+        if overrides not in self.names:
+            self.names[overrides] = f"{len(self.names) + 1:03d}"
+            self._append(overrides)
+        return self.names[overrides]
+
+    def end(self, overrides: Overrides, result: Result) -> None:
+        """Remember how a run ended."""
+        self.results[self.names[overrides]] = result
+        self._append(overrides)
+
+    def _append(self, overrides: Overrides) -> None:
+        with (self.directory / RUNS_FILE).open("a", encoding="utf-8") as file:
+            file.write(self._line(overrides))
+
+    def _line(self, overrides: Overrides) -> str:
+        name = self.names[overrides]
+        line: dict[str, Any] = {"run": name, "overrides": overrides}
+        if name in self.results:
+            line["result"] = dataclasses.asdict(self.results[name])
+        return json.dumps(line, ensure_ascii=False) + "\n"
+
+    def _take(self, line: dict[str, Any]) -> None:
+        overrides = tuple(line["overrides"])
+        result = Result(**line["result"]) if "result" in line else None
+        self.names[overrides] = line["run"]
+        if result is not None:
+            self.results[line["run"]] = result

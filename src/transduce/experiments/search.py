@@ -1,0 +1,119 @@
+"""A search by Optuna: what to try next follows from what came of the runs before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transduce.errors import SettingError
+from transduce.experiments.attempts import Result
+from transduce.experiments.grid import Overrides, Range, Values
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial, Trial
+
+JOURNAL = "study.journal"
+
+
+def check_optuna() -> None:
+    """Raises SettingError where Optuna is not installed."""
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        raise SettingError(
+            "--search needs the extra: pip install 'transduce[sweep]'; without it, --set lists "
+            "of values make a grid"
+        ) from None
+
+
+class Search:
+    """Optuna's tree-structured Parzen estimator, with its journal in the sweep's directory.
+
+    Whatever is tried depends on `seed`, the number of the trial and the trials before it, so that
+    an interrupted search, one run at a time, goes on as if it had not been.
+
+    varied: what to choose from.  count: how many trials there shall be in all.
+    select_by: the validation score to look at.  parallel: whether trials run side by side.
+    """
+
+    def __init__(
+        self,
+        varied: Mapping[str, Values],
+        count: int,
+        directory: Path,
+        seed: int,
+        select_by: str,
+        parallel: bool = False,
+    ) -> None:
+        import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._space = {name: _distribution(values) for name, values in varied.items()}
+        self._count, self._seed, self._select_by = count, seed, select_by
+        self._parallel = parallel
+        storage = JournalStorage(JournalFileBackend(str(directory / JOURNAL)))
+        # Scores that should be high are told with their sign turned, since which ones these are
+        # is known after the first training only.
+        self._study = optuna.create_study(
+            storage=storage, study_name="sweep", direction="minimize", load_if_exists=True
+        )
+        self._open: dict[Overrides, list[int]] = {}
+        self._unfinished = [
+            trial
+            for trial in self._complete_trials()
+            if trial.state == optuna.trial.TrialState.RUNNING
+        ]
+
+    def ask(self) -> Overrides | None:
+        """What an interrupted search was trying, then what Optuna would try next."""
+        if self._unfinished:
+            return self._opened(self._unfinished.pop(0))
+        if len(self._complete_trials()) >= self._count:
+            return None
+        from optuna.samplers import TPESampler
+
+        seed = (self._seed + len(self._study.trials)) % 2**32
+        self._study.sampler = TPESampler(seed=seed, constant_liar=self._parallel)
+        return self._opened(self._study.ask(self._space))
+
+    def tell(self, overrides: Overrides, result: Result) -> None:
+        """How a run of these overrides ended; one that may be tried again stays open."""
+        from optuna.trial import TrialState
+
+        if not result.final:
+            return
+        for number in self._open.pop(overrides, []):
+            if result.error:
+                self._study.tell(number, state=TrialState.FAIL)
+            else:
+                sign = -1 if result.higher_is_better else 1
+                self._study.tell(number, sign * result.scores[self._select_by])
+
+    def _opened(self, trial: Trial | FrozenTrial) -> Overrides:
+        chosen = (trial.params[name] for name in self._space)
+        texts = [value if isinstance(value, str) else repr(value) for value in chosen]
+        overrides = tuple(f"{n}={text}" for n, text in zip(self._space, texts, strict=True))
+        self._open.setdefault(overrides, []).append(trial.number)
+        return overrides
+
+    def _complete_trials(self) -> list[FrozenTrial]:
+        """All but those that a kill left without some of their values."""
+        return [trial for trial in self._study.trials if set(trial.params) == set(self._space)]
+
+
+def _distribution(values: Values) -> BaseDistribution:
+    from optuna.distributions import (
+        CategoricalDistribution,
+        FloatDistribution,
+        IntDistribution,
+    )
+
+    if not isinstance(values, Range):
+        return CategoricalDistribution(values)
+    if values.whole:
+        return IntDistribution(int(values.low), int(values.high), log=values.logarithmic)
+    return FloatDistribution(values.low, values.high, log=values.logarithmic)

@@ -1,0 +1,242 @@
+"""A sweep: one recipe, some settings varied, a run for each combination or trial."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from transduce.config import apply_overrides, load_toml
+from transduce.errors import RunError, SettingError
+from transduce.experiments.attempts import Job, Result, in_turn, side_by_side
+from transduce.experiments.grid import Grid, Overrides, Range, Values, combinations, read_varied
+from transduce.experiments.record import SWEEP_FILE, Definition, Record
+from transduce.experiments.search import Search, check_optuna
+from transduce.run_directory import locked, parse_recipe
+from transduce.tasks.task import Recipe
+
+logger = logging.getLogger("transduce")
+
+
+class Plan(Protocol):
+    """Decides what to try next."""
+
+    def ask(self) -> Overrides | None:
+        """What the next run differs by; None where nothing is left to try."""
+
+    def tell(self, overrides: Overrides, result: Result) -> None:
+        """How a run of these overrides ended."""
+
+
+@dataclass(frozen=True)
+class SweptRun:
+    """One run of a sweep."""
+
+    path: Path
+    overrides: Overrides
+    result: Result
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What came of a sweep."""
+
+    directory: Path
+    varied: tuple[str, ...]
+    """Names of the settings that vary."""
+    select_by: str
+    """The validation score that decides."""
+    runs: Sequence[SweptRun]
+    """All runs that were begun, failed ones included, in the order of their beginning."""
+
+    @property
+    def failed(self) -> list[SweptRun]:
+        """The runs that failed."""
+        return [run for run in self.runs if run.result.error]
+
+    @property
+    def best(self) -> SweptRun | None:
+        """The run with the best score; None if all failed."""
+        ended = [run for run in self.runs if not run.result.error]
+
+        def badness(run: SweptRun) -> float:
+            score = run.result.scores[self.select_by]
+            return -score if run.result.higher_is_better else score
+
+        return min(ended, key=badness, default=None)
+
+
+def sweep(
+    recipe: Path,
+    overrides: Iterable[str] = (),
+    directory: Path | None = None,
+    search: int = 0,
+    jobs: int = 1,
+    resume: bool = False,
+) -> Sweep:
+    """Train a recipe once for every combination of values, or for `search` trials of them.
+
+    recipe: a TOML file, or a run directory; with `resume` also the directory of a sweep.
+    overrides: `a.b=value` for all runs; `a.b=value,value` and, in a search, `a.b=low..high` vary.
+    directory: where the runs go; by default `runs/` and the recipe's name with `-sweep`.
+    jobs: how many runs to train at a time, each in a process of its own.
+    resume: go on with the sweep that is there; more values or more trials may be asked for.
+    Raises SettingError where nothing varies or no combination is a recipe, RunError where the
+    directory cannot be used, InterruptedTraining at a signal.  A run that fails raises nothing.
+    """
+    directory, definition = _defined(recipe, tuple(overrides), directory, search, resume)
+    _, varied = read_varied(definition.varied)
+    parsed = _checked(definition, varied, str(recipe))
+    if definition.search:
+        check_optuna()
+    with locked(directory):
+        _rooted(definition, parsed).write(directory)
+        record = Record(directory)
+        seed, select_by = parsed.seed, parsed.training.select_by
+        plan: Plan = Grid(varied)
+        if definition.search:
+            plan = Search(varied, definition.search, directory, seed, select_by, jobs > 1)
+        _Sweeper(definition, plan, record).run(jobs)
+    runs = [
+        SweptRun(directory / name, chosen, record.results[name])
+        for chosen, name in record.names.items()
+        if name in record.results
+    ]
+    return Sweep(directory, tuple(varied), select_by, runs)
+
+
+class _Sweeper:
+    """Trains what a plan asks for and has not been trained."""
+
+    def __init__(self, definition: Definition, plan: Plan, record: Record) -> None:
+        self.definition = definition
+        self.plan = plan
+        self.record = record
+        self._tried: set[Overrides] = set()
+
+    def run(self, jobs: int) -> None:
+        attempts = in_turn(self._next) if jobs == 1 else side_by_side(self._next, jobs)
+        with contextlib.closing(attempts):
+            for job, result in attempts:
+                self.record.end(job.overrides, result)
+                self.plan.tell(job.overrides, result)
+                how = f"failed: {result.error}" if result.error else _told(result)
+                logger.info("%s %s", job.path, how)
+
+    def _next(self) -> Job | None:
+        """The next run to train; those that are known already are told to the plan."""
+        while (overrides := self.plan.ask()) is not None:
+            path = self.record.directory / self.record.name(overrides)
+            result = self.record.results.get(path.name)
+            if result is not None and result.final:
+                self.plan.tell(overrides, result)
+            elif overrides not in self._tried:
+                self._tried.add(overrides)
+                logger.info("%s %s", path, " ".join(overrides))
+                return Job(path, self.definition.recipe, overrides)
+        return None
+
+
+def _told(result: Result) -> str:
+    scores = "  ".join(f"{name} {value:.4g}" for name, value in result.scores.items())
+    return f"ended after step {result.step:,}: {scores}"
+
+
+def _defined(
+    recipe: Path, overrides: Overrides, directory: Path | None, search: int, resume: bool
+) -> tuple[Path, Definition]:
+    """Where the sweep is, and what it is."""
+    if (recipe / SWEEP_FILE).is_file():
+        if not resume:
+            raise RunError(f"{recipe} holds a sweep already; go on with --resume")
+        if overrides or directory is not None:
+            raise SettingError(
+                f"{recipe} says itself what varies and where; leave out --set and --runs, or give "
+                "the recipe"
+            )
+        before = Definition.read(recipe)
+        now = Definition(before.recipe, before.varied, search or before.search)
+        _check_same(recipe, before, now)
+        return recipe, now
+    fixed, varied = read_varied(overrides)
+    file = recipe / "recipe.toml" if recipe.is_dir() else recipe
+    settings = apply_overrides(load_toml(file), fixed)
+    given = tuple(one for one in overrides if one not in fixed)
+    if not varied:
+        raise SettingError("nothing varies; give --set section.name=value,value")
+    directory = directory if directory is not None else Path("runs") / f"{recipe.stem}-sweep"
+    now = Definition(settings, given, search)
+    if (directory / SWEEP_FILE).is_file():
+        if not resume:
+            raise RunError(
+                f"{directory} holds a sweep already; go on with --resume, or give another --runs"
+            )
+        before = Definition.read(directory)
+        now = Definition(settings, given, search or before.search)
+        _check_same(directory, before, now)
+    elif directory.exists() and not directory.is_dir():
+        raise RunError(f"{directory} is a file; give another --runs")
+    elif directory.is_dir() and any(file.name != ".lock" for file in directory.iterdir()):
+        raise RunError(f"{directory} exists and is not a sweep; give another --runs")
+    return directory, now
+
+
+def _check_same(directory: Path, before: Definition, now: Definition) -> None:
+    """Raises SettingError where the runs so far would not belong to what is asked for now."""
+    old, new = _without_root(before.recipe), _without_root(now.recipe)
+    for name in {**old, **new}:
+        if old.get(name) != new.get(name):
+            raise SettingError(
+                f"{directory} was begun with other settings of {name!r}; give another --runs"
+            )
+    if bool(before.search) != bool(now.search):
+        kind = "search" if before.search else "grid"
+        raise SettingError(f"{directory} was begun as a {kind}; give another --runs")
+    old_varied, new_varied = read_varied(before.varied)[1], read_varied(now.varied)[1]
+    if list(old_varied) != list(new_varied) or (now.search and old_varied != new_varied):
+        raise SettingError(
+            f"{directory} was begun with --set {' '.join(before.varied)}; a grid may get more "
+            "values, nothing else may change"
+        )
+
+
+def _without_root(settings: Any) -> dict[str, Any]:
+    """Settings without data.root, which may have been moved."""
+    data = settings.get("data")
+    if not isinstance(data, dict):
+        return dict(settings)
+    return {**settings, "data": {name: data[name] for name in data if name != "root"}}
+
+
+def _checked(definition: Definition, varied: dict[str, Values], where: str) -> Recipe:
+    """The first combination that is a recipe; of a search the ends of ranges stand for all.
+
+    Raises SettingError where the setting that decides varies, or what is wrong with the first
+    combination where none is a recipe: a misspelt name, say.  Where some are, the others fail
+    when it is their turn.
+    """
+    ranges = [name for name, values in varied.items() if isinstance(values, Range)]
+    if ranges and not definition.search:
+        raise SettingError(f"--set {ranges[0]}: a range is for a search; add --search N")
+    first: SettingError | None = None
+    for overrides in combinations(varied):
+        try:
+            recipe = parse_recipe(apply_overrides(definition.recipe, overrides), where)
+        except SettingError as error:
+            first = first or error
+            continue
+        if "training.select_by" in varied:
+            raise SettingError("training.select_by decides which run is best; it cannot vary")
+        return recipe
+    assert first is not None
+    raise first
+
+
+def _rooted(definition: Definition, parsed: Recipe) -> Definition:
+    """The same with data.root as an absolute path, so that it goes on from anywhere."""
+    override = f"data.root={parsed.data.root}"
+    recipe = apply_overrides(definition.recipe, [override])
+    return Definition(recipe, definition.varied, definition.search)

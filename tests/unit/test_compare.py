@@ -1,0 +1,153 @@
+"""Runs side by side: settings, scores, curves."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.tiny_run import reversal_pairs, train_tiny, write_pairs
+from transduce.cli.tables import table
+from transduce.errors import DataError, RunError, SettingError
+from transduce.experiments.compare import differing_settings, short_names, stand
+from transduce.experiments.curves import (
+    Curves,
+    check_picture,
+    draw_curves,
+    kept_validation,
+    read_curves,
+)
+from transduce.tasks.task import Evaluation
+from transduce.training.checkpoints import checkpoints_of
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    directory = tmp_path_factory.mktemp("runs")
+    data = write_pairs(directory / "a.tsv", reversal_pairs(60))
+    changes = [
+        ("training.schedule.peak=0.05",),
+        ("model.encoder.dropout=0.2", "training.schedule={kind='noam'}"),
+    ]
+    names = ("one", "two")
+    return [
+        train_tiny(data, directory / name, "training.steps=9", "training.validate_every=3", *one)[0]
+        for name, one in zip(names, changes, strict=True)
+    ]
+
+
+def evaluation(
+    hypotheses: list[str], references: list[str], sources: list[str] | None = None
+) -> Evaluation:
+    right = sum(a == b for a, b in zip(hypotheses, references, strict=True))
+    return Evaluation(
+        {"accuracy": 100 * right / len(references)},
+        sources or [str(i) for i in range(len(references))],
+        hypotheses,
+        [[reference] for reference in references],
+    )
+
+
+def test_settings_that_differ_and_no_others(runs: list[Path]) -> None:
+    assert differing_settings(runs) == {
+        "model.encoder.dropout": [0.0, 0.2],
+        "training.schedule.kind": ["constant", "noam"],
+        "training.schedule.peak": [0.05, None],
+        "training.schedule.warmup_steps": [1, 4000],
+        "training.schedule.factor": [None, 1.0],
+    }
+    assert differing_settings([runs[0], runs[0]]) == {}
+    with pytest.raises(RunError, match="not a directory"):
+        differing_settings([runs[0], runs[0] / "nowhere"])
+
+
+def test_names_are_short_where_they_can_be() -> None:
+    assert short_names([Path("runs/a"), Path("other/b")]) == ["a", "b"]
+    assert short_names([Path("runs/a"), Path("other/a")]) == ["runs/a", "other/a"]
+
+
+def test_the_bootstrap_finds_a_clear_difference_and_doubts_a_small_one() -> None:
+    right = [str(i % 7) for i in range(200)]
+    poor = ["x" if i % 2 else word for i, word in enumerate(right)]
+    nearly = [*right[:-1], "x"]
+    first = evaluation(poor, right)
+    clear = stand(first, evaluation(right, right)).differences["accuracy"]
+    assert clear.difference == pytest.approx(50) and clear.low > 40 and clear.p_value < 0.01
+    small = stand(evaluation(nearly, right), evaluation(right, right)).differences["accuracy"]
+    assert small.difference == pytest.approx(0.5) and small.low <= 0
+
+
+def test_what_cannot_be_compared_says_why() -> None:
+    right = ["a", "b", "c"]
+    first = evaluation(right, right)
+    others = {
+        "data are not those": evaluation(right, right, sources=["x", "y", "z"]),
+        "data are not": evaluation(right, ["a", "b", "d"]),
+        "no outputs": Evaluation({"perplexity": 3.0}, ["0", "1", "2"]),
+    }
+    for reason, other in others.items():
+        found = stand(first, other)
+        assert reason in found.note and not found.differences
+        assert found.evaluation is other
+    assert "first run was not evaluated" in stand(None, first).note
+
+
+def test_curves_are_read_without_the_half_written_line(runs: list[Path], tmp_path: Path) -> None:
+    curves = read_curves(runs[0])
+    assert [line["step"] for line in curves.train] == list(range(1, 10))
+    assert [line["step"] for line in curves.validation] == [3, 6, 9]
+    assert curves.step == 9 and curves.seconds is not None and curves.seconds > 0
+    text = (runs[0] / "metrics.jsonl").read_text()
+    (tmp_path / "metrics.jsonl").write_text(text + '{"kind": "train", "st')
+    assert read_curves(tmp_path) == curves
+    assert read_curves(tmp_path / "imported") == Curves([], [])
+    assert Curves([], []).step is None and Curves([], []).seconds is None
+
+
+def test_the_validation_that_was_kept(runs: list[Path], tmp_path: Path) -> None:
+    curves = read_curves(runs[0])
+    progress = json.loads((checkpoints_of(runs[0])[-1] / "progress.json").read_text())
+    kept = kept_validation(runs[0], curves)
+    assert kept["step"] == progress["best_step"]
+    assert kept["loss"] == progress["best_scores"]["loss"]
+    # Without checkpoints the least loss; an average at the end stands for itself.
+    lines = [{"step": step, "loss": loss} for step, loss in [(1, 3.0), (2, 1.0), (3, 2.0)]]
+    assert kept_validation(tmp_path, Curves([], lines)) == lines[1]
+    averaged = {"step": 3, "loss": 2.5, "averaged": 2}
+    assert kept_validation(tmp_path, Curves([], [*lines, averaged])) == averaged
+    assert kept_validation(tmp_path, Curves([], [])) == {}
+
+
+def test_the_picture_shows_each_run_and_is_the_same_each_time(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    curves = {name: read_curves(run) for name, run in zip("ab", runs, strict=True)}
+    curves["imported"] = Curves([], [])
+    one, two = tmp_path / "one.svg", tmp_path / "two.svg"
+    draw_curves(curves, one)
+    draw_curves(curves, two)
+    assert one.read_bytes() == two.read_bytes()
+    text = one.read_text()
+    assert all(re.search(rf">{name}</text>", text) for name in (*curves, "step"))
+    draw_curves(curves, tmp_path / "one.png")
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    draw_curves({"imported": Curves([], [])}, tmp_path / "empty.svg")
+    with pytest.raises(DataError, match="cannot be written"):
+        draw_curves(curves, tmp_path / "nowhere" / "one.svg")
+
+
+def test_a_picture_has_a_known_ending_and_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingError, match=r"\.svg or \.png"):
+        check_picture(Path("a.jpg"))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SettingError, match=r"transduce\[plot\]"):
+        check_picture(Path("a.svg"))
+
+
+def test_tables_put_numbers_to_the_right() -> None:
+    lines = list(table(["run", "steps", "kind"], [["a", 12345, "x"], ["bcd", None, None]]))
+    assert lines == ["run   steps  kind", "a    12,345  x", "bcd       -  -"]

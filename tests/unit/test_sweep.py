@@ -1,0 +1,381 @@
+"""Sweeps: what varies, what is remembered, what is tried next."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import random
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.tiny_run import reversal_pairs, tiny_settings, write_pairs
+from transduce.config import load_toml, to_toml
+from transduce.errors import RunError, SettingError
+from transduce.experiments.attempts import Job, Result, attempt
+from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
+from transduce.experiments.record import RUNS_FILE, Definition, Record
+from transduce.experiments.search import JOURNAL, Search
+from transduce.experiments.sweep import Sweep, SweptRun, sweep
+from transduce.training.log import TrainingLog
+from transduce.training.trainer import InterruptedTraining
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("recipe")
+    data = write_pairs(directory / "a.tsv", reversal_pairs(60))
+    settings = tiny_settings(data, "training.steps=6", "training.validate_every=3")
+    file = directory / "tiny.toml"
+    file.write_text(to_toml(settings), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def begun(recipe: Path) -> Path:
+    """The directory of a sweep."""
+    return sweep(recipe, ["seed=1,2"], recipe.parent / "begun").directory
+
+
+# what varies
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.1,0.2,0.3", ["0.1", "0.2", "0.3"]),
+        ("[1,2]", ["[1,2]"]),
+        ("[1,2],[3, [4,5]]", ["[1,2]", "[3, [4,5]]"]),
+        ("{kind='noam',factor=2},{kind='cosine'}", ["{kind='noam',factor=2}", "{kind='cosine'}"]),
+        ('"a,b",c', ['"a,b"', "c"]),
+        ("'[',x", ["'['", "x"]),
+        ("pre, post", ["pre", "post"]),
+        ("", [""]),
+        ("a,", ["a", ""]),
+    ],
+)
+def test_values_are_cut_at_the_outer_commas(text: str, expected: list[str]) -> None:
+    assert split_values(text) == expected
+
+
+def test_what_is_fixed_and_what_varies() -> None:
+    fixed, varied = read_varied(
+        ["a.b=1", "model.dropout=0.1,1e-1,0.2", "x=[1,2]", "lr = 1e-4..1e-2", "n=2..8", "p=../x"]
+    )
+    assert fixed == ["a.b=1", "x=[1,2]", "p=../x"]
+    assert varied == {
+        "model.dropout": ("0.1", "0.2"),  # one number, however it is spelt
+        "lr": Range(1e-4, 1e-2),
+        "n": Range(2, 8),
+    }
+
+
+def test_ranges_are_whole_or_logarithmic_as_their_ends_say() -> None:
+    assert Range(2, 8).whole and not Range(2, 8).logarithmic
+    assert not Range(1, 8.0).whole
+    assert Range(1e-4, 1e-3).logarithmic and Range(1, 10).logarithmic
+    assert not Range(0.0, 0.5).logarithmic and not Range(-1.0, 100.0).logarithmic
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["a.b"], "write it as section.name=value"),
+        (["a=1,2", "a=3"], "a is given twice"),
+        (["a=1,,2"], "no value beside one of the commas"),
+        (["a=2..1"], "from the smaller number up"),
+    ],
+)
+def test_what_cannot_vary_is_said(overrides: list[str], expected: str) -> None:
+    with pytest.raises(SettingError, match=expected):
+        read_varied(overrides)
+
+
+def test_combinations_go_through_all_values_the_last_fastest() -> None:
+    _, varied = read_varied(["a=1,2", "b=x,y,z"])
+    found = list(combinations(varied))
+    assert found[:3] == [("a=1", "b=x"), ("a=1", "b=y"), ("a=1", "b=z")]
+    assert len(set(found)) == len(found) == 6
+    assert value_of("[1, 'x']") == [1, "x"] and value_of("word") == "word"
+
+
+# what is remembered
+
+
+def test_a_record_outlives_the_process_and_a_half_written_line(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    one, two = ("a=1", "b='ü'"), ("a=2", "b='ü'")
+    assert [record.name(one), record.name(two), record.name(one)] == ["001", "002", "001"]
+    result = Result(step=5, best_step=3, seconds=0.5, scores={"loss": 1 / 3})
+    record.end(one, result)
+    with (tmp_path / RUNS_FILE).open("a") as file:
+        file.write('{"run": "003", "overr')
+    again = Record(tmp_path)
+    assert again.names == {one: "001", two: "002"}
+    assert again.results == {"001": result}
+    assert again.name(("a=3",)) == "003"
+    assert Record(tmp_path).names == again.names
+
+
+def test_a_definition_is_read_as_written(tmp_path: Path) -> None:
+    definition = Definition({"task": "x", "data": {"n": 1}}, ("a=1,2",), 7)
+    definition.write(tmp_path)
+    assert Definition.read(tmp_path) == definition
+    (tmp_path / "sweep.toml").write_text("varied = 3\n")
+    with pytest.raises(RunError, match="damaged"):
+        Definition.read(tmp_path)
+
+
+# grids
+
+
+def scores_of(done: Sweep) -> dict[tuple[str, ...], Mapping[str, float]]:
+    return {run.overrides: run.result.scores for run in done.runs}
+
+
+def test_a_grid_trains_each_combination_as_train_would(recipe: Path, tmp_path: Path) -> None:
+    done = sweep(recipe, ["seed=1,2", "training.schedule.peak=1e-3,1e-2"], tmp_path / "sweep")
+    assert done.varied == ("seed", "training.schedule.peak")
+    assert [run.path.name for run in done.runs] == ["001", "002", "003", "004"]
+    assert not done.failed
+    settings = [run.overrides for run in done.runs]
+    assert settings[1] == ("seed=1", "training.schedule.peak=0.01")
+    assert done.best is not None
+    least = min(run.result.scores["loss"] for run in done.runs)
+    assert done.best.result.scores["loss"] == least
+    alone = attempt(Job(tmp_path / "alone", load_toml(recipe), settings[1]))
+    assert alone.scores == done.runs[1].result.scores
+    weights = [path / "weights.safetensors" for path in (tmp_path / "alone", done.runs[1].path)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_the_best_is_the_highest_where_high_is_better() -> None:
+    runs = [
+        SweptRun(Path(name), (), Result(scores={"bleu": score}, higher_is_better=True))
+        for name, score in [("a", 1.0), ("b", 3.0), ("c", 2.0)]
+    ]
+    failed = SweptRun(Path("d"), (), Result(error="no"))
+    done = Sweep(Path(), (), "bleu", [failed, *runs])
+    assert done.best is runs[1] and done.failed == [failed]
+    assert Sweep(Path(), (), "bleu", [failed]).best is None
+
+
+def test_a_failed_run_is_named_and_stops_no_other(recipe: Path, tmp_path: Path) -> None:
+    overrides = ["training.schedule.peak=1e-3,1e30", "model.encoder.n_heads=2,3"]
+    done = sweep(recipe, overrides, tmp_path / "s")
+    errors = {run.path.name: run.result.error for run in done.runs}
+    assert errors["001"] == ""
+    assert "n_heads" in errors["002"] and "3" in errors["002"]
+    assert "lower the learning rate" in errors["003"]
+    assert len(done.failed) == 3
+    assert done.best is not None and done.best.path.name == "001"
+    # What would end the same way is not tried again; what may have been mended is.
+    assert done.runs[2].result.final and not done.runs[1].result.final
+
+
+def test_a_bug_in_one_run_does_not_stop_the_others(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError("of ours\nwith more lines")
+
+    monkeypatch.setattr("transduce.experiments.attempts.train", broken)
+    done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
+    assert [run.result.error for run in done.runs] == ["ZeroDivisionError: of ours"] * 2
+    assert "Traceback" in capfd.readouterr().err
+    monkeypatch.undo()
+    assert not sweep(tmp_path / "s", resume=True).failed
+
+
+def interrupt_at(step: int, of_run: int, patch: pytest.MonkeyPatch) -> None:
+    """Have a SIGTERM arrive at that step of the n-th run."""
+    show, begun = TrainingLog.training, [0]
+
+    def show_and_signal(log: TrainingLog, record: Any, *rest: float) -> None:
+        show(log, record, *rest)
+        begun[0] += record["step"] == 1
+        if record["step"] == step and begun[0] == of_run:
+            signal.raise_signal(signal.SIGTERM)
+
+    patch.setattr(TrainingLog, "training", show_and_signal)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "search"),
+    [
+        (("training.schedule.peak=1e-3,1e-2,3e-2", "model.encoder.dropout=0.2"), 0),
+        (("training.schedule.peak=1e-4..1e-1", "model.encoder.norm_order=pre,post"), 3),
+    ],
+)
+def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(
+    recipe: Path, tmp_path: Path, overrides: tuple[str, ...], search: int
+) -> None:
+    if search:
+        pytest.importorskip("optuna")
+    whole = sweep(recipe, overrides, tmp_path / "whole", search)
+    part = tmp_path / "part"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(5, 2, patch)
+        with pytest.raises(InterruptedTraining, match="after step 5"):
+            sweep(recipe, overrides, part, search)
+    first = (part / "001" / "metrics.jsonl").stat().st_mtime_ns
+    assert sorted(p.name for p in part.glob("0*")) == ["001", "002"]
+    done = sweep(part, resume=True)
+    assert (part / "001" / "metrics.jsonl").stat().st_mtime_ns == first  # not trained again
+    assert len(done.runs) == 3
+    assert scores_of(done) == scores_of(whole)
+    for name in ("001", "002", "003"):
+        files = [root / name / "weights.safetensors" for root in (part, tmp_path / "whole")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_grid_may_get_more_values(recipe: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "s"
+    before = sweep(recipe, ["training.schedule.peak=1e-3", "seed=1,2"], directory)
+    times = [(run.path / "metrics.jsonl").stat().st_mtime_ns for run in before.runs]
+    done = sweep(recipe, ["training.schedule.peak=1e-3", "seed=3,2,1"], directory, resume=True)
+    assert [run.overrides for run in done.runs] == [("seed=1",), ("seed=2",), ("seed=3",)]
+    assert times == [(run.path / "metrics.jsonl").stat().st_mtime_ns for run in before.runs]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "expected"),
+    [
+        (["seed=1,2"], {}, "go on with --resume"),
+        (["seed=1,2", "training.steps=7"], {"resume": True}, "other settings of 'training'"),
+        (["training.steps=1,2"], {"resume": True}, "nothing else may change"),
+        (["seed=1,2"], {"resume": True, "search": 3}, "begun as a grid"),
+    ],
+)
+def test_another_sweep_does_not_spoil_this_one(
+    recipe: Path, begun: Path, overrides: list[str], options: Any, expected: str
+) -> None:
+    before = (begun / "sweep.toml").read_bytes()
+    with pytest.raises((RunError, SettingError), match=expected):
+        sweep(recipe, overrides, begun, **options)
+    assert (begun / "sweep.toml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("overrides", "search", "expected"),
+    [
+        ([], 0, "nothing varies"),
+        (["seed=1"], 0, "nothing varies"),
+        (["model.encoder.droput=0.1,0.2"], 0, "did you mean 'dropout'"),
+        (["model.encoder.dropout=7,8"], 0, "model.encoder.dropout"),
+        (["seed=1..9"], 0, "a range is for a search; add --search"),
+        (["training.select_by=loss,bleu"], 0, "it cannot vary"),
+        (["modle.x=1..2"], 3, "did you mean 'model'"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_made(
+    recipe: Path, tmp_path: Path, overrides: list[str], search: int, expected: str
+) -> None:
+    with pytest.raises(SettingError, match=expected):
+        sweep(recipe, overrides, tmp_path / "s", search)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_directory_with_other_things_is_left_alone(recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "letters").write_text("mine")
+    with pytest.raises(RunError, match="is not a sweep"):
+        sweep(recipe, ["seed=1,2"], tmp_path)
+    with pytest.raises(RunError, match="is a file"):
+        sweep(recipe, ["seed=1,2"], tmp_path / "letters")
+
+
+# searches
+
+
+VARIED = read_varied(["x=1e-4..1e-1", "n=1..64", "c=pre,'[1,2]'"])[1]
+
+
+def search_all(directory: Path, count: int, sittings: int = 1) -> list[tuple[str, ...]]:
+    """What a search tries, in one sitting or cut into several, for a score known beforehand."""
+    tried = []
+    for sitting in range(1, sittings + 1):
+        search = Search(VARIED, count, directory, seed=3, select_by="loss")
+        while (overrides := search.ask()) is not None:
+            if sitting < sittings and len(tried) >= sitting * count // sittings:
+                break  # left open, as by a kill
+            tried.append(overrides)
+            value = float(value_of(overrides[0].partition("=")[2]))
+            search.tell(overrides, Result(scores={"loss": abs(value - 0.01)}))
+    return tried
+
+
+def test_a_search_keeps_to_its_ranges_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    for name in ("one", "three"):
+        (tmp_path / name).mkdir()
+    tried = search_all(tmp_path / "one", 15)
+    assert len(tried) == 15 and (tmp_path / "one" / JOURNAL).is_file()
+    for x, n, c in tried:
+        assert 1e-4 <= float(x.removeprefix("x=")) <= 1e-1
+        assert 1 <= int(n.removeprefix("n=")) <= 64
+        assert c in ("c=pre", "c='[1,2]'")
+    assert len({x for x, _, _ in tried}) == 15
+    assert search_all(tmp_path / "three", 15, sittings=3) == tried
+
+
+def test_a_search_looks_for_high_scores_where_high_is_better(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+
+    def later_half(higher: bool) -> float:
+        directory = tmp_path / str(higher)
+        directory.mkdir()
+        varied = read_varied(["x=0.0..1.0"])[1]
+        search = Search(varied, 40, directory, seed=random.Random(0).randrange(99), select_by="s")
+        values = []
+        while (overrides := search.ask()) is not None:
+            values.append(float(overrides[0].removeprefix("x=")))
+            search.tell(overrides, Result(scores={"s": values[-1]}, higher_is_better=higher))
+        return sum(values[20:]) / 20
+
+    assert later_half(True) > later_half(False) + 0.4
+
+
+def test_failures_are_told_and_what_may_be_mended_is_asked_again(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    search = Search(VARIED, 2, tmp_path, seed=1, select_by="loss")
+    first, second = search.ask(), search.ask()
+    assert first and second and search.ask() is None
+    search.tell(first, Result(error="diverged"))
+    search.tell(second, Result(error="no disk", final=False))
+    again = Search(VARIED, 2, tmp_path, seed=1, select_by="loss")
+    assert again.ask() == second
+    assert again.ask() is None
+
+
+def test_without_optuna_the_extra_is_named(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(SettingError, match=r"transduce\[sweep\]"):
+        sweep(recipe, ["seed=1..9"], tmp_path / "s", search=2)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_grid_does_not_import_optuna(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def watched(name: str, *rest: Any) -> Any:
+        assert name.partition(".")[0] != "optuna"
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", watched)
+    assert len(sweep(recipe, ["seed=1,2", "training.steps=1"], tmp_path / "s").runs) == 2
+
+
+def test_trials_of_the_same_settings_are_trained_once(recipe: Path, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    done = sweep(recipe, ["seed=1..2", "training.steps=1"], tmp_path / "s", search=5)
+    assert 1 <= len(done.runs) <= 2
+    lines = (tmp_path / "s" / RUNS_FILE).read_text().splitlines()
+    assert sum("result" in json.loads(line) for line in lines) == len(done.runs)
