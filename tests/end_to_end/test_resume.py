@@ -106,6 +106,12 @@ def assert_alike(run: Path, whole: Path) -> None:
         pytest.param(
             ("model.encoder.positions=rotary", "decoding.method=sample"), [9], id="sampling"
         ),
+        pytest.param(
+            ("text.source={kind='bpe', size=300}", "text.source_sampling=0.3"),
+            [3, 11],
+            id="sampled segmentations",
+        ),
+        pytest.param(("training.r_drop=5",), [7], id="two passes"),
         pytest.param(("training.patience=1", "training.schedule.peak=0.5"), [7], id="patience"),
     ],
 )

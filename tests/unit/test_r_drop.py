@@ -1,11 +1,24 @@
 """R-Drop: two passes that are asked to agree."""
 
+import itertools
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from helpers.tiny_run import reversal_pairs, tiny_task, write_pairs
+from transduce.data.batches import DataState
+from transduce.data.documents import EncodedDocuments
+from transduce.data.packing import PackedBatches
+from transduce.errors import SettingError
+from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.sequence import Padded
+from transduce.tasks import TASKS
+from transduce.tasks.language_model import packed_loss
+from transduce.tasks.translation import pair_loss
+from transduce.text import CharactersConfig, train_tokenizer
 from transduce.training import r_drop as module
 from transduce.training.loss import cross_entropy
 from transduce.training.r_drop import r_drop_cross_entropy, r_drop_of_scores, twice
@@ -108,6 +121,42 @@ def test_large_logits_stay_finite() -> None:
     assert sums.total.isfinite()
     (gradient,) = torch.autograd.grad(sums.total, hidden)
     assert gradient.isfinite().all()
+
+
+def test_translation_without_dropout_loses_what_it_does_without_r_drop(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "a.tsv", reversal_pairs(60))
+    dropout = ("model.encoder.dropout=0.3", "model.decoder.dropout=0.3")
+    task = tiny_task(data, tmp_path, "training.r_drop=5", "training.batch_tokens=64", *dropout)
+    for batch, _ in itertools.islice(task.batches(DataState()), 4):
+        task.model.eval()
+        once, two = pair_loss(task.model, batch, 0.1), task.loss(batch)
+        torch.testing.assert_close(two.total, once.total)
+        torch.testing.assert_close(two.nll, once.nll)
+        assert two.tokens == once.tokens == batch.target_tokens
+        task.model.train()
+        state = torch.get_rng_state()
+        apart = task.loss(batch).total
+        torch.set_rng_state(state)
+        together = pair_loss(task.model, batch, 0.1, 1e-9).total
+        assert apart > together, "two passes differ"
+
+
+def test_language_model_without_dropout_loses_what_it_does_without_r_drop() -> None:
+    tokenizer = train_tokenizer(CharactersConfig(), ["abcdefgh"])
+    torch.manual_seed(1)
+    model = build_decoder_only(DecoderOnlyConfig(d_model=16), tokenizer.size).eval()
+    data = EncodedDocuments.of_texts(["abc", "hgfedcb", "a"], tokenizer.encode_batch)
+    (batch,) = PackedBatches(data, 16, 32, 0).in_order()
+    once, two = packed_loss(model, batch, 0.1), packed_loss(model, batch, 0.1, 5.0)
+    torch.testing.assert_close(two.total, once.total)
+    torch.testing.assert_close(two.nll, once.nll)
+    assert two.tokens == once.tokens
+
+
+def test_tasks_that_do_not_know_it_say_so() -> None:
+    settings = {"task": "question-answering", "training": {"r_drop": 5.0}}
+    with pytest.raises(SettingError, match=r"training\.r_drop is not a setting"):
+        TASKS["question-answering"].parse(settings, "recipe")
 
 
 def test_twice_is_each_row_and_then_each_again() -> None:

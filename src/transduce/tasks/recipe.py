@@ -22,7 +22,8 @@ from transduce.models.stacks import longest_sequence
 from transduce.tasks.common import Root, base_settings, expand, read_split, rooted, with_base_model
 from transduce.tasks.task import Split
 from transduce.text import SubwordConfig, TokenizerConfig
-from transduce.training.config import TrainingConfig
+from transduce.text.sampling import Alpha, check_sampling
+from transduce.training.config import RDropTrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 
 Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
@@ -91,6 +92,20 @@ class TextConfig:
     source: TokenizerConfig = SubwordConfig()
     target: TokenizerConfig | None = None
     """Without it, source and target share one joint vocabulary, made as `source` says."""
+    source_sampling: Alpha = 0.0
+    """Cut each source into other subwords whenever training sees it: for BPE the probability of
+    leaving a merge out, for a unigram model the power that probabilities are raised to."""
+    target_sampling: Alpha = 0.0
+    """The same for targets."""
+
+    def __post_init__(self) -> None:
+        target = self.target or self.source
+        check_sampling("text.source_sampling", self.source_sampling, self.source.kind)
+        check_sampling("text.target_sampling", self.target_sampling, target.kind)
+
+    def without_sampling(self) -> TextConfig:
+        """What decides the tokenizers."""
+        return dataclasses.replace(self, source_sampling=0.0, target_sampling=0.0)
 
 
 @section
@@ -125,7 +140,7 @@ class TranslationRecipe:
     model: EncoderDecoderConfig = EncoderDecoderConfig()
     fine_tune: FineTuneConfig | None = None
     """Start from another run, whose `model` and `text` these are unless said otherwise."""
-    training: TrainingConfig = TrainingConfig()
+    training: RDropTrainingConfig = RDropTrainingConfig()
     decoding: DecodingOptions = DecodingOptions()
     evaluation: EvaluationConfig = EvaluationConfig()
 
@@ -157,15 +172,19 @@ def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRec
 
 
 def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings whose `text` comes from the run that `fine_tune.run` names, unless it is given."""
+    """Settings whose `text` comes from the run that `fine_tune.run` names, unless it is given.
+
+    A section that names no tokenizer changes that of the other run.
+    """
     fine_tune = settings.get("fine_tune")
     base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
-    if not isinstance(base, str) or "text" in settings:
+    own = settings.get("text", {})
+    if not isinstance(base, str) or not isinstance(own, Mapping) or {"source", "target"} & set(own):
         return settings
     of_base = base_settings(expand(base))
     if of_base.get("task") != TranslationRecipe.task or "text" not in of_base:
         return settings
-    return {**settings, "text": of_base["text"]}
+    return {**settings, "text": merge(of_base["text"], own)}
 
 
 def _preset(name: Any, where: str) -> dict[str, Any]:

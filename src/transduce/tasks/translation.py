@@ -21,11 +21,12 @@ from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
 from transduce.data.mixture import MixedPairs
 from transduce.data.pairs import fingerprint
 from transduce.data.rows import Side
+from transduce.data.sampling import sampled_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.symbols import group_by_source
-from transduce.models.encoder_decoder import build_encoder_decoder
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.models.stacks import longest_sequence
 from transduce.sequence import Padded
 from transduce.tasks.common import (
@@ -44,9 +45,11 @@ from transduce.tasks.recipe import TextConfig, TranslationRecipe, read_pairs_of
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translator import Translator
 from transduce.text import Tokenizer, train_tokenizer
+from transduce.text.sampling import sampler_for
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
+from transduce.training.r_drop import r_drop_cross_entropy, twice
 from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
@@ -69,7 +72,13 @@ class TranslationTraining:
         self.model = translator.model
         self.d_model = recipe.model.d_model
         tokens = recipe.training.batch_tokens
-        self._train = pair_batches(data["train"], tokens, recipe.seed)
+        text = recipe.text
+        self._train = sampled_pairs(
+            pair_batches(data["train"], tokens, recipe.seed),
+            sampler_for("text.source_sampling", text.source_sampling, translator.source),
+            sampler_for("text.target_sampling", text.target_sampling, translator.target),
+            recipe.data.filters.max_length,
+        )
         self._valid = pair_batches(data["valid"], tokens, recipe.seed)
         evaluation = recipe.evaluation
         pairs = itertools.islice(read_pairs_of(recipe.data, "valid"), evaluation.validation_pairs)
@@ -84,7 +93,8 @@ class TranslationTraining:
 
     def loss(self, batch: PairBatch) -> LossSums:
         """Cross-entropy of every target token given the source and the tokens before it."""
-        return self._loss(batch, self.recipe.training.label_smoothing)
+        batch, training = batch.to(self.translator.device), self.recipe.training
+        return pair_loss(self.model, batch, training.label_smoothing, training.r_drop)
 
     def describe(self, batch: PairBatch) -> str:
         """Which pairs a batch holds."""
@@ -95,7 +105,7 @@ class TranslationTraining:
         nll, tokens = 0.0, 0
         with torch.inference_mode():
             for batch in self._valid.in_order():
-                sums = self._loss(batch, 0.0)
+                sums = pair_loss(self.model, batch.to(self.translator.device), 0.0)
                 nll += sums.nll.item()
                 tokens += sums.tokens
         scores = {"loss": nll / tokens}
@@ -113,19 +123,28 @@ class TranslationTraining:
         """Whether a larger value of this score is a better one."""
         return score != "loss" and make_metric(score).higher_is_better
 
-    def _loss(self, batch: PairBatch, smoothing: float) -> LossSums:
-        batch = batch.to(self.translator.device)
-        target = batch.target
-        # Read all but the last token, predict all but the first.
-        given = Padded(target.values[:, :-1], target.real[:, :-1], target.padding)
-        wanted, real = target.values[:, 1:], target.real[:, 1:]
-        hidden = self.model.advance(given, self.model.start(batch.source)).values
-        if target.padding == "none":
-            hidden, wanted = hidden.flatten(0, 1), wanted.flatten()
-        else:
-            hidden, wanted = hidden[real], wanted[real]
-        head = self.model.head
-        return cross_entropy(hidden, head.weight, wanted, smoothing, head.bias)
+
+def pair_loss(
+    model: EncoderDecoder, batch: PairBatch, smoothing: float, r_drop: float = 0.0
+) -> LossSums:
+    """Cross-entropy of every target token given the source and the tokens before it."""
+    source, target = batch.source, batch.target
+    if r_drop:
+        source, target = twice(source), twice(target)
+    # Read all but the last token, predict all but the first; the EOS of a shorter row predicts
+    # nothing, so for the model it is padding too.
+    wanted, real = target.values[:, 1:], target.real[:, 1:]
+    given = Padded(target.values[:, :-1], real, target.padding)
+    hidden = model.advance(given, model.start(source)).values
+    if target.padding == "none":
+        hidden, wanted = hidden.flatten(0, 1), wanted.flatten()
+    else:
+        hidden, wanted = hidden[real], wanted[real]
+    if r_drop:
+        once = wanted[: batch.target_tokens]
+        head = model.head
+        return r_drop_cross_entropy(hidden, head.weight, once, r_drop, smoothing, head.bias)
+    return cross_entropy(hidden, model.head.weight, wanted, smoothing, model.head.bias)
 
 
 def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
@@ -252,7 +271,8 @@ def _base_tokenizers(
         raise _no_tokenizers(base)
     settings = base_settings(base)
     same_task = settings.get("task") == recipe.task
-    if same_task and parse(TextConfig, settings.get("text", {})) != recipe.text:
+    text = parse(TextConfig, settings.get("text", {}))
+    if same_task and text.without_sampling() != recipe.text.without_sampling():
         raise SettingError(
             f"text is not as in {base}, whose vocabulary the weights to start from are of; leave "
             "the section out"
