@@ -15,6 +15,7 @@ from transduce.models.encoder_decoder import (
 )
 from transduce.models.presets import PRESETS
 from transduce.nn.attention import CrossAttention, SelfAttention, attention_with_weights
+from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Positions
@@ -178,7 +179,7 @@ def test_dropout_stands_where_the_settings_put_it(
         STACK, n_layers=1, dropout=0.1, attention_dropout=0.2, feed_forward_dropout=0.3
     )
     modules = dict(stack(config, 16).named_modules())
-    found = {name: module.p for name, module in modules.items() if isinstance(module, nn.Dropout)}
+    found = {name: module.p for name, module in modules.items() if isinstance(module, Dropout)}
     found |= {
         name: module.dropout
         for name, module in modules.items()
@@ -357,3 +358,61 @@ def test_attention_alone_cannot_tell_positions() -> None:
         attention(rows, Mask(), Positions(), torch.arange(5)) for rows in (x, x[:, order])
     )
     torch.testing.assert_close(straight[:, order], shuffled)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
+def test_dropout_drops_the_share_asked_for_and_keeps_the_mean(p: float) -> None:
+    torch.manual_seed(3)
+    x = torch.ones(999, 1001, requires_grad=True)
+    dropped = Dropout(p)(x)
+    zeros = (dropped == 0).double()
+    tolerance = 5 * math.sqrt(p * (1 - p) / x.numel())
+    assert abs(zeros.mean().item() - p) < tolerance
+    torch.testing.assert_close(
+        dropped[dropped != 0], torch.full_like(dropped[dropped != 0], 1 / (1 - p))
+    )
+    # Neighbours, whose bits come of one draw, are as independent as others.
+    for lag in (1, 2, 3, 4):
+        both = (zeros.flatten()[lag:] * zeros.flatten()[:-lag]).mean().item()
+        assert abs(both - p * p) < 5 * p * math.sqrt((1 - p * p) / x.numel()) + 1e-4
+    dropped.sum().backward()
+    assert torch.equal(x.grad, dropped.detach())
+
+
+def test_dropout_follows_the_seed_and_rests_in_evaluation() -> None:
+    dropout, x = Dropout(0.5), torch.randn(7, 3, 5).transpose(0, 2)
+    torch.manual_seed(1)
+    first = dropout(x)
+    second = dropout(x)
+    torch.manual_seed(1)
+    assert torch.equal(first, dropout(x))
+    assert not torch.equal(first, second)
+    assert dropout.eval()(x) is x
+
+
+@pytest.mark.parametrize("padding", ["right", "any"])
+def test_leaving_padding_out_changes_neither_outputs_nor_gradients(padding: str) -> None:
+    torch.manual_seed(0)
+    config = TransformerConfig(n_layers=2, n_heads=2, d_ff=16, dropout=0.0)
+    encoder, decoder = (
+        TransformerEncoder(config, 8).double(),
+        TransformerDecoder(config, 8).double(),
+    )
+    lengths = [5, 2, 4]
+    real = torch.arange(5)[None, :] < torch.tensor(lengths)[:, None]
+    if padding == "any":
+        real = real.flip(1)
+    values = torch.randn(3, 5, 8, dtype=torch.float64, requires_grad=True)
+    batch = Padded(values, real, padding)
+    memory = encoder(batch)
+    output = decoder(batch, decoder.start(memory)).values[real]
+    alone = []
+    for i in range(3):
+        row = Padded.unpadded(values[i : i + 1, real[i]])
+        alone.append(decoder(row, decoder.start(encoder(row))).values[0])
+    torch.testing.assert_close(output, torch.cat(alone))
+    weights = torch.randn_like(output)
+    together = torch.autograd.grad((output * weights).sum(), [values, *decoder.parameters()])
+    apart = torch.autograd.grad((torch.cat(alone) * weights).sum(), [values, *decoder.parameters()])
+    for ours, theirs in zip(together, apart, strict=True):
+        torch.testing.assert_close(ours, theirs)

@@ -7,6 +7,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Positions
 from transduce.nn.state import KeyValue, KeyValueCache
@@ -77,21 +78,21 @@ class MultiHeadAttention(RecordedAttention):
         self.dropout = dropout
         self.output = nn.Linear(d_model, d_model)
 
-    def heads(self, x: Tensor, parts: int) -> Tensor:
-        """(b, t, parts·m) -> (parts, b, h, t, d)."""
+    def heads(self, x: Tensor, parts: int) -> list[Tensor]:
+        """(b, t, parts·m) -> parts of (b, h, t, d)."""
         b, t, width = x.shape
         d = width // (parts * self.n_heads)
-        return x.view(b, t, parts, self.n_heads, d).permute(2, 0, 3, 1, 4)
+        return [part.transpose(1, 2) for part in x.view(b, t, parts, self.n_heads, d).unbind(2)]
 
     def attend(self, query: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
-        """(b, h, t, d) over keys and values (b, h, s, d) -> (b, t, m)."""
+        """(b, h, t, d) over keys and values (b, h, s, d) -> (b, t, m), before the projection."""
         dropout = self.dropout if self.training else 0.0
         if self.weights is None:
             mixed = attention(query, memory.key, memory.value, mask, dropout)
         else:
             mixed, weights = attention_with_weights(query, memory.key, memory.value, mask, dropout)
             self.weights.append(weights.detach())
-        return self.output(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return mixed.transpose(1, 2).flatten(2)
 
 
 class SelfAttention(MultiHeadAttention):
@@ -108,16 +109,18 @@ class SelfAttention(MultiHeadAttention):
         positions: Positions,
         at: Tensor,
         cache: KeyValueCache | None = None,
+        compact: Compact = WHOLE,
     ) -> Tensor:
-        """x (b, t, m) -> (b, t, m).
+        """x (b, t, m), or without its padding (n, m), -> the same shape.
 
         at: positions of x, (t,) or (b, t).  cache: keys and values of the past, which those of
-        x join.
+        x join.  compact: how x was rid of padding.
         """
-        query, key, value = self.heads(self.query_key_value(x), 3)  # each (b, h, t, d)
+        query, key, value = self.heads(compact.spread(self.query_key_value(x)), 3)
         query, key = positions.rotate(query, at), positions.rotate(key, at)
         present = KeyValue(key, value)
-        return self.attend(query, present if cache is None else cache.append(present), mask)
+        mixed = self.attend(query, present if cache is None else cache.append(present), mask)
+        return self.output(compact.gather(mixed))  # type: ignore[no-any-return]
 
 
 class CrossAttention(MultiHeadAttention):
@@ -128,22 +131,23 @@ class CrossAttention(MultiHeadAttention):
         self.query = nn.Linear(d_model, d_model)
         self.key_value = nn.Linear(d_model, 2 * d_model)
 
-    def project(self, memory: Tensor) -> KeyValue:
-        """Keys and values of the memory (b, s, m), to be made once per sentence."""
-        key, value = self.heads(self.key_value(memory), 2)
+    def project(self, memory: Tensor, compact: Compact = WHOLE) -> KeyValue:
+        """Keys and values (b, h, s, d) of the memory (b, s, m), made once per sentence."""
+        key, value = self.heads(compact.spread(self.key_value(memory)), 2)
         return KeyValue(key, value)
 
-    def forward(self, x: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
-        """x (b·k, t, m) over a memory of b rows -> (b·k, t, m).
+    def forward(self, x: Tensor, memory: KeyValue, mask: Mask, compact: Compact = WHOLE) -> Tensor:
+        """x (b·k, t, m), or without its padding (n, m), over a memory of b rows -> the same shape.
 
         Row i looks at memory row i // k.  The k hypotheses of a sentence become k·t queries of
         one row, so that its keys and values are neither copied nor read k times.
         """
-        rows, t, m = x.shape
+        queries = compact.spread(self.query(x))
+        rows, t, m = queries.shape
         sentences = memory.key.shape[0]
-        folded = self.query(x).view(sentences, rows // sentences * t, m)
-        query = self.heads(folded, 1)[0]
-        return self.attend(query, memory, mask).view(rows, t, m)
+        folded = queries.view(sentences, rows // sentences * t, m)
+        mixed = self.attend(self.heads(folded, 1)[0], memory, mask).view(rows, t, m)
+        return self.output(compact.gather(mixed))  # type: ignore[no-any-return]
 
 
 def record_into(model: nn.Module, on: bool) -> dict[str, list[Tensor]]:

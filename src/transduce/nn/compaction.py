@@ -1,11 +1,90 @@
-"""Padding moved to the right, for stacks in which neighbours matter, and back again."""
+"""Padding moved to the right, for stacks in which neighbours matter, or left out altogether.
+
+Both can be undone.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from transduce.sequence import Padded
+
+
+class Compact:
+    """The real positions of a batch in one long row, for what treats every position alike.
+
+    Projections, norms and feed-forward networks then spend nothing on padding; attention needs
+    the rectangle back.  Batches without padding stay as they are, and so do all on devices where
+    looking for the padding would have the CPU wait.
+    """
+
+    def __init__(self, batch: Padded | None = None) -> None:
+        """Without a batch, all stays as it is."""
+        self._places: _Places | None = None
+        if (
+            batch is not None
+            and batch.padding != "none"
+            and batch.real.device.type == "cpu"
+            and not torch.compiler.is_compiling()
+            and not bool(batch.real.all())
+        ):
+            self._places = _Places(batch.real)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """(b, t, …) -> (n, …), n real positions; or x as it is."""
+        if self._places is None:
+            return x
+        return _Gather.apply(x.flatten(0, 1), self._places)  # type: ignore[no-any-return, no-untyped-call]
+
+    def spread(self, x: Tensor) -> Tensor:
+        """(n, …) -> (b, t, …), with anything finite at padding; or x as it is."""
+        if self._places is None:
+            return x
+        spread = _Spread.apply(x, self._places)  # type: ignore[no-untyped-call]
+        return spread.view(*self._places.shape, *x.shape[1:])  # type: ignore[no-any-return]
+
+
+WHOLE = Compact()
+
+
+class _Places:
+    """Where each row comes from and where each place goes to: copying rows by number is fast in
+    both directions, as storing them by number is not."""
+
+    def __init__(self, real: Tensor) -> None:
+        self.shape = real.shape
+        flat = real.flatten()
+        self.of_rows = flat.nonzero()[:, 0]  # (n,) places
+        self.padding = flat.logical_not().nonzero()[:, 0]
+        self.rows = (flat.cumsum(0) - 1).clamp_(min=0)  # (b·t,) the row of each place
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, places: _Places) -> Tensor:
+        context.places = places
+        return x.index_select(0, places.of_rows)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        places = context.places
+        spread = gradients[0].index_select(0, places.rows)
+        return spread.index_fill_(0, places.padding, 0.0), None
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, places: _Places) -> Tensor:
+        context.places = places
+        return x.index_select(0, places.rows)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        # What stands at padding is not looked at, so no gradient comes from there.
+        return gradients[0].index_select(0, context.places.of_rows), None
 
 
 def padded_right(x: Padded) -> tuple[Padded, Tensor | None]:

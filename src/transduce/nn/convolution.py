@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transduce.config import section
 from transduce.errors import SettingError
 from transduce.nn.compaction import padded_right, put_back
+from transduce.nn.dropout import Dropout
 from transduce.nn.positions import Positions, SinusoidalPositions
 from transduce.nn.residual import PreNorm
 from transduce.nn.transformer import Count, Share
@@ -81,7 +82,7 @@ class ConvolutionEncoder(nn.Module):
         super().__init__()
         sinusoidal = config.positions == "sinusoidal"
         self.positions = SinusoidalPositions() if sinusoidal else Positions()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         growth = config.dilation_growth
         self.layers = nn.ModuleList(
             GatedConvolution(d_model, config.width, growth ** (i % DILATIONS))
@@ -112,7 +113,7 @@ class WindowsEncoder(nn.Module):
     def __init__(self, config: WindowsEncoderConfig, d_model: int) -> None:
         super().__init__()
         check_widths(config, d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         share, rest = divmod(d_model, len(config.widths))
         self.windows = nn.ModuleList(
             nn.Conv1d(d_model, share + (i < rest), width, padding=width // 2)

@@ -9,6 +9,8 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.nn.dropout import Dropout
+
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "swiglu"]
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -27,7 +29,7 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(d_model, d_ff)
         self.outer = nn.Linear(d_ff, d_model)
         self.activation = _FUNCTIONS[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, t, m) -> (b, t, m)."""
@@ -44,7 +46,7 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         self.gate_inner = nn.Linear(d_model, 2 * d_ff, bias=False)
         self.outer = nn.Linear(d_ff, d_model, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, t, m) -> (b, t, m)."""

@@ -22,6 +22,7 @@ from transduce.config import section
 from transduce.errors import SettingError
 from transduce.nn.attention import RecordedAttention
 from transduce.nn.compaction import padded_right, put_back
+from transduce.nn.dropout import Dropout
 from transduce.nn.masks import Mask
 from transduce.nn.state import KeyValue, RecurrentState
 from transduce.nn.transformer import Count, Share
@@ -276,7 +277,7 @@ class RecurrentEncoder(nn.Module):
     def __init__(self, config: RecurrentEncoderConfig, d_model: int) -> None:
         super().__init__()
         check_directions(d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = Recurrence(
             config.cell, d_model, d_model // 2, config.n_layers, config.dropout, bidirectional=True
         )
@@ -301,7 +302,7 @@ class RecurrentDecoder(nn.Module):
         self.n_layers = config.n_layers
         self.looks = cross_attention
         fixed = isinstance(config.context, FixedContext)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         d_input = 2 * d_model if cross_attention and fixed else d_model
         self.layers = Recurrence(config.cell, d_input, d_model, config.n_layers, config.dropout)
         self.cross_attention: ContextAttention | None = None

@@ -7,6 +7,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from transduce.nn.dropout import Dropout
+
 NormOrder = Literal["post", "pre"]
 
 
@@ -16,7 +18,7 @@ class PostNorm(nn.Module):
     def __init__(self, d_model: int, dropout: float, epsilon: float = 1e-5) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model, epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(b, t, m) -> (b, t, m)."""
@@ -33,7 +35,7 @@ class PreNorm(nn.Module):
     def __init__(self, d_model: int, dropout: float, epsilon: float = 1e-5) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model, epsilon)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(b, t, m) -> (b, t, m)."""

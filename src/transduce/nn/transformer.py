@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from transduce.config import section
 from transduce.errors import SettingError
 from transduce.nn.attention import CrossAttention, SelfAttention
+from transduce.nn.compaction import Compact
+from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import Activation, build_feed_forward
 from transduce.nn.masks import Mask, causal_mask, key_mask
 from transduce.nn.positions import PositionKind, Positions, build_positions, position_ids
@@ -65,9 +67,13 @@ class EncoderLayer(nn.Module):
         )
         self.feed_forward_residual = residual(d_model, config.dropout, config.norm_epsilon)
 
-    def forward(self, x: Tensor, mask: Mask, positions: Positions, at: Tensor) -> Tensor:
-        """(b, t, m) -> (b, t, m)."""
-        x = self.self_attention_residual(x, lambda x: self.self_attention(x, mask, positions, at))
+    def forward(
+        self, x: Tensor, mask: Mask, positions: Positions, at: Tensor, compact: Compact
+    ) -> Tensor:
+        """(b, t, m), or (n, m) without padding, -> the same shape."""
+        x = self.self_attention_residual(
+            x, lambda x: self.self_attention(x, mask, positions, at, compact=compact)
+        )
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -96,14 +102,18 @@ class DecoderLayer(nn.Module):
         cache: KeyValueCache,
         memory: KeyValue | None,
         memory_mask: Mask,
+        compact: Compact,
     ) -> Tensor:
-        """(r, t, m) -> (r, t, m); `cache` takes in the keys and values of x."""
+        """(r, t, m), or (n, m) without padding, -> the same shape.
+
+        `cache` takes in the keys and values of x.
+        """
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, mask, positions, at, cache)
+            x, lambda x: self.self_attention(x, mask, positions, at, cache, compact)
         )
         if memory is not None:
             x = self.cross_attention_residual(
-                x, lambda x: self.cross_attention(x, memory, memory_mask)
+                x, lambda x: self.cross_attention(x, memory, memory_mask, compact)
             )
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
@@ -118,7 +128,7 @@ class TransformerEncoder(nn.Module):
             config.positions, d_model, config.n_heads, config.max_positions
         )
         self.embedding_norm = embedding_norm(config, d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config, d_model) for _ in range(config.n_layers))
         self.norm = final_norm(config.norm_order, d_model, config.norm_epsilon)
 
@@ -126,10 +136,12 @@ class TransformerEncoder(nn.Module):
         """Vectors (b, t, m) -> memory (b, t, m)."""
         at = position_ids(source.real, source.padding, source.packed)
         mask = key_mask(source, self.positions.bias(at, at))
-        x = self.dropout(self.embedding_norm(self.positions.embed(source.values, at)))
+        compact = Compact(source)
+        x = compact.gather(self.positions.embed(source.values, at))
+        x = self.dropout(self.embedding_norm(x))
         for layer in self.layers:
-            x = layer(x, mask, self.positions, at)
-        return source.with_values(self.norm(x))
+            x = layer(x, mask, self.positions, at, compact)
+        return source.with_values(compact.spread(self.norm(x)))
 
 
 class TransformerDecoder(nn.Module):
@@ -147,7 +159,7 @@ class TransformerDecoder(nn.Module):
             config.positions, d_model, config.n_heads, config.max_positions
         )
         self.embedding_norm = embedding_norm(config, d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
             DecoderLayer(config, d_model, cross_attention) for _ in range(config.n_layers)
         )
@@ -158,7 +170,9 @@ class TransformerDecoder(nn.Module):
         projected = []
         if memory is not None:
             layers = (cast(DecoderLayer, layer) for layer in self.layers)
-            projected = [layer.cross_attention.project(memory.values) for layer in layers]
+            compact = Compact(memory)
+            rows = compact.gather(memory.values)
+            projected = [layer.cross_attention.project(rows, compact) for layer in layers]
         return DecoderState(len(self.layers), memory, projected)
 
     def forward(self, target: Padded, state: DecoderState) -> Padded:
@@ -171,11 +185,14 @@ class TransformerDecoder(nn.Module):
         keys = position_ids(real, padding, target.packed)
         at = keys[..., -t:]
         mask = causal_mask(real, padding, t, self.positions.bias(at, keys), target.packed)
-        x = self.dropout(self.embedding_norm(self.positions.embed(target.values, at)))
+        compact = Compact(target)
+        x = compact.gather(self.positions.embed(target.values, at))
+        x = self.dropout(self.embedding_norm(x))
         for i, layer in enumerate(self.layers):
             memory = state.memory[i] if state.memory else None
-            x = layer(x, mask, self.positions, at, state.caches[i], memory, state.memory_mask)
-        return target.with_values(self.norm(x))
+            cache = state.caches[i]
+            x = layer(x, mask, self.positions, at, cache, memory, state.memory_mask, compact)
+        return target.with_values(compact.spread(self.norm(x)))
 
 
 def embedding_norm(config: TransformerConfig, d_model: int) -> nn.Module:

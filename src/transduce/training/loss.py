@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 # Logits made at a time: large enough for fast products, small enough to stay in the cache.
-_CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
+_CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
 
 
 class LossSums(NamedTuple):
@@ -41,10 +41,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight) if wants_weight else None  # not if frozen
         total, nll = weight.new_zeros(()), weight.new_zeros(())
         narrow_weight = weight.to(hidden.dtype)
+        room = hidden.new_empty(min(chunk, n), v)  # for the logits: fresh memory is slow memory
         for start in range(0, n, chunk):
             rows = slice(start, start + chunk)
             target = targets[rows, None]
-            logits = (hidden[rows] @ narrow_weight.t()).to(weight.dtype)  # (c, v)
+            here = hidden[rows]
+            narrow = torch.mm(here, narrow_weight.t(), out=room[: len(here)])  # (c, v)
+            logits = narrow.to(weight.dtype)
             at_target = logits.gather(1, target)[:, 0]
             mean = logits.mean(1)
             largest = logits.amax(1, keepdim=True)
@@ -59,9 +62,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 gradient.scatter_add_(1, target, gradient.new_full(target.shape, smoothing - 1))
                 narrow = gradient.to(hidden.dtype)
             if hidden_gradient is not None:
-                hidden_gradient[rows] = narrow @ narrow_weight
-            if weight_gradient is not None:
-                weight_gradient += (narrow.t() @ hidden[rows]).to(weight.dtype)
+                torch.mm(narrow, narrow_weight, out=hidden_gradient[rows])
+            if weight_gradient is not None and weight.dtype == hidden.dtype:
+                weight_gradient.addmm_(narrow.t(), here)
+            elif weight_gradient is not None:
+                weight_gradient += narrow.t() @ here
         context.save_for_backward(hidden_gradient, weight_gradient)
         context.mark_non_differentiable(nll)
         return total, nll

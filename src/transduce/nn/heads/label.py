@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.dropout import Dropout
 from transduce.sequence import Padded
 
 Pooling = Literal["first", "mean", "max"]
@@ -47,7 +48,7 @@ class LabelHead(nn.Module):
         self.pooling = pooling
         self.hidden = nn.Linear(d_model, d_model) if hidden else None
         self.activation = torch.tanh if activation == "tanh" else torch.relu
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(d_model, n_labels)
 
     def forward(self, x: Padded) -> Tensor:

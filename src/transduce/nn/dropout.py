@@ -1,0 +1,42 @@
+"""Dropout whose random numbers do not dominate the step on a CPU."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Dropout(nn.Module):
+    """Zeroes a share `p` of the elements in training and scales the others by 1 / (1 - p).
+
+    On a CPU, PyTorch draws one number for each element, which takes a tenth of the time of a
+    small model's training step.  Here 64 random bits decide for four elements, each kept when its
+    16 bits are at least p · 2^16: the share is p within 2^-17.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of any shape, which stays."""
+        if not self.training or self.p == 0:
+            return x
+        if x.device.type != "cpu" or torch.compiler.is_compiling() or self.p == 1:
+            return F.dropout(x, self.p)
+        return x * _kept(x, self.p)
+
+    def extra_repr(self) -> str:
+        """What PyTorch prints in the brackets."""
+        return f"p={self.p}"
+
+
+def _kept(x: Tensor, p: float) -> Tensor:
+    """Zero with probability p, else 1 / (1 - p), for each element of x."""
+    n = x.numel()
+    bits = torch.empty((n + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
+    sixteen = bits.view(torch.int16)[:n].view(x.shape)
+    kept = torch.empty_like(x, memory_format=torch.contiguous_format)
+    torch.ge(sixteen, round(p * (1 << 16)) - (1 << 15), out=kept)
+    return kept.mul_(1 / (1 - p))
