@@ -302,7 +302,10 @@ class TestAlign:
         before = run("abcd")
         with transduce.record_attention(run.model) as maps:
             during = run("abcd")
-        assert before == during == run("abcd")
+        assert before == run("abcd")
+        # Weights that are written out are summed in another order than those of fused attention.
+        assert during.text == before.text
+        assert during.score == pytest.approx(before.score, rel=1e-5)
         assert any(name.endswith("cross_attention") for name in maps)
 
 

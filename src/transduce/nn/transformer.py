@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transduce.config import section
 from transduce.errors import SettingError
 from transduce.nn.attention import CrossAttention, SelfAttention
-from transduce.nn.compaction import Compact
+from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import Activation, build_feed_forward
 from transduce.nn.masks import Mask, causal_mask, key_mask
@@ -68,7 +68,12 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = residual(d_model, config.dropout, config.norm_epsilon)
 
     def forward(
-        self, x: Tensor, mask: Mask, positions: Positions, at: Tensor, compact: Compact
+        self,
+        x: Tensor,
+        mask: Mask,
+        positions: Positions,
+        at: Tensor,
+        compact: Compact = WHOLE,
     ) -> Tensor:
         """(b, t, m), or (n, m) without padding, -> the same shape."""
         x = self.self_attention_residual(
@@ -102,7 +107,7 @@ class DecoderLayer(nn.Module):
         cache: KeyValueCache,
         memory: KeyValue | None,
         memory_mask: Mask,
-        compact: Compact,
+        compact: Compact = WHOLE,
     ) -> Tensor:
         """(r, t, m), or (n, m) without padding, -> the same shape.
 
