@@ -35,6 +35,7 @@ VERBS = {
     "evaluate": "Predict for held-out inputs and measure the answers.",
     "compare": "Put runs side by side: settings that differ, scores with intervals, curves.",
     "score": "Print the log-probability of each given pair.",
+    "align": "Print which words of each source and target belong together.",
     "average": "Average the weights of several runs, or of a run's last checkpoints.",
     "merge": "Make a run from a base run and an adapter that LoRA trained on top of it.",
     "import": "Make a run directory of a Hugging Face directory: BERT, GPT-2, ViT or Marian.",

@@ -1,0 +1,56 @@
+"""From attention weights to links, and from two directions to one alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Link = tuple[int, int]
+Symmetry = Literal["intersection", "union", "grow-diag"]
+
+_NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+def most_attended(weights: NDArray[np.floating[Any]]) -> set[Link]:
+    """(source, target) for each target, from weights (t, s): where it looks most."""
+    if not weights.shape[1]:
+        return set()
+    return {(int(source), target) for target, source in enumerate(weights.argmax(1))}
+
+
+def attended_above(weights: NDArray[np.floating[Any]], threshold: float) -> set[Link]:
+    """(source, target) wherever the weight is above the threshold."""
+    targets, sources = (weights > threshold).nonzero()
+    return set(zip(sources.tolist(), targets.tolist(), strict=True))
+
+
+def symmetrised(forward: Set[Link], backward: Set[Link], method: Symmetry) -> set[Link]:
+    """One alignment from those of two directions, both as (source, target).
+
+    grow-diag (Koehn et al. 2003): from the intersection on, links of the union beside one that is
+    there, diagonally too, are taken in as long as they reach a unit that has no link yet.
+    """
+    both, either = set(forward & backward), forward | backward
+    if method == "intersection":
+        return both
+    if method == "union":
+        return set(either)
+    sources, targets = {s for s, _ in both}, {t for _, t in both}
+    waiting = sorted(both)
+    while waiting:  # each link is grown from once, in the order that they came
+        came: list[Link] = []
+        for source, target in waiting:
+            for down, right in _NEIGHBOURS:
+                link = source + down, target + right
+                if link in both or link not in either:
+                    continue
+                if link[0] not in sources or link[1] not in targets:
+                    both.add(link)
+                    sources.add(link[0])
+                    targets.add(link[1])
+                    came.append(link)
+        waiting = came
+    return both

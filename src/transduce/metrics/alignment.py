@@ -1,0 +1,58 @@
+"""The alignment error rate of Och and Ney (2003), with its precision and recall.
+
+With A the links of a system, S the sure and P the possible links of a person (S within P):
+
+    precision = |A ∩ P| / |A|
+    recall    = |A ∩ S| / |S|
+    AER       = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
+
+All are of the sums over a corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+import numpy as np
+
+from transduce.errors import DataError
+from transduce.metrics.metric import Statistics
+
+Link = tuple[int, int]
+
+
+def alignment_statistics(
+    found: Iterable[Set[Link]], gold: Iterable[tuple[Set[Link], Set[Link]]]
+) -> Statistics:
+    """(n, 4) for each pair |A|, |S|, |A ∩ S| and |A ∩ P|; gold holds (S, P).
+
+    Raises DataError where the counts of pairs differ or there are none.
+    """
+    found, gold = list(found), list(gold)
+    if len(found) != len(gold):
+        raise DataError(
+            f"there are links for {len(found)} pairs but gold links for {len(gold)}; both need "
+            "one line for each pair"
+        )
+    if not gold:
+        raise DataError("nothing to measure: there are no gold links")
+    rows = [
+        (len(links), len(sure), len(links & sure), len(links & (possible | sure)))
+        for links, (sure, possible) in zip(found, gold, strict=True)
+    ]
+    return np.array(rows, dtype=np.float64)
+
+
+def alignment_scores(sums: Statistics) -> dict[str, float]:
+    """AER, precision and recall in percent, from the sum (4,) of the statistics.
+
+    Raises DataError where neither system nor person has any link.
+    """
+    links, sure, right_sure, right_possible = (float(x) for x in sums)
+    if not links + sure:
+        raise DataError("nothing to measure: neither side has a link")
+    return {
+        "aer": 100 * (1 - (right_sure + right_possible) / (links + sure)),
+        "precision": 100 * right_possible / links if links else 100.0,
+        "recall": 100 * right_sure / sure if sure else 100.0,
+    }

@@ -1,0 +1,60 @@
+"""Word alignments as text, in the format of Pharaoh: `0-0 1-2 2-1`, source and target from 0.
+
+Hand-made ones may tell sure links from possible ones, as `1-2S` and `1-2P`, or as `1-2` and `1p2`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Set
+from typing import NamedTuple
+
+from transduce.errors import DataError
+
+Link = tuple[int, int]
+"""Number of a source unit and of a target unit, both from 0."""
+Links = Set[Link]
+
+_LINK = re.compile(r"(\d{1,9})([-p])(\d{1,9})([SP]?)")
+
+
+class GoldLinks(NamedTuple):
+    """What a person said of a pair; every sure link is a possible one too."""
+
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+
+
+def parse_gold(line: str, where: str) -> GoldLinks:
+    """The links of a line; unmarked ones are sure.  Raises DataError naming the place."""
+    sure, possible = set(), set()
+    for word in line.split():
+        match = _LINK.fullmatch(word)
+        if match is None:
+            raise DataError(f"{where}: {word[:40]!r} is not a link; write 3-4, 3-4S or 3-4P")
+        link = int(match[1]), int(match[3])
+        possible.add(link)
+        if match[2] == "-" and match[4] != "P":
+            sure.add(link)
+    return GoldLinks(frozenset(sure), frozenset(possible))
+
+
+def parse_links(line: str, where: str) -> frozenset[Link]:
+    """The same where sure and possible do not matter."""
+    return parse_gold(line, where).possible
+
+
+def format_links(links: Iterable[Link]) -> str:
+    """Links as a line, in the order of the target."""
+    ordered = sorted(links, key=lambda link: (link[1], link[0]))
+    return " ".join(f"{source}-{target}" for source, target in ordered)
+
+
+def check_inside(links: Iterable[Link], n_source: int, n_target: int, where: str) -> None:
+    """Raises DataError where a link leads outside texts of so many units."""
+    for source, target in links:
+        if source >= n_source or target >= n_target:
+            raise DataError(
+                f"{where}: the link {source}-{target} leads outside texts of {n_source} and "
+                f"{n_target} units; they are counted from 0"
+            )

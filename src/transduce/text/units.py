@@ -1,0 +1,47 @@
+"""What alignments count: words, characters of scripts without spaces, or a tokenizer's pieces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from transduce.text.offsets import token_spans
+from transduce.text.tokenizer import Tokenizer
+
+Unit = Literal["words", "characters", "tokens"]
+"""words: what stands between blanks.  characters: the same, but each Chinese, Japanese or Thai
+character is a word by itself.  tokens: the pieces of the model's tokenizer."""
+
+# Kana, Han (with extensions and compatibility forms), Thai, Lao, Myanmar and Khmer.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_UNSPACED += "\U00020000-\U0003ffff"
+_UNITS = {
+    "words": re.compile(r"\S+"),
+    "characters": re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+"),
+}
+
+
+def unit_spans(text: str, unit: Literal["words", "characters"]) -> list[tuple[int, int]]:
+    """Characters [start, end) of each unit of a text."""
+    return [match.span() for match in _UNITS[unit].finditer(text)]
+
+
+def units_of_tokens(
+    tokenizer: Tokenizer, text: str, ids: Sequence[int], unit: Unit
+) -> tuple[int, list[list[int]]]:
+    """How many units a text has, and for each of its tokens `ids` the units that it is part of.
+
+    A token of a blank is part of none, and one across a blank of several.
+    """
+    if unit == "tokens":
+        return len(ids), [[i] for i in range(len(ids))]
+    spans = unit_spans(text, unit)
+    owner = [-1] * len(text)
+    for number, (start, end) in enumerate(spans):
+        owner[start:end] = [number] * (end - start)
+    parts = [
+        sorted({owner[i] for i in range(start, end)} - {-1})
+        for start, end in token_spans(tokenizer, text, ids)
+    ]
+    return len(spans), parts
