@@ -98,6 +98,8 @@ class Translator:
         self.options = options
         self.longest = longest
         self.reach = reach
+        self.aligning: tuple[int, int | None] = (-1, None)
+        """Layer and head to align by unless another is asked for; no head for the mean of all."""
 
     @property
     def device(self) -> torch.device:
