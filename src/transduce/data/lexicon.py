@@ -1,0 +1,181 @@
+"""Which target tokens each source token goes with, learnt from pairs alone.
+
+IBM model 1 (Brown et al. 1993) with the prior of Dyer et al. (2013), which favours the diagonal.
+Of a target token at place j of n, the probability of coming from the source token at place i of m
+is, up to a factor that makes the sum over i one,
+
+    (1 - null) · exp(-tension · |(i + ½) / m - (j + ½) / n|)
+
+and `null` that it comes from none.  With the probabilities t(target | source), these are what EM
+learns, in a few rounds over all the (source, target) cells of all pairs at once.
+
+Shape letters: n pairs, y target tokens of them, c cells (y times the source tokens and null).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.mixture import MixedPairs
+from transduce.text.tokenizer import PAD
+
+Ints = NDArray[np.integer[Any]]
+Floats = NDArray[np.floating[Any]]
+
+NULL = PAD
+"""No text holds it, so it can stand for the source token that is none."""
+UNSEEN = 1e-9
+"""Probability of two tokens that were never seen together."""
+MOST_CELLS = 1 << 26
+"""From so many cells at most, of pairs spread evenly, is learnt: half a gigabyte."""
+CHUNK_CELLS = 1 << 22
+
+
+class Prior(NamedTuple):
+    """What is assumed before anything is learnt."""
+
+    tension: float = 4.0
+    """How much the diagonal is favoured; 0 is IBM model 1."""
+    null: float = 0.08
+    """Probability that a target token comes from no source token."""
+
+
+USUAL = Prior()
+
+
+class _Cells(NamedTuple):
+    """Each target token beside null and each source token of its pair.
+
+    keys: (c,) the two tokens as one number.  prior: (c,).  starts: (y,) where the cells of each
+    target token begin; null is the first of them.  sizes: (y,) how many they are.
+    """
+
+    keys: Ints
+    prior: Floats
+    starts: Ints
+    sizes: Ints
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """t(target | source) wherever both occur in one pair.
+
+    keys: (k,) source · n_targets + target, ascending; the source NULL is none.
+    probabilities: (k,) float64.
+    """
+
+    keys: Ints
+    probabilities: Floats
+    n_targets: int
+    prior: Prior
+    backward: bool
+
+    def choices(self, pairs: MixedPairs, rows: Ints) -> tuple[Ints, Ints]:
+        """For each target token of some pairs, one after the other, the place of the source token
+        that it most likely comes from, -1 for none; and (n,) how many tokens each target has."""
+        cells = _cells(pairs, rows, self.n_targets, self.prior, self.backward)
+        at = np.minimum(np.searchsorted(self.keys, cells.keys), len(self.keys) - 1)
+        known = self.keys[at] == cells.keys
+        scores = np.where(known, self.probabilities[at], UNSEEN) * cells.prior
+        best = np.repeat(np.maximum.reduceat(scores, cells.starts), cells.sizes)
+        hits = np.flatnonzero(scores == best)
+        # Of equals the first: null before any, the left before the right.
+        first = hits[np.searchsorted(hits, cells.starts)]
+        _, lengths = _sides(self.backward)
+        return first - cells.starts - 1, getattr(pairs, lengths)[rows]
+
+    def likely(self, n_sources: int, count: int) -> NDArray[np.int32]:
+        """(n_sources, count) the likeliest targets of each source token, best first, then -1."""
+        sources = self.keys // self.n_targets
+        order = np.lexsort((self.keys, -self.probabilities, sources))
+        ordered = sources[order]
+        rank = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+        kept = (rank < count) & (ordered != NULL) & (self.probabilities[order] > 0)
+        table = np.full((n_sources, count), -1, np.int32)
+        table[ordered[kept], rank[kept]] = (self.keys[order] % self.n_targets)[kept]
+        return table
+
+
+def learn_lexicon(
+    pairs: MixedPairs,
+    n_targets: int,
+    prior: Prior = USUAL,
+    rounds: int = 5,
+    backward: bool = False,
+    most_cells: int = MOST_CELLS,
+) -> Lexicon:
+    """EM over the pairs, or over as many, spread evenly, as have `most_cells` cells.
+
+    n_targets: entries of the target vocabulary.  backward: source tokens given target tokens, so
+    that the roles are exchanged, and `n_targets` is the size of the source vocabulary.
+    """
+    n_cells = _cell_counts(pairs, backward).sum()
+    taken = max(1, min(len(pairs), int(len(pairs) * most_cells / max(int(n_cells), 1))))
+    rows = np.unique(np.linspace(0, len(pairs) - 1, taken).astype(np.int64))
+    chunks = [
+        _cells(pairs, part, n_targets, prior, backward) for part in _chunks(pairs, rows, backward)
+    ]
+    keys = np.unique(np.concatenate([np.unique(chunk.keys) for chunk in chunks]))
+    # From here on keys go by their place, which takes half the memory.
+    chunks = [c._replace(keys=np.searchsorted(keys, c.keys).astype(np.int32)) for c in chunks]
+    sources = keys // n_targets
+    probabilities = 1 / np.bincount(sources)[sources]
+    for _ in range(rounds):
+        counts = np.zeros(len(keys))
+        for chunk in chunks:
+            scores = probabilities[chunk.keys] * chunk.prior
+            sums = np.add.reduceat(scores, chunk.starts)
+            expected = scores / np.repeat(np.maximum(sums, 1e-300), chunk.sizes)
+            counts += np.bincount(chunk.keys, expected, len(keys))
+        totals = np.maximum(np.bincount(sources, counts), 1e-300)
+        probabilities = counts / totals[sources]
+    return Lexicon(keys, probabilities, n_targets, prior, backward)
+
+
+def chunks_of(pairs: MixedPairs) -> Iterator[Ints]:
+    """The numbers of all pairs, in parts whose cells take little memory."""
+    return _chunks(pairs, np.arange(len(pairs)), False)
+
+
+def _sides(backward: bool) -> tuple[str, str]:
+    """Names of the lengths of the given side and of the one that comes from it."""
+    names = ("source_lengths", "target_lengths")
+    return (names[1], names[0]) if backward else names
+
+
+def _cell_counts(pairs: MixedPairs, backward: bool) -> Ints:
+    given, made = (getattr(pairs, name).astype(np.int64) for name in _sides(backward))
+    counts: Ints = (given + 1) * made
+    return counts
+
+
+def _chunks(pairs: MixedPairs, rows: Ints, backward: bool) -> Iterator[Ints]:
+    filled = np.cumsum(_cell_counts(pairs, backward)[rows]) // CHUNK_CELLS
+    edges = np.flatnonzero(np.diff(filled, prepend=-1, append=filled[-1] + 1))
+    for start, end in itertools.pairwise(edges):
+        yield rows[start:end]
+
+
+def _cells(pairs: MixedPairs, chosen: Ints, n_targets: int, prior: Prior, backward: bool) -> _Cells:
+    rows = chosen.astype(np.int64, copy=False)
+    given, starts, m = pairs.gather("target" if backward else "source", rows)
+    made, _, n = pairs.gather("source" if backward else "target", rows)
+    pair = np.repeat(np.arange(len(rows)), n)  # (y,) the pair of each target token
+    j = np.arange(len(made)) - np.repeat(np.cumsum(n) - n, n)
+    sizes = m[pair].astype(np.int64) + 1
+    begin = np.cumsum(sizes) - sizes
+    token = np.repeat(np.arange(len(made)), sizes)  # (c,)
+    i = np.arange(len(token)) - begin[token] - 1  # -1 for null
+    there = (i + 0.5) / m[pair][token] - ((j + 0.5) / n[pair])[token]
+    weight = np.where(i < 0, 0.0, np.exp(-prior.tension * np.abs(there)))
+    weight *= (1 - prior.null) / np.add.reduceat(weight, begin)[token]
+    weight[begin] = prior.null
+    source = np.where(i < 0, NULL, given[np.maximum(starts[pair][token] + i, 0)])
+    keys = source.astype(np.int64) * n_targets + made[token]
+    return _Cells(keys, weight.astype(np.float32), begin, sizes)
