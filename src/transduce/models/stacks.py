@@ -85,6 +85,13 @@ def longest_sequence(config: StackConfig) -> int | None:
     return None
 
 
+def heads_on_source(config: DecoderConfig) -> tuple[int, int]:
+    """Layers of a decoder that look at the source, and heads of each."""
+    if isinstance(config, TransformerConfig):
+        return config.n_layers, config.n_heads
+    return (0, 0) if config.context.kind == "fixed" else (1, 1)
+
+
 def norm_epsilon(config: StackConfig) -> float:
     """What the stack's layer norms add to the variance; a head's do the same."""
     return config.norm_epsilon if isinstance(config, TransformerConfig) else 1e-5

@@ -56,12 +56,19 @@ def attention(
 class RecordedAttention(nn.Module):
     """Attention that can be observed.
 
-    While `weights` is a list (see `record_into`), each call appends its weights (b, h, t, s).
+    While `weights` is a list (see `record_into`), each call appends its weights (b, h, t, s): cut
+    off from the graph unless `trained_by_weights`, as where a loss is of the weights themselves.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.weights: list[Tensor] | None = None
+        self.trained_by_weights = False
+
+    def record(self, weights: Tensor) -> None:
+        """Note weights (b, h, t, s), if anybody looks."""
+        if self.weights is not None:
+            self.weights.append(weights if self.trained_by_weights else weights.detach())
 
 
 class MultiHeadAttention(RecordedAttention):
@@ -91,7 +98,7 @@ class MultiHeadAttention(RecordedAttention):
             mixed = attention(query, memory.key, memory.value, mask, dropout)
         else:
             mixed, weights = attention_with_weights(query, memory.key, memory.value, mask, dropout)
-            self.weights.append(weights.detach())
+            self.record(weights)
         return mixed.transpose(1, 2).flatten(2)
 
 

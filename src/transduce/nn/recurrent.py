@@ -252,8 +252,7 @@ class ContextAttention(RecordedAttention):
         weights = scores.softmax(-1)
         if mask.allowed is not None:  # over a source of nothing softmax is not a number
             weights = weights.masked_fill(~mask.allowed, 0.0)
-        if self.weights is not None:
-            self.weights.append(weights.detach())
+        self.record(weights)
         return (weights @ memory.value).view(rows, t, m)
 
 

@@ -18,13 +18,13 @@ from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
 from transduce.models.encoder_decoder import EncoderDecoderConfig, check_tie
 from transduce.models.presets import PRESETS
-from transduce.models.stacks import longest_sequence
+from transduce.models.stacks import heads_on_source, longest_sequence
 from transduce.tasks.common import Root, base_settings, expand, read_split, rooted, with_base_model
 from transduce.tasks.task import Split
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.text.sampling import Alpha, check_sampling
-from transduce.training.config import RDropTrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.guided_alignment import GuidedTrainingConfig, check_head
 
 Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 
@@ -140,7 +140,7 @@ class TranslationRecipe:
     model: EncoderDecoderConfig = EncoderDecoderConfig()
     fine_tune: FineTuneConfig | None = None
     """Start from another run, whose `model` and `text` these are unless said otherwise."""
-    training: RDropTrainingConfig = RDropTrainingConfig()
+    training: GuidedTrainingConfig = GuidedTrainingConfig()
     decoding: DecodingOptions = DecodingOptions()
     evaluation: EvaluationConfig = EvaluationConfig()
 
@@ -156,6 +156,23 @@ class TranslationRecipe:
                     f"data.filters.max_length = {longest} needs {longest + 2}; set max_positions "
                     "or max_length accordingly"
                 )
+        if self.training.alignment is not None:
+            check_head(self.training.alignment, *heads_on_source(self.model.decoder))
+            _check_guided(self)
+
+
+def _check_guided(recipe: TranslationRecipe) -> None:
+    """Raises SettingError where guided alignment cannot go with other settings."""
+    if recipe.text.source_sampling or recipe.text.target_sampling:
+        raise SettingError(
+            "training.alignment needs the same tokens in every epoch; leave out "
+            "text.source_sampling and text.target_sampling"
+        )
+    if recipe.training.compile:
+        raise SettingError("training.alignment looks into the attention; set training.compile off")
+    aligned = recipe.training.alignment
+    if aligned is not None and aligned.links is not None and not recipe.data.train_weight:
+        raise SettingError("training.alignment.links are of data.train, whose weight is 0")
 
 
 def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRecipe:

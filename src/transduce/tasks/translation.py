@@ -40,6 +40,7 @@ from transduce.tasks.common import (
     split_fingerprint,
     with_weights,
 )
+from transduce.tasks.guided import Guide, training_links
 from transduce.tasks.provenance import record_provenance
 from transduce.tasks.recipe import TextConfig, TranslationRecipe, read_pairs_of
 from transduce.tasks.task import Evaluation, Example, Split
@@ -66,8 +67,10 @@ class TranslationTraining:
         recipe: TranslationRecipe,
         translator: TrainedTranslator,
         data: dict[Split, EncodedPairs | MixedPairs],
+        guide: Guide | None = None,
     ) -> None:
         self.recipe = recipe
+        self.guide = guide
         self.translator = translator
         self.model = translator.model
         self.d_model = recipe.model.d_model
@@ -94,7 +97,10 @@ class TranslationTraining:
     def loss(self, batch: PairBatch) -> LossSums:
         """Cross-entropy of every target token given the source and the tokens before it."""
         batch, training = batch.to(self.translator.device), self.recipe.training
-        return pair_loss(self.model, batch, training.label_smoothing, training.r_drop)
+        loss = functools.partial(
+            pair_loss, self.model, batch, training.label_smoothing, training.r_drop
+        )
+        return loss() if self.guide is None else self.guide.loss(batch, loss)
 
     def describe(self, batch: PairBatch) -> str:
         """Which pairs a batch holds."""
@@ -152,10 +158,15 @@ def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Out
     begin(recipe.data, recipe.training, recipe.seed)
     record_provenance(recipe.data.files(), run)
     source, target = _tokenizers(recipe, run)
-    data = _encoded(recipe, source, target, run.parent / ".cache")
+    cache = run.parent / ".cache"
+    data = _encoded(recipe, source, target, cache)
     translator = TrainedTranslator(recipe, source, target)
     translator.model.to(find_device(recipe.training.device))
-    task = TranslationTraining(recipe, translator, data)
+    guide = None
+    if recipe.training.alignment is not None:
+        links = training_links(recipe, source, target, data["train"], cache)
+        guide = Guide(translator.model, recipe.training.alignment, links)
+    task = TranslationTraining(recipe, translator, data, guide)
     return train(task, recipe.training, run, resume, recipe.fine_tune)
 
 
@@ -176,6 +187,8 @@ class TrainedTranslator(Translator):
             None if reach is None else reach - 1,  # the first is BOS
         )
         self.recipe = recipe
+        if (taught := recipe.training.alignment) is not None:
+            self.aligning = taught.layer, taught.head
 
     def evaluate(
         self,

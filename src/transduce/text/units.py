@@ -12,6 +12,7 @@ from transduce.text.tokenizer import Tokenizer
 Unit = Literal["words", "characters", "tokens"]
 """words: what stands between blanks.  characters: the same, but each Chinese, Japanese or Thai
 character is a word by itself.  tokens: the pieces of the model's tokenizer."""
+WordUnit = Literal["words", "characters"]
 
 # Kana, Han (with extensions and compatibility forms), Thai, Lao, Myanmar and Khmer.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -22,7 +23,7 @@ _UNITS = {
 }
 
 
-def unit_spans(text: str, unit: Literal["words", "characters"]) -> list[tuple[int, int]]:
+def unit_spans(text: str, unit: WordUnit) -> list[tuple[int, int]]:
     """Characters [start, end) of each unit of a text."""
     return [match.span() for match in _UNITS[unit].finditer(text)]
 

@@ -1,0 +1,61 @@
+"""Which tokens of each training pair belong together, as ragged rows of links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.integer[Any]]
+LAST = 2**15 - 1
+"""The last place that a link can have."""
+
+
+class BatchLinks(NamedTuple):
+    """The links of the rows of a batch, (l,) each: row, place in the target, place in the source,
+    and the link's share of its target token, 1 over the number of links that the token has."""
+
+    rows: Ints
+    targets: Ints
+    sources: Ints
+    shares: NDArray[np.float32]
+
+
+class LinkRows(NamedTuple):
+    """Links of n pairs, those of pair i being number offsets[i] to offsets[i + 1].
+
+    offsets: (n + 1,) int64.  sources, targets: (l,) int16, places of tokens.
+    """
+
+    offsets: Ints
+    sources: Ints
+    targets: Ints
+
+    @staticmethod
+    def of(pairs: Iterable[Iterable[tuple[int, int]]]) -> LinkRows:
+        """From the (source, target) links of each pair; those beyond `LAST` are left out."""
+        counts, places = [0], []
+        for links in pairs:
+            kept = sorted(link for link in links if max(link) <= LAST)
+            counts.append(len(kept))
+            places.append(np.array(kept, np.int16).reshape(-1, 2))
+        every = np.concatenate(places) if places else np.empty((0, 2), np.int16)
+        return LinkRows(np.cumsum(counts), every[:, 0].copy(), every[:, 1].copy())
+
+    def __repr__(self) -> str:
+        return f"LinkRows of {len(self.offsets) - 1} pairs"
+
+    def batch(self, rows: Ints) -> BatchLinks:
+        """The links of some pairs; a pair beyond the last has none."""
+        inside = np.minimum(rows, len(self.offsets) - 2)
+        sizes = np.where(inside == rows, np.diff(self.offsets)[inside], 0)
+        row = np.repeat(np.arange(len(rows)), sizes)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        at = self.offsets[inside][row] + within
+        targets = self.targets[at].astype(np.int64)
+        token = row * (LAST + 1) + targets
+        _, place, count = np.unique(token, return_inverse=True, return_counts=True)
+        shares = (1 / count[place]).astype(np.float32)
+        return BatchLinks(row, targets, self.sources[at].astype(np.int64), shares)
