@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p, penalise_repeats
-from transduce.decoding.hypotheses import Candidates, Live
+from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p
+from transduce.decoding.hypotheses import DEAD, Candidates, Live
 from transduce.decoding.largest import largest
 from transduce.decoding.options import DecodingOptions
 
@@ -33,6 +34,38 @@ def choose_best(beam_size: int) -> Chooser:
     return choose
 
 
+def choose_diverse(beam_size: int, groups: int, strength: float) -> Chooser:
+    """Of each group of a beam the best 2 * (beam_size / groups), groups side by side.
+
+    A group chooses after those before it, and what each of these would go on with now costs it
+    `strength` (Vijayakumar et al. 2018, equation 5 with Hamming diversity).  That decides what is
+    chosen; the log-probabilities stay as they are.
+    """
+    size = beam_size // groups
+
+    def choose(log_probs: Tensor, live: Live) -> Candidates:
+        v = log_probs.shape[2]
+        totals = log_probs + live.log_probs.unsqueeze(2)  # (l, w, v)
+        each = live.width if live.width == 1 else size  # the first step has one row for all
+        chosen = torch.zeros_like(totals[:, 0])  # (l, v) how often, by the groups before
+        found = []
+        for group in range(groups):
+            first = 0 if live.width == 1 else group * size
+            own = totals[:, first : first + each].flatten(1)  # (l, each * v)
+            lowered = totals[:, first : first + each] - strength * chosen.unsqueeze(1)
+            _, index = largest(lowered.flatten(1), min(2 * size, each * v))
+            index = F.pad(index, (0, 2 * size - index.shape[1]))
+            tokens = index % v
+            best = own.gather(1, index)
+            best[:, each * v :] = DEAD
+            taken = (best[:, :size] > DEAD).to(best)
+            chosen = chosen.scatter_add(1, tokens[:, :size], taken)
+            found.append((best, index // v + first, tokens))
+        return Candidates(*(torch.cat(parts, 1) for parts in zip(*found, strict=True)))
+
+    return choose
+
+
 def choose_random(options: DecodingOptions, streams: Sequence[int], limits: list[int]) -> Chooser:
     """One draw for each of `n_best` independent samples of each sentence.
 
@@ -44,7 +77,7 @@ def choose_random(options: DecodingOptions, streams: Sequence[int], limits: list
     def choose(log_probs: Tensor, live: Live) -> Candidates:
         rows = torch.from_numpy(uniforms[live.sentences, :, live.length]).to(log_probs.device)
         each = options.n_best // live.width  # samples drawn from a row: all at first, then one
-        cumulative = _distribution(log_probs, live, options).cumsum(2)  # (l, w, v)
+        cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)
         at = rows.view(-1, live.width, each) * cumulative[:, :, -1:]
         # In the order of ids, not of probability: rounding that differs from batch to batch
         # cannot then swap neighbours, and moves a border by next to nothing.
@@ -58,13 +91,10 @@ def choose_random(options: DecodingOptions, streams: Sequence[int], limits: list
     return choose
 
 
-def _distribution(log_probs: Tensor, live: Live, options: DecodingOptions) -> Tensor:
+def _distribution(log_probs: Tensor, options: DecodingOptions) -> Tensor:
     """What to draw from, (l, w, v) in float64; all zero where nothing is allowed."""
     # float64 and new: in float32 a sum over a large vocabulary would never reach rare tokens
-    scaled = log_probs.double()
-    if options.repetition_penalty > 1:
-        scaled = penalise_repeats(scaled, live.tokens, options.repetition_penalty)
-    scaled = scaled / options.temperature
+    scaled = log_probs.double() / options.temperature
     if options.top_k:
         scaled = keep_top_k(scaled, options.top_k)
     if options.top_p < 1:

@@ -29,7 +29,8 @@ class Hypothesis:
 
     tokens:   ids, without the prefix and without the end of sentence.
     log_prob: the model's log-probability of them all, the end of sentence included.
-    score:    log_prob over the length penalty; hypotheses are ranked by it.
+    score:    log_prob, with what a language model or a penalty of repeats adds, over the length
+              penalty; and the coverage penalty on top.  Hypotheses are ranked by it.
     finished: it ends with an end of sentence.  An unfinished one is returned only where the
               caller said that it ends there, or where its sentence has no other at all.
     """
@@ -48,12 +49,14 @@ class Live:
     limits:    (l) most tokens before the end of sentence.
     log_probs: (l, w) of each hypothesis so far; -inf marks a dead row.
     tokens:    (l, w, length) ids so far, without the prefix.
+    own:       (l, w) what the model alone says, where `log_probs` has something added to it.
     """
 
     sentences: list[int]
     limits: list[int]
     log_probs: Tensor
     tokens: Tensor
+    own: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -72,11 +75,22 @@ class Candidates(NamedTuple):
     log_probs: (l, c) of the hypothesis with the new token; -inf marks one that cannot be.
     parents:   (l, c) which of the w hypotheses each continues.
     tokens:    (l, c) the new token.
+    own:       (l, c) what the model alone says, where `log_probs` has something added to it.
     """
 
     log_probs: Tensor
     parents: Tensor
     tokens: Tensor
+    own: Tensor | None = None
+
+    def pick(self, places: Tensor) -> Candidates:
+        """Candidates by place (l, c')."""
+        return Candidates(
+            self.log_probs.gather(1, places),
+            self.parents.gather(1, places),
+            self.tokens.gather(1, places),
+            None if self.own is None else self.own.gather(1, places),
+        )
 
 
 class Finished:

@@ -13,6 +13,7 @@ from transduce.errors import SettingError
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
+Text = Annotated[str, Field(min_length=1)]
 
 
 @section
@@ -25,6 +26,13 @@ class DecodingOptions:
 
     method: Literal["beam", "sample"] = "beam"
     """Look for the best hypotheses (beam) or draw them at random (sample)."""
+    prefix: str = ""
+    """Every output starts with this text; a token of it counts in scores and lengths as any."""
+    constraints: tuple[Text | Annotated[tuple[Text, ...], Field(min_length=1)], ...] = ()
+    """Phrases that an output must hold, each a text or several to choose from, in any order, cut
+    into tokens as after a space; where the greatest length has room for them."""
+    avoid: tuple[Text, ...] = ()
+    """Words and phrases that an output must not hold, however they are cut into tokens."""
     beam_size: Count = 5
     """Live hypotheses kept per sentence; 1 is greedy search.  Beam only."""
     n_best: Count = 1
@@ -41,8 +49,17 @@ class DecodingOptions:
     free_end: bool = False
     """At the most tokens allowed an end of sentence costs nothing, as in transformers; else it
     costs what the model says."""
+    coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """What is taken off a score for source tokens that got little attention: beta in Wu et al.
+    2016, equation 14, over the last layer's cross-attention.  For translation."""
+    beam_groups: Count = 1
+    """Parts of the beam that are kept apart from each other (Vijayakumar et al. 2018) ..."""
+    diversity: Annotated[float, Field(ge=0, le=100)] = 0.5
+    """... by taking this from a token each time that a group before has chosen it in this step."""
     min_length: Natural = 0
     """Tokens before the end of sentence may come; the maximum goes first where they conflict."""
+    min_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    """The same as tokens per token of the source; the greater of the two counts."""
     max_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 2.0
     """Tokens allowed per token of the source ..."""
     max_length_extra: Annotated[int, Field(ge=0, le=1_000_000)] = 20
@@ -54,6 +71,20 @@ class DecodingOptions:
     """A continuation or an answer ends once it contains one of these, and is cut before it."""
     no_repeat_ngram: Natural = 0
     """No row of so many tokens comes twice in an output (Paulus et al. 2018); 0 is no limit."""
+    repetition_penalty: Annotated[float, Field(ge=1, le=100)] = 1.0
+    """Above 1: log-probabilities of tokens that the output has already are multiplied by it, before
+    all else (after Keskar et al. 2019)."""
+    language_model_weight: Annotated[float, Field(ge=0, le=100)] = 0.2
+    """With a language model beside: what its log-probabilities are multiplied by before they are
+    added (shallow fusion, Gulcehre et al. 2015)."""
+    ensemble: Literal["geometric", "arithmetic"] = "geometric"
+    """With several models: mean of their log-probabilities, or of their probabilities."""
+    minimum_risk: Literal["none", "chrf", "bleu"] = "none"
+    """Of all that was found, choose what is most like the rest by this measure, rather than what
+    is likeliest (Kumar and Byrne 2004; Eikema and Aziz 2020).  For translation."""
+    candidates: Count = 32
+    """Samples among which minimum_risk chooses; with a beam it is beam_size outputs, weighed by
+    their probabilities."""
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Logits are divided by it: below 1 samples are likelier, above 1 more varied.  Sampling only,
     as are the next ones, in this order."""
@@ -63,9 +94,6 @@ class DecodingOptions:
     """Sample from the fewest tokens that together hold this probability (Holtzman et al. 2020)."""
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Sample from tokens with at least this share of the likeliest one's probability."""
-    repetition_penalty: Annotated[float, Field(ge=1, le=100)] = 1.0
-    """Above 1: log-probabilities of tokens that the output has already are multiplied by it, before
-    all else (after Keskar et al. 2019)."""
     seed: Natural = 0
     """Where the random numbers of sampling start."""
     batch_tokens: Count = 4096
@@ -76,6 +104,20 @@ class DecodingOptions:
             raise SettingError(
                 f"n_best = {self.n_best} needs a beam_size of at least {self.n_best}, "
                 f"not {self.beam_size}"
+            )
+        if self.method == "beam" and self.beam_size % self.beam_groups:
+            raise SettingError(
+                f"beam_groups = {self.beam_groups} must divide beam_size = {self.beam_size}"
+            )
+        if self.method == "beam" and self.beam_groups > 1 and self.constraints:
+            raise SettingError(
+                "constraints need the whole beam; leave out either them or beam_groups"
+            )
+        risky = self.minimum_risk != "none" and self.method == "sample"
+        if risky and self.n_best > self.candidates:
+            raise SettingError(
+                f"n_best = {self.n_best} needs candidates of at least {self.n_best}, "
+                f"not {self.candidates}"
             )
 
     @property
@@ -88,3 +130,7 @@ class DecodingOptions:
         # float64: float32 would round the product of a long source differently from Python
         scaled = (source_lengths.to("cpu", torch.float64) * self.max_length_ratio).long()
         return scaled + self.max_length_extra
+
+    def min_length_for(self, source_length: int) -> int:
+        """Least tokens before the end of sentence, for a source of a given length."""
+        return max(self.min_length, int(source_length * self.min_length_ratio))

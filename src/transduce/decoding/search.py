@@ -19,8 +19,10 @@ from typing import NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from transduce.decoding.choosers import Chooser, choose_best, choose_random
-from transduce.decoding.filters import Filter, bound_length, forbid, no_repeats
+from transduce.decoding.choosers import Chooser, choose_best, choose_diverse, choose_random
+from transduce.decoding.constrained import Tracker, choose_constrained, hold_phrases
+from transduce.decoding.demands import NO_WISHES, Wishes, avoid, begin, bound_below
+from transduce.decoding.filters import Filter, bound_length, forbid, no_repeats, penalise_repeats
 from transduce.decoding.hypotheses import (
     DEAD,
     Candidates,
@@ -69,6 +71,7 @@ def search(
     options: DecodingOptions,
     streams: Sequence[int] | None = None,
     ended: Ended | None = None,
+    wishes: Wishes = NO_WISHES,
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each sentence, best first; fewer where there are no more.
 
@@ -83,11 +86,14 @@ def search(
     streams:     (n) numbers >= 0 that tell sentences apart in sampling, such as line numbers;
                  their place in the batch if None.
     ended:       where else than at an end of sentence a hypothesis ends.
+    wishes:      what each sentence must hold, and what else counts than the model's word.
 
     Log-probabilities are those of the whole vocabulary, in float32 unless the logits are
     float64.  Raises TransduceError when the model's logits are not numbers.
     """
-    steps = search_steps(step, state, prefix, max_lengths, eos, forbidden, options, streams, ended)
+    steps = search_steps(
+        step, state, prefix, max_lengths, eos, forbidden, options, streams, ended, wishes
+    )
     return collections.deque(steps, maxlen=1).pop().best
 
 
@@ -102,22 +108,32 @@ def search_steps(
     options: DecodingOptions,
     streams: Sequence[int] | None = None,
     ended: Ended | None = None,
+    wishes: Wishes = NO_WISHES,
 ) -> Iterator[Snapshot]:
     """The same search, seen before its first step and after each; the last one has the results."""
     assert prefix.padding != "right", "prefixes end at the same column"
     limits: list[int] = max_lengths.tolist()
-    chooser = _chooser(options, range(len(limits)) if streams is None else streams, limits)
-    filters = _filters(options, eos, forbidden)
+    for i, demand in enumerate(wishes.demands):
+        limits[i] = max(limits[i], len(demand.prefix))
+    tracker = _tracker(wishes)
+    chooser = _chooser(options, streams or range(len(limits)), limits, tracker)
+    filters = _filters(options, eos, forbidden, wishes, tracker)
     results = _Results(options, len(limits), ended)
     fed, live = prefix, _start(prefix.values, limits)
     yield Snapshot(live, results.best)
     while live.sentences:
-        log_probs, broken = _log_probs(step(fed, state), live, filters)
+        own, broken = _log_probs(step(fed, state), live)
+        log_probs = _adjusted(own, live, state, options, wishes)
+        for apply in filters:
+            apply(log_probs, live)
         candidates = chooser(log_probs, live)
-        going_on, ending = _split(candidates, eos, options.width)
+        if log_probs is not own:
+            candidates = candidates._replace(own=_own(own, live, candidates))
+        going_on, ending = _split(candidates, eos, options)
         grown = _grown(live, going_on)
         going_on = results.end(live, going_on, grown)
-        keep = results.update(live, candidates, going_on, ending, broken)
+        bonus = None if wishes.end_bonus is None else wishes.end_bonus(state).view_as(own[:, :, 0])
+        keep = results.update(live, candidates, going_on, ending, broken, bonus)
         old, live = live, _advance(live, going_on, grown, keep)
         if keep:
             _select(state, old, going_on.parents, keep)
@@ -126,16 +142,42 @@ def search_steps(
         yield Snapshot(live, results.best)
 
 
-def _chooser(options: DecodingOptions, streams: Sequence[int], limits: list[int]) -> Chooser:
+def _tracker(wishes: Wishes) -> Tracker | None:
+    phrases = [demand.phrases for demand in wishes.demands]
+    return Tracker(phrases) if any(phrases) else None
+
+
+def _chooser(
+    options: DecodingOptions, streams: Sequence[int], limits: list[int], tracker: Tracker | None
+) -> Chooser:
     if options.method == "sample":
         return choose_random(options, streams, limits)
+    if tracker is not None:
+        return choose_constrained(options.beam_size, tracker)
+    if options.beam_groups > 1:
+        return choose_diverse(options.beam_size, options.beam_groups, options.diversity)
     return choose_best(options.beam_size)
 
 
-def _filters(options: DecodingOptions, eos: int, forbidden: Sequence[int]) -> list[Filter]:
+def _filters(
+    options: DecodingOptions,
+    eos: int,
+    forbidden: Sequence[int],
+    wishes: Wishes,
+    tracker: Tracker | None,
+) -> list[Filter]:
     filters = [forbid(forbidden), bound_length(eos, options.min_length, options.free_end)]
     if options.no_repeat_ngram:
         filters.append(no_repeats(options.no_repeat_ngram))
+    demands = wishes.demands
+    if any(demand.min_length for demand in demands):
+        filters.append(bound_below(eos, demands))
+    if any(demand.avoided for demand in demands):
+        filters.append(avoid(demands))
+    if tracker is not None:
+        filters.append(hold_phrases(eos, tracker))
+    if any(demand.prefix for demand in demands):
+        filters = [begin(demands, filters)]
     return filters
 
 
@@ -146,8 +188,8 @@ def _start(prefix: Tensor, limits: list[int]) -> Live:
     return Live(list(range(n)), limits, nothing, prefix.new_empty(n, 1, 0))
 
 
-def _log_probs(logits: Tensor, live: Live, filters: list[Filter]) -> tuple[Tensor, Tensor]:
-    """Log-probabilities (l, w, v) of the last of logits (r, t, v), filtered.
+def _log_probs(logits: Tensor, live: Live) -> tuple[Tensor, Tensor]:
+    """Log-probabilities (l, w, v) of the last of logits (r, t, v).
 
     Also (l,) True where the model gave something that is no number.
     """
@@ -155,23 +197,49 @@ def _log_probs(logits: Tensor, live: Live, filters: list[Filter]) -> tuple[Tenso
     last = logits[:, -1].view(len(live.sentences), live.width, -1)
     log_probs = last.log_softmax(2, dtype=dtype)
     broken = log_probs[:, :, 0].isnan().any(1)  # one NaN or +inf turns its whole row into NaN
-    for apply in filters:
-        apply(log_probs, live)
     return log_probs, broken
 
 
-def _split(candidates: Candidates, eos: int, width: int) -> tuple[Candidates, Tensor]:
+def _adjusted(
+    own: Tensor, live: Live, state: State, options: DecodingOptions, wishes: Wishes
+) -> Tensor:
+    """Log-probabilities (l, w, v) to rank by; those of the model itself where nothing is added."""
+    adjusted = own
+    if options.repetition_penalty > 1 and live.length:
+        adjusted = penalise_repeats(adjusted, live.tokens, options.repetition_penalty)
+    if wishes.token_bonus is not None:
+        adjusted = adjusted + wishes.token_bonus(state).view_as(own)
+    if adjusted is own and options.repetition_penalty > 1:
+        return own.clone()
+    return adjusted
+
+
+def _own(own: Tensor, live: Live, candidates: Candidates) -> Tensor:
+    """(l, c) what the model alone says of each candidate."""
+    so_far = live.log_probs if live.own is None else live.own  # the same at the first step
+    v = own.shape[2]
+    added = own.flatten(1).gather(1, candidates.parents * v + candidates.tokens)
+    return so_far.gather(1, candidates.parents) + added
+
+
+def _split(candidates: Candidates, eos: int, options: DecodingOptions) -> tuple[Candidates, Tensor]:
     """The first `width` candidates that go on, and (l, c) which ones end their sentence.
 
-    Only an end of sentence among the first `width` counts.
+    Only an end of sentence among the first `width` counts; where a beam has groups, all this is
+    so in each of them.
     """
+    groups = options.beam_groups if options.method == "beam" else 1
+    width = options.width // groups
     ends = candidates.tokens == eos
-    ending = ends & (candidates.log_probs > DEAD)
-    ending[:, width:] = False
+    c = ends.shape[1] // groups
+    first = torch.arange(ends.shape[1], device=ends.device) % c < width
+    ending = ends & (candidates.log_probs > DEAD) & first
     going_on = candidates._replace(log_probs=candidates.log_probs.masked_fill(ends, DEAD))
-    if ends.shape[1] > width:
-        order = ends.int().argsort(dim=1, stable=True)[:, :width]
-        going_on = Candidates(*(part.gather(1, order) for part in going_on))
+    if c > width:
+        grouped = ends.view(-1, groups, c).int()
+        order = grouped.argsort(dim=2, stable=True)[:, :, :width]
+        starts = torch.arange(0, ends.shape[1], c, device=ends.device)
+        going_on = going_on.pick((order + starts[:, None]).flatten(1))
     return going_on, ending
 
 
@@ -184,13 +252,14 @@ def _grown(live: Live, going_on: Candidates) -> Tensor:
 def _advance(live: Live, going_on: Candidates, grown: Tensor, keep: list[int]) -> Live:
     """The kept sentences' hypotheses, one token longer."""
     if len(keep) == len(live.sentences):
-        return Live(live.sentences, live.limits, going_on.log_probs, grown)
+        return Live(live.sentences, live.limits, going_on.log_probs, grown, going_on.own)
     rows = torch.tensor(keep, dtype=torch.long, device=grown.device)
     return Live(
         [live.sentences[i] for i in keep],
         [live.limits[i] for i in keep],
         going_on.log_probs[rows],
         grown[rows],
+        None if going_on.own is None else going_on.own[rows],
     )
 
 
@@ -229,11 +298,12 @@ class _Results:
             return going_on
         log_probs = going_on.log_probs.clone()
         penalty = self._penalty(live.length + 1)
+        own = (log_probs if going_on.own is None else going_on.own).tolist()
         rows = zip(live.sentences, grown.tolist(), log_probs.tolist(), strict=True)
         for i, (sentence, tokens, totals) in enumerate(rows):
             for j, (ids, total) in enumerate(zip(tokens, totals, strict=True)):
                 if total > DEAD and self._ended(sentence, ids):
-                    found = Hypothesis(ids, total, total / penalty, finished=False)
+                    found = Hypothesis(ids, own[i][j], total / penalty, finished=False)
                     self.finished[sentence].add(found)
                     log_probs[i, j] = DEAD
         return going_on._replace(log_probs=log_probs)
@@ -245,8 +315,12 @@ class _Results:
         going_on: Candidates,
         ending: Tensor,
         broken: Tensor,
+        bonus: Tensor | None,
     ) -> list[int]:
-        """Note what ends at this step; which of the live sentences (by place) go on."""
+        """Note what ends at this step; which of the live sentences (by place) go on.
+
+        bonus: (l, w) what ending adds to the score of each hypothesis.
+        """
         best = going_on.log_probs.amax(1)
         facts = torch.stack([best, broken.to(best), ending.any(1).to(best)])
         # one look at the device for all that a step needs to know where nothing ends
@@ -257,7 +331,7 @@ class _Results:
                 "damaged, or its number format is too narrow (try float32)"
             )
         if any(have_ending):
-            self._collect(live, candidates, ending)
+            self._collect(live, candidates, ending, bonus)
         keep = []
         for i, (sentence, limit) in enumerate(zip(live.sentences, live.limits, strict=True)):
             length = live.length if self._by_present_length else limit
@@ -268,22 +342,31 @@ class _Results:
                 self._give_up(live, i)
         return keep
 
-    def _collect(self, live: Live, candidates: Candidates, ending: Tensor) -> None:
+    def _collect(
+        self, live: Live, candidates: Candidates, ending: Tensor, bonus: Tensor | None
+    ) -> None:
         """Add the candidates that end their sentence."""
         rows, places = ending.nonzero(as_tuple=True)
-        tokens = live.tokens[rows, candidates.parents[rows, places]].tolist()
-        log_probs = candidates.log_probs[rows, places].tolist()
-        penalty = self._penalty(live.length + 1)
-        for i, ids, log_prob in zip(rows.tolist(), tokens, log_probs, strict=True):
-            self.finished[live.sentences[i]].add(
-                Hypothesis(ids, log_prob, log_prob / penalty, finished=True)
-            )
+        parents = candidates.parents[rows, places]
+        tokens = live.tokens[rows, parents].tolist()
+        totals = candidates.log_probs[rows, places]
+        own = totals if candidates.own is None else candidates.own[rows, places]
+        scores = [total / self._penalty(live.length + 1) for total in totals.tolist()]
+        if bonus is not None:
+            added = bonus[rows, parents].tolist()
+            scores = [score + more for score, more in zip(scores, added, strict=True)]
+        for i, ids, log_prob, score in zip(
+            rows.tolist(), tokens, own.tolist(), scores, strict=True
+        ):
+            self.finished[live.sentences[i]].add(Hypothesis(ids, log_prob, score, finished=True))
 
     def _give_up(self, live: Live, i: int) -> None:
         """Nothing may follow and nothing has finished: what there was is all there is."""
         penalty = self._penalty(live.length)
-        for ids, log_prob in zip(live.tokens[i].tolist(), live.log_probs[i].tolist(), strict=True):
-            if log_prob > DEAD:
+        own = live.log_probs if live.own is None else live.own
+        rows = zip(live.tokens[i], own[i].tolist(), live.log_probs[i].tolist(), strict=True)
+        for ids, log_prob, total in rows:
+            if total > DEAD:
                 self.finished[live.sentences[i]].add(
-                    Hypothesis(ids, log_prob, log_prob / penalty, finished=False)
+                    Hypothesis(ids.tolist(), log_prob, total / penalty, finished=False)
                 )

@@ -166,6 +166,10 @@ class SubwordTokenizer(Tokenizer):
         data = b"".join(self._bytes[i] if 0 <= i < size else unknown for i in ids)
         return data.decode("utf-8", errors="replace").removeprefix(" ")
 
+    def surfaces(self) -> list[bytes]:
+        """The bytes that each id adds in the middle of a text; the special ids add none."""
+        return [b"" if i == UNK else piece for i, piece in enumerate(self._bytes)]
+
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id as SentencePiece writes it: "▁the", "ing", "<0xE2>"."""
         size = len(self._pieces)

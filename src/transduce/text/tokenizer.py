@@ -70,6 +70,16 @@ class Tokenizer(ABC):
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """A string to display for each id, spaces shown as "▁", special ids as "<pad>" etc."""
 
+    def surfaces(self) -> list[bytes]:
+        """The bytes that each id adds in the middle of a text; the special ids add none.
+
+        Here by decoding each id behind another one, which says nothing of half a character.
+        """
+        first = len(SPECIAL_TOKENS)
+        before = self.decode([first])
+        added = (self.decode([first, i]).removeprefix(before) for i in range(first, self.size))
+        return [b""] * first + [text.encode() for text in added]
+
     @abstractmethod
     def to_bytes(self) -> bytes:
         """The whole tokenizer as the content of one file."""

@@ -1,0 +1,144 @@
+"""What is asked of the output of one sentence, beyond what the options say of all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.avoided import Avoided
+from transduce.decoding.filters import Filter
+from transduce.decoding.hypotheses import DEAD, Live
+from transduce.decoding.lexicon import Lexicon, last_is_letter
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.phrases import Phrase, Phrases, Progress
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the output of one sentence must be like.
+
+    prefix:     ids that it starts with; they go before every other rule.
+    phrases:    what it must hold, where its length allows that.
+    avoided:    what it must not hold.
+    min_length: tokens before its end may come.
+    """
+
+    prefix: tuple[int, ...] = ()
+    phrases: Phrases | None = None
+    avoided: Avoided | None = None
+    min_length: int = 0
+
+    @property
+    def least(self) -> int:
+        """Tokens that suffice to meet it."""
+        needed = 0 if self.phrases is None else self.phrases.needed(Progress())
+        return len(self.prefix) + needed
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a caller of `search` adds to it.
+
+    demands:     (n) of each sentence; none if empty.
+    token_bonus: of a state that has just stepped, (r, v): what the next token adds to the
+                 log-probability that hypotheses are ranked by.  At most 0.
+    end_bonus:   the same for the end of sentence, (r,): what it adds to the score.  At most 0.
+    """
+
+    demands: Sequence[Demand] = ()
+    token_bonus: Callable[[Any], Tensor] | None = None
+    end_bonus: Callable[[Any], Tensor] | None = None
+
+
+NO_WISHES = Wishes()
+
+
+def demand_of(options: DecodingOptions, lexicon: Lexicon) -> Demand:
+    """What options ask of every sentence.
+
+    Raises SettingError for phrases that the vocabulary cannot spell or that contradict others.
+    """
+    phrases = None
+    if options.constraints:
+        constraints = []
+        for constraint in options.constraints:
+            texts = (constraint,) if isinstance(constraint, str) else constraint
+            constraints.append([_phrase(text, lexicon) for text in texts])
+        phrases = Phrases(constraints, lexicon.continues)
+    return Demand(
+        lexicon.prefix(options.prefix),
+        phrases,
+        Avoided(options.avoid, lexicon) if options.avoid else None,
+    )
+
+
+def _phrase(text: str, lexicon: Lexicon) -> Phrase:
+    ids = lexicon.phrase(text)
+    return Phrase(ids, last_is_letter(lexicon.text_of(ids)))
+
+
+def avoid(demands: Sequence[Demand]) -> Filter:
+    """No token that completes what its sentence must not hold."""
+
+    def apply(log_probs: Tensor, live: Live) -> None:
+        rows: list[int] = []
+        columns: list[int] = []
+        for i, sentence in enumerate(live.sentences):
+            avoided = demands[sentence].avoided
+            if avoided is None:
+                continue
+            for j, ids in enumerate(live.tokens[i].tolist()):
+                found = avoided.after(ids)
+                rows += [i * live.width + j] * len(found)
+                columns += found
+        if rows:
+            where = torch.tensor([rows, columns], device=log_probs.device)
+            log_probs.view(-1, log_probs.shape[2])[where[0], where[1]] = DEAD
+
+    return apply
+
+
+def bound_below(eos: int, demands: Sequence[Demand]) -> Filter:
+    """No end of a sentence before its own minimum; the maximum goes first where they conflict."""
+
+    def apply(log_probs: Tensor, live: Live) -> None:
+        rows = [
+            i
+            for i, (sentence, limit) in enumerate(zip(live.sentences, live.limits, strict=True))
+            if live.length < min(demands[sentence].min_length, limit)
+        ]
+        if rows:
+            log_probs[torch.tensor(rows, device=log_probs.device), :, eos] = DEAD
+
+    return apply
+
+
+def begin(demands: Sequence[Demand], filters: Sequence[Filter]) -> Filter:
+    """The prefix of each sentence, then the filters; as long as it lasts they do not count."""
+    longest = max(len(demand.prefix) for demand in demands)
+
+    def apply(log_probs: Tensor, live: Live) -> None:
+        forced = []
+        if live.length < longest:
+            prefixes = [demands[sentence].prefix for sentence in live.sentences]
+            forced = [(i, p[live.length]) for i, p in enumerate(prefixes) if live.length < len(p)]
+        if not forced:
+            return apply_all(filters, log_probs, live)
+        rows, tokens = torch.tensor(forced, device=log_probs.device).unbind(1)
+        own = log_probs[rows, :, tokens]  # (forced, w)
+        apply_all(filters, log_probs, live)
+        log_probs[rows] = DEAD
+        log_probs[rows, :, tokens] = own
+        return None
+
+    return apply
+
+
+def apply_all(filters: Sequence[Filter], log_probs: Tensor, live: Live) -> None:
+    """One filter after the other."""
+    for apply in filters:
+        apply(log_probs, live)

@@ -1,0 +1,318 @@
+"""What an output must hold and must not, against every sequence of a toy model."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.toy_search import BOS, EOS, SIZE, TokenIds, ToyModel, decode, toy
+from transduce.decoding import DecodingOptions
+from transduce.decoding.avoided import Avoided
+from transduce.decoding.demands import Demand, Wishes, demand_of
+from transduce.decoding.lexicon import Lexicon
+from transduce.decoding.phrases import Phrase, Phrases, Progress
+from transduce.errors import SettingError
+from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, train_tokenizer
+
+WORDS = range(3, SIZE)
+LINES = [
+    "the cat sat on the mat",
+    "a category of cats, and one cat's hat",
+    "concatenate the other cat and the dog",
+    "information in the inn",
+    "house houses housing",
+] * 5
+
+
+def holds(words: Sequence[int], phrase: Sequence[int]) -> bool:
+    n = len(phrase)
+    return any(tuple(words[i : i + n]) == tuple(phrase) for i in range(len(words) - n + 1))
+
+
+def best_of_all(
+    model: ToyModel, sentence: int, longest: int, allowed: Callable[[TokenIds], bool]
+) -> list[tuple[float, list[int]]]:
+    """Every allowed sequence with its log-probability, best first."""
+    found = []
+    for length in range(longest + 1):
+        for words in itertools.product(WORDS, repeat=length):
+            if allowed(words):
+                ids = (BOS, *words, EOS)
+                steps = (model.log_probs(sentence, ids[:t])[ids[t]] for t in range(1, len(ids)))
+                found.append((sum(steps), list(words)))
+    return sorted(found, key=lambda pair: -pair[0])
+
+
+def asking(*constraints: Sequence[Sequence[int]], continues: Sequence[int] = ()) -> Phrases:
+    """Constraints over ids; each is a list of alternatives."""
+    return Phrases([[Phrase(tuple(ids)) for ids in c] for c in constraints], frozenset(continues))
+
+
+phrases_of_words = st.lists(st.integers(3, SIZE - 1), min_size=1, max_size=3)
+
+
+# --- positive constraints ------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    constraints=st.lists(st.lists(phrases_of_words, min_size=1, max_size=2), max_size=2),
+)
+def test_a_wide_beam_finds_the_best_of_all_that_hold_the_phrases(
+    seed: int, constraints: list[list[list[int]]]
+) -> None:
+    model, longest = toy(seed), 5
+    phrases = asking(*constraints)
+    (found,) = decode(
+        model,
+        [0],
+        longest,
+        wishes=Wishes([Demand(phrases=phrases)]),
+        beam_size=500,
+        n_best=5,
+        length_penalty="none",
+        stop="exact",
+    )
+
+    def allowed(words: TokenIds) -> bool:
+        if not all(any(holds(words, ids) for ids in c) for c in constraints):
+            return False
+        if len(constraints) < 2:
+            return True
+        # what several phrases need is reckoned as if they could not overlap
+        stages = itertools.accumulate(words, phrases.next, initial=Progress())
+        return all(phrases.needed(stage) <= longest - t for t, stage in enumerate(stages))
+
+    known = best_of_all(model, 0, longest, allowed)[:5]
+    assert [h.tokens for h in found] == [words for _, words in known]
+    assert [h.log_prob for h in found] == pytest.approx([total for total, _ in known])
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 10**6),
+    constraints=st.lists(
+        st.lists(st.lists(phrases_of_words, min_size=1, max_size=3), max_size=3),
+        min_size=1,
+        max_size=5,
+    ),
+    room=st.integers(0, 3),
+    options=st.sampled_from(
+        [
+            {"beam_size": 1},
+            {"beam_size": 2, "n_best": 2},
+            {"beam_size": 5, "n_best": 5, "stop": "exact"},
+            {"beam_size": 4, "n_best": 2, "stop": "present"},
+            {"method": "sample", "n_best": 3},
+        ]
+    ),
+)
+def test_every_output_holds_its_phrases_and_a_batch_is_its_sentences(
+    seed: int, constraints: list[list[list[list[int]]]], room: int, options: dict[str, Any]
+) -> None:
+    model = toy(seed, n=len(constraints))
+    demands = [Demand(phrases=asking(*c) if c else None) for c in constraints]
+    limits = [demand.least + room for demand in demands]
+    streams = list(range(len(demands)))
+    together = decode(model, streams, limits, streams, wishes=Wishes(demands), **options)
+    for i, found in enumerate(together):
+        assert found
+        for h in found:
+            assert h.finished
+            for alternatives in constraints[i]:
+                assert any(holds(h.tokens, ids) for ids in alternatives)
+        alone = decode(model, [i], [limits[i]], [i], wishes=Wishes([demands[i]]), **options)
+        assert alone == [found]
+    free = [i for i, c in enumerate(constraints) if not c]
+    for i in free:  # a neighbour's phrases change nothing
+        assert decode(model, [i], [limits[i]], [i], **options) == [together[i]]
+
+
+def test_where_there_is_no_room_the_length_goes_first() -> None:
+    demand = Demand(phrases=asking([[3, 4, 5]]))
+    (found,) = decode(toy(1), [0], 2, wishes=Wishes([demand]))
+    assert found[0].finished and len(found[0].tokens) <= 2
+
+
+def test_a_longer_word_does_not_count() -> None:
+    """Token 5 makes the word before it longer: the phrase (3) is not in 3 5."""
+    phrases = Phrases([[Phrase((3,), whole=True)]], frozenset([5]))
+    for seed in range(100):
+        (found,) = decode(
+            toy(seed, spread=3.0), [0], 4, wishes=Wishes([Demand(phrases=phrases)]), n_best=5
+        )
+        for h in found:
+            ids = [*h.tokens, EOS]
+            assert any(a == 3 and b != 5 for a, b in itertools.pairwise(ids))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    constraints=st.lists(
+        st.lists(phrases_of_words, min_size=1, max_size=3), min_size=1, max_size=4
+    ),
+    words=st.lists(st.integers(3, SIZE - 1), max_size=12),
+)
+def test_the_automaton_knows_what_is_held_and_what_is_needed(
+    constraints: list[list[list[int]]], words: list[int]
+) -> None:
+    phrases, progress = asking(*constraints), Progress()
+    for word in words:
+        progress = phrases.next(progress, word)
+    held = [any(holds(words, ids) for ids in c) for c in constraints]
+    assert [bool(progress.met >> i & 1) for i in range(len(constraints))] == held
+    assert phrases.is_done(progress) == all(held) == (phrases.needed(progress) == 0)
+    while not phrases.is_done(progress):  # one after the other, in as many tokens as were said
+        before = phrases.needed(progress)
+        _, progress = min(phrases.advancing(progress), key=lambda way: phrases.needed(way[1]))
+        assert phrases.needed(progress) < before
+
+
+# --- prefix --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_every_output_starts_with_its_prefix_and_is_scored_as_a_whole(method: str) -> None:
+    model = toy(6)
+    demands = [Demand(prefix=p) for p in ((), (4, 3), (5, 5, 5, 5, 5))]
+    options = {"method": method, "n_best": 4, "no_repeat_ngram": 1}
+    found = decode(model, [0, 1, 2], [4, 4, 4], wishes=Wishes(demands), **options)
+    for i, (hypotheses, demand) in enumerate(zip(found, demands, strict=True)):
+        for h in hypotheses:
+            assert tuple(h.tokens[: len(demand.prefix)]) == demand.prefix
+            ids = (BOS, *h.tokens, EOS)
+            steps = (model.log_probs(i, ids[:t])[ids[t]] for t in range(1, len(ids)))
+            assert h.log_prob == pytest.approx(sum(steps))
+    assert {tuple(h.tokens) for h in found[2]} == {(5,) * 5}  # though it repeats and is too long
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10**6), prefix=st.lists(st.integers(3, SIZE - 1), max_size=3))
+def test_a_wide_beam_finds_the_best_of_all_that_start_so(seed: int, prefix: list[int]) -> None:
+    model = toy(seed)
+    wishes = Wishes([Demand(prefix=tuple(prefix), min_length=2)])
+    (found,) = decode(
+        model, [0], 4, wishes=wishes, beam_size=300, n_best=3, length_penalty="none", stop="exact"
+    )
+
+    def allowed(words: TokenIds) -> bool:
+        return list(words[: len(prefix)]) == prefix and len(words) >= 2
+
+    known = best_of_all(model, 0, 4, allowed)[:3]
+    assert [h.tokens for h in found] == [words for _, words in known]
+
+
+def test_a_prefix_may_hold_a_phrase() -> None:
+    demand = Demand(prefix=(3, 4), phrases=asking([[4, 5]]))
+    (found,) = decode(toy(2), [0], 6, wishes=Wishes([demand]), n_best=3)
+    for h in found:
+        assert h.tokens[:2] == [3, 4] and holds(h.tokens, (4, 5))
+
+
+# --- words of real tokenizers --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def subwords() -> Lexicon:
+    return Lexicon(train_tokenizer(SubwordConfig(size=300), LINES))
+
+
+def spellings(lexicon: Lexicon, text: str, seed: int) -> list[int]:
+    """A text cut into tokens at random."""
+    chance = random.Random(seed)
+    rest, ids = b" " + text.encode(), []
+    while rest:
+        token = chance.choice(
+            [
+                t
+                for n in range(1, 9)
+                for t in lexicon.starting(rest[:n])
+                if lexicon.surfaces[t] == rest[:n]
+            ]
+        )
+        ids.append(token)
+        rest = rest[len(lexicon.surfaces[token]) :]
+    return ids
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_avoided_is_found_however_it_is_cut(subwords: Lexicon, seed: int) -> None:
+    avoided = Avoided(["cat", "the dog"], subwords)
+    for text, spoken in (
+        ("the cat sat", True),
+        ("cat", True),
+        ("one (cat) here", True),
+        ("and the dog", True),
+        ("and the  dog", False),
+        ("a dog", False),
+    ):
+        ids = spellings(subwords, text, seed)
+        hits = [t for t in range(len(ids)) if ids[t] in avoided.after(ids[:t])]
+        assert bool(hits) == spoken, (text, subwords.tokenizer.tokens(ids))
+
+
+def test_a_longer_word_in_one_token_is_not_avoided(subwords: Lexicon) -> None:
+    longer = max(range(4, 300), key=lambda token: len(subwords.surfaces[token]))
+    text = subwords.surfaces[longer].decode()
+    assert text[0] == " " and text[1:].isalpha() and len(text) > 3
+    assert longer not in Avoided([text[1:-1], text[2:], text[2:-1]], subwords).after([])
+    assert longer in Avoided([text[1:]], subwords).after([])
+
+
+def test_scripts_without_spaces_have_no_longer_words() -> None:
+    lines = ["我喜歡貓", "貓喜歡我", "他不喜歡狗"] * 9
+    lexicon = Lexicon(train_tokenizer(SubwordConfig(size=300, character_coverage=1.0), lines))
+    ids = lexicon.tokenizer.encode("我喜歡貓")
+    for phrase in ("喜歡", "歡", "我喜歡貓", "貓"):
+        avoided = Avoided([phrase], lexicon)
+        assert any(ids[t] in avoided.after(ids[:t]) for t in range(len(ids)))
+    rare = lexicon.tokenizer.encode("鼠")  # spelt in bytes
+    assert len(rare) > 2 and rare[-1] in Avoided(["鼠"], lexicon).after(rare[:-1])
+
+
+def test_letters_and_symbols() -> None:
+    letters = Lexicon(train_tokenizer(CharactersConfig(), ["abc", "cab"]))
+    ids = letters.tokenizer.encode("cab")
+    assert ids[2] in Avoided(["ab"], letters).after(ids[:2])  # anywhere: there are no words
+    symbols = Lexicon(train_tokenizer(SymbolsConfig(), ["HH AH L OW", "A AH"]))
+    ids = symbols.tokenizer.encode("HH AH L")
+    assert ids[1] in Avoided(["HH AH"], symbols).after(ids[:1])
+    assert ids[1] not in Avoided(["HH A"], symbols).after(ids[:1])
+    assert symbols.phrase(" AH  L ") == tuple(ids[1:])
+
+
+def test_demands_of_options(subwords: Lexicon) -> None:
+    options = DecodingOptions(
+        prefix="the ", constraints=("cat", ("house", "the inn")), avoid=("mat",)
+    )
+    demand = demand_of(options, subwords)
+    assert demand.prefix == tuple(subwords.tokenizer.encode("the"))
+    assert demand.phrases is not None and demand.avoided is not None
+    progress = Progress()
+    for token in subwords.tokenizer.encode("a cat in the inn"):
+        progress = demand.phrases.next(progress, token)
+    assert demand.phrases.is_done(progress)
+    progress = Progress()
+    for token in subwords.tokenizer.encode("the cat's houses"):
+        progress = demand.phrases.next(progress, token)
+    assert not demand.phrases.is_done(progress)
+    assert demand_of(DecodingOptions(), subwords) == Demand()
+
+
+def test_what_cannot_be_said_is_refused() -> None:
+    letters = Lexicon(train_tokenizer(CharactersConfig(), ["abc", "cab"]))
+    with pytest.raises(SettingError, match="prefix: 'axe' has symbols"):
+        demand_of(DecodingOptions(prefix="axe"), letters)
+    with pytest.raises(SettingError, match="constraints: 'x' has symbols"):
+        demand_of(DecodingOptions(constraints=("x",)), letters)
+    with pytest.raises(SettingError, match="says nothing"):
+        demand_of(DecodingOptions(constraints=("ab", " ")), letters)
+    with pytest.raises(SettingError, match="beam_groups"):
+        DecodingOptions(constraints=("ab",), beam_size=4, beam_groups=2)
