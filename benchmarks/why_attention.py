@@ -87,7 +87,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--batch-tokens", type=int, default=512, help="of a training batch")
     parser.add_argument("--vocabulary", type=int, default=8000, help="joint, for both languages")
     parser.add_argument(
-        "--peaks", type=numbers, default=(2e-3, 4e-3, 8e-3), help="learning rates to choose from"
+        "--peaks", type=numbers, default=(2e-3, 4e-3, 8e-3), help="learning rates to begin with"
     )
     parser.add_argument("--rounds", type=int, default=5, help="timings of which to take the median")
     parser.add_argument("--speed-tokens", type=int, default=2048, help="of a batch that is timed")
@@ -171,7 +171,8 @@ def recipe(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
 def translation(plan: Plan) -> None:
     """Train each model with each peak of the learning rate, and test the best by validation.
 
-    What is done by an earlier call stays.
+    Where the best peak is the lowest or the highest, the next one beyond is tried too.  What
+    is done by an earlier call stays.
     """
     budget = {"steps": plan.steps, "batch_tokens": plan.batch_tokens, "vocabulary": plan.vocabulary}
     part = read(plan.results).get("translation", {})
@@ -179,12 +180,16 @@ def translation(plan: Plan) -> None:
         part = {"budget": budget, "made": made(plan), "trials": {}, "models": {}}
     for preset in MODELS:
         trials = part["trials"].setdefault(preset, {})
-        for peak in plan.peaks:
-            whole = (run_of(plan, preset, peak) / "weights.safetensors").exists()
-            if f"{peak:g}" not in trials or not whole:
-                trials[f"{peak:g}"] = trained(plan, preset, peak)
-                put(plan, "translation", part)
-        best = min(plan.peaks, key=lambda peak: trials[f"{peak:g}"]["validation_loss"])
+        peaks: list[float] = []
+        following = list(plan.peaks)
+        while following:
+            for peak in following:
+                if not tried(plan, preset, peak, trials):
+                    trials[f"{peak:g}"] = trained(plan, preset, peak)
+                    put(plan, "translation", part)
+            peaks += following
+            following = beyond(peaks, trials)
+        best = best_of(peaks, trials)
         tested_before = part["models"].get(preset, {}).get("peak") == best
         if not tested_before or not outputs_of(plan, preset).exists():
             scores = tested(plan, preset, best)
@@ -198,6 +203,22 @@ def translation(plan: Plan) -> None:
         if rows_of(bucket, outputs["rnn-fixed"]["lengths"])
     ]
     put(plan, "translation", part)
+
+
+def tried(plan: Plan, preset: str, peak: float, trials: dict[str, Any]) -> bool:
+    """Whether this training was done before, and its weights are there."""
+    return f"{peak:g}" in trials and (run_of(plan, preset, peak) / "weights.safetensors").exists()
+
+
+def best_of(peaks: Sequence[float], trials: dict[str, Any]) -> float:
+    """The peak with the lowest validation loss."""
+    return min(peaks, key=lambda peak: float(trials[f"{peak:g}"]["validation_loss"]))
+
+
+def beyond(peaks: Sequence[float], trials: dict[str, Any]) -> list[float]:
+    """Half or twice the best peak if it is the lowest or the highest: a better one may follow."""
+    best = best_of(peaks, trials)
+    return [best / 2] if best == min(peaks) else [best * 2] if best == max(peaks) else []
 
 
 def run_of(plan: Plan, preset: str, peak: float) -> Path:
