@@ -45,6 +45,7 @@ class Plan:
     batch_tokens: int
     vocabulary: int
     peaks: tuple[float, ...]
+    beyond: int
     rounds: int
     speed_tokens: int
     longest: int
@@ -88,6 +89,9 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--vocabulary", type=int, default=8000, help="joint, for both languages")
     parser.add_argument(
         "--peaks", type=numbers, default=(2e-3, 4e-3, 8e-3), help="learning rates to begin with"
+    )
+    parser.add_argument(
+        "--beyond", type=int, default=4, help="most peaks to try outside these, one at a time"
     )
     parser.add_argument("--rounds", type=int, default=5, help="timings of which to take the median")
     parser.add_argument("--speed-tokens", type=int, default=2048, help="of a batch that is timed")
@@ -188,7 +192,8 @@ def translation(plan: Plan) -> None:
                     trials[f"{peak:g}"] = trained(plan, preset, peak)
                     put(plan, "translation", part)
             peaks += following
-            following = beyond(peaks, trials)
+            left = len(plan.peaks) + plan.beyond - len(peaks)
+            following = beyond(peaks, trials) if left else []
         best = best_of(peaks, trials)
         tested_before = part["models"].get(preset, {}).get("peak") == best
         if not tested_before or not outputs_of(plan, preset).exists():
