@@ -33,3 +33,9 @@ class RunError(TransduceError):
 
 class TrainingError(TransduceError):
     """Training cannot go on; says what was kept and what to change."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """PyTorch says it with a class of its own on GPUs and with a plain RuntimeError on CPUs."""
+    said = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return said or "can't allocate memory" in str(error)

@@ -18,7 +18,7 @@ from transduce.interop.read import Imported
 from transduce.run_directory import locked, make_room, parse_recipe, with_overrides
 from transduce.tasks import TASKS
 from transduce.tasks.task import Recipe
-from transduce.training.weights import write_tensors, write_text
+from transduce.training.weights import write_text, write_weights
 
 logger = logging.getLogger("transduce")
 
@@ -86,7 +86,7 @@ def _write(run: Path, imported: Imported, recipe: Recipe) -> None:
     if imported.labels is not None:
         labels = json.dumps(imported.labels, ensure_ascii=False, indent=2)
         write_text(run / "labels.json", labels + "\n")
-    write_tensors(run / "weights.safetensors", imported.weights)
+    write_weights(run / "weights.safetensors", imported.weights)
 
 
 def _card(path: Path, source: Path, imported: Imported, recipe: Recipe) -> str:

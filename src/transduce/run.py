@@ -13,10 +13,9 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError
 from transduce.run_directory import (
     as_recipe,
-    locked,
-    make_room,
     model_card,
     read_recipe,
+    taken,
     vocabularies_of,
 )
 from transduce.tasks import TASKS
@@ -24,7 +23,7 @@ from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
 from transduce.tasks.translator import Alignment, Translation, Translator
 from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
 from transduce.training.trainer import Outcome
-from transduce.training.weights import average, read_tensors, write_tensors, write_text
+from transduce.training.weights import average, read_tensors, write_text, write_weights
 
 STREAM_TEXTS = 512
 """Texts that are translated together when they come from an iterable."""
@@ -176,8 +175,7 @@ def train(
     """
     parsed, name = as_recipe(recipe, overrides)
     path = Path(run) if run is not None else Path("runs") / name
-    make_room(path, parsed, resume, overwrite)
-    with locked(path):
+    with taken(path, parsed, resume, overwrite):
         write_text(path / "recipe.toml", to_toml(parsed))
         outcome = TASKS[parsed.task].train(parsed, path, resume)
         write_text(path / "README.md", model_card(path, parsed, outcome))
@@ -217,4 +215,4 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     write_text(output / "recipe.toml", to_toml(recipe))
     made = ", ".join(str(file) for file in files)
     write_text(output / "README.md", f"# {output.name}\n\nThe mean of the weights in {made}.\n")
-    write_tensors(output / "weights.safetensors", mean)
+    write_weights(output / "weights.safetensors", mean)

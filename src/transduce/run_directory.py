@@ -8,6 +8,7 @@
         adapter.safetensors     what LoRA learnt, by itself
         metrics.jsonl           what was logged, one JSON object a line
         README.md               the model card
+        non_finite/             batches whose loss or gradient was not finite
         provenance.json         where the synthetic pairs come from, if there are any
         synthetic/              synthetic pairs that were made for this run
         checkpoints/            to resume from; may be deleted once training has ended
@@ -32,6 +33,7 @@ from transduce.errors import RunError, SettingError
 from transduce.tasks import TASKS
 from transduce.tasks.provenance import PROVENANCE, provenance_text
 from transduce.tasks.task import Recipe
+from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.trainer import Outcome
 
@@ -86,7 +88,29 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def make_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
-    """Make the run directory, or refuse to spoil one that is there."""
+    """Empty a run directory that is to be trained anew, or refuse to spoil it: see `taken`."""
+    _check_room(path, recipe, resume, overwrite)
+    if (path / "recipe.toml").is_file() and not resume:
+        with taken(path, recipe, resume, overwrite):
+            pass
+
+
+@contextmanager
+def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator[None]:
+    """Make the run directory and hold it for writing, or refuse to spoil one that is there.
+
+    Raises RunError while another process holds it, and for a directory of other things;
+    SettingError for a recipe that the run cannot be resumed with.
+    """
+    _check_room(path, recipe, resume, overwrite)
+    with locked(path):
+        _check_room(path, recipe, resume, overwrite)  # another may have made a run meanwhile
+        if not resume:
+            _clear(path)
+        yield
+
+
+def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
     fine_tune = getattr(recipe, "fine_tune", None)
@@ -110,9 +134,6 @@ def make_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None
         )
     elif path.is_dir() and not holds_run and _holds_other_things(path):
         raise RunError(f"{path} exists and is not a run directory; give another --run")
-    if holds_run and not resume:
-        with locked(path):
-            _clear(path)
 
 
 def vocabularies_of(path: Path) -> list[Path]:
@@ -121,7 +142,8 @@ def vocabularies_of(path: Path) -> list[Path]:
 
 
 def _holds_other_things(path: Path) -> bool:
-    return any(file.name not in (".lock", SYNTHETIC) for file in path.iterdir())
+    own = (".lock", SYNTHETIC, "recipe.toml.tmp")  # the last where a first try was killed at once
+    return any(file.name not in own for file in path.iterdir())
 
 
 def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
@@ -152,16 +174,20 @@ def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Delete what a run made; files that are not of a run stay."""
-    shutil.rmtree(path / "checkpoints", ignore_errors=True)
+    """Delete what a run made; files that are not of a run stay.
+
+    What makes it a run directory goes last, so that one whose clearing was killed still is one.
+    """
+    for directory in ("checkpoints", BAD_BATCHES):
+        shutil.rmtree(path / directory, ignore_errors=True)
     for pattern in (
         *VOCABULARIES,
         "weights.safetensors",
         "adapter.safetensors",
         "metrics.jsonl",
-        "recipe.toml",
         "README.md",
         PROVENANCE,
+        "recipe.toml",
     ):
         for file in path.glob(pattern):
             file.unlink()

@@ -42,7 +42,7 @@ class Padded(NamedTuple):
         """The same padding around other values."""
         return self._replace(values=values)
 
-    def select(self, rows: Tensor) -> Padded:
+    def select(self, rows: Tensor | slice) -> Padded:
         """Rows by index, in the order asked for."""
         packed = None if self.packed is None else self.packed[rows]
         return Padded(self.values[rows], self.real[rows], self.padding, packed)

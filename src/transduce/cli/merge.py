@@ -26,7 +26,7 @@ def merge(base: Path, adapter: Path, output: Path, /) -> None:
     from transduce.config import to_toml
     from transduce.run_directory import read_recipe, vocabularies_of
     from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
-    from transduce.training.weights import read_tensors, write_tensors, write_text
+    from transduce.training.weights import read_tensors, write_text, write_weights
 
     if output.exists():
         raise RunError(f"{output} exists; give another OUTPUT")
@@ -40,5 +40,5 @@ def merge(base: Path, adapter: Path, output: Path, /) -> None:
     write_text(output / "recipe.toml", to_toml(recipe))
     told = f"# {output.name}\n\nThe run {base} with the adapter of {adapter} merged into it.\n"
     write_text(output / "README.md", told)
-    write_tensors(output / "weights.safetensors", weights)
+    write_weights(output / "weights.safetensors", weights)
     print_lines(str(output))

@@ -50,6 +50,15 @@ class PairBatch(NamedTuple):
         """The same batch on another device."""
         return self._replace(source=self.source.to(device), target=self.target.to(device))
 
+    def halves(self) -> tuple[PairBatch, PairBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+        return in_halves(len(self.rows), self._part)
+
+    def _part(self, rows: slice) -> PairBatch:
+        target = self.target.select(rows)
+        count = int(target.real.sum()) - len(target.real)
+        return PairBatch(self.source.select(rows), target, self.rows[rows], count)
+
 
 @dataclass(frozen=True)
 class DataState:
@@ -74,6 +83,12 @@ class _Plan(NamedTuple):
 
 
 B = TypeVar("B")
+
+
+def in_halves(n_rows: int, part: Callable[[slice], B]) -> tuple[B, B] | None:
+    """Both halves of something that has rows, given what makes a part of it; None of one row."""
+    middle = n_rows // 2
+    return (part(slice(middle)), part(slice(middle, n_rows))) if middle else None
 
 
 class TokenBatches(Generic[B]):

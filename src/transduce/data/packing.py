@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import DataState, resumable
+from transduce.data.batches import DataState, in_halves, resumable
 from transduce.data.documents import EncodedDocuments
 from transduce.sequence import Padded
 from transduce.text.tokenizer import PAD
@@ -48,6 +48,15 @@ class PackedBatch(NamedTuple):
             wanted=self.wanted.to(device),
             counted=self.counted.to(device),
         )
+
+    def halves(self) -> tuple[PackedBatch, PackedBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+        return in_halves(len(self.counted), self._part)
+
+    def _part(self, rows: slice) -> PackedBatch:
+        counted = self.counted[rows]
+        given, wanted = self.given.select(rows), self.wanted[rows]
+        return PackedBatch(given, wanted, counted, self.documents, int(counted.sum()))
 
 
 class Pieces(NamedTuple):

@@ -25,7 +25,7 @@ import torch
 from transduce.errors import TrainingError, TransduceError
 from transduce.experiments.grid import Overrides
 from transduce.run import train
-from transduce.training.trainer import InterruptedTraining
+from transduce.training.signals import InterruptedTraining
 
 
 @dataclass(frozen=True)

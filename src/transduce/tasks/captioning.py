@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, TokenBatches
+from transduce.data.batches import DataState, TokenBatches, in_halves
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import search
 from transduce.errors import SettingError
@@ -117,6 +117,14 @@ class CaptionBatch(NamedTuple):
     def target_tokens(self) -> int:
         """Tokens to predict: all but the first of each row."""
         return int(self.target.real.sum()) - len(self.rows)
+
+    def halves(self) -> tuple[CaptionBatch, CaptionBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+
+        def part(rows: slice) -> CaptionBatch:
+            return CaptionBatch(self.images[rows], self.target.select(rows), self.rows[rows])
+
+        return in_halves(len(self.rows), part)
 
 
 class Captioner:

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, TokenBatches
+from transduce.data.batches import DataState, TokenBatches, in_halves
 from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
@@ -185,6 +185,14 @@ class LabelBatch(NamedTuple):
     labels: Tensor
     rows: NDArray[np.int64]
     target_tokens: int
+
+    def halves(self) -> tuple[LabelBatch, LabelBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+        return in_halves(len(self.rows), self._part)
+
+    def _part(self, rows: slice) -> LabelBatch:
+        numbers = self.rows[rows]
+        return LabelBatch(self.tokens.select(rows), self.labels[rows], numbers, len(numbers))
 
 
 class EncodedExamples:

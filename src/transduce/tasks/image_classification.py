@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, TokenBatches
+from transduce.data.batches import DataState, TokenBatches, in_halves
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
@@ -80,6 +80,14 @@ class ImageBatch(NamedTuple):
     def target_tokens(self) -> int:
         """Labels to predict: one for each image."""
         return len(self.labels)
+
+    def halves(self) -> tuple[ImageBatch, ImageBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+
+        def part(rows: slice) -> ImageBatch:
+            return ImageBatch(self.images[rows], self.labels[rows], self.rows[rows])
+
+        return in_halves(len(self.rows), part)
 
 
 class ImageClassifier:

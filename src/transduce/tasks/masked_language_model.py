@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, TokenBatches
+from transduce.data.batches import DataState, TokenBatches, in_halves
 from transduce.data.documents import DocumentsConfig, read_documents
 from transduce.data.masking import Masking, MaskingConfig
 from transduce.data.passages import EncodedLines, lengths_of
@@ -138,6 +138,19 @@ class TextBatch(NamedTuple):
     rows: list[Row]
     numbers: NDArray[np.int64]
     target_tokens: int
+
+    def halves(self) -> tuple[TextBatch, TextBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+        parts = in_halves(len(self.rows), lambda rows: (self.rows[rows], self.numbers[rows]))
+        if parts is None:
+            return None
+        (first, first_numbers), (rest, rest_numbers) = parts
+        share = sum(len(row.ids) for row in first) / sum(len(row.ids) for row in self.rows)
+        aim = round(share * self.target_tokens)
+        return (
+            TextBatch(first, first_numbers, aim),
+            TextBatch(rest, rest_numbers, self.target_tokens - aim),
+        )
 
 
 class Guesses(NamedTuple):

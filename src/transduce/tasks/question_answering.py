@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, TokenBatches
+from transduce.data.batches import DataState, TokenBatches, in_halves
 from transduce.data.questions import Question, QuestionsConfig, read_questions
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
@@ -137,6 +137,14 @@ class SpanBatch(NamedTuple):
     spans: Tensor
     rows: NDArray[np.int64]
     target_tokens: int
+
+    def halves(self) -> tuple[SpanBatch, SpanBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+        return in_halves(len(self.rows), self._part)
+
+    def _part(self, rows: slice) -> SpanBatch:
+        tokens, allowed, spans = self.tokens.select(rows), self.allowed[rows], self.spans[rows]
+        return SpanBatch(tokens, allowed, spans, self.rows[rows], 2 * len(spans))
 
 
 class EncodedWindows:

@@ -4,14 +4,16 @@ checkpoints/step-00001000/
     model.safetensors  optimizer.safetensors  [ema.safetensors]
     random.safetensors      states of the random generators
     progress.json           step, place in the data, best score, time used
+    SHA256SUMS              checksums of all of these, as `sha256sum --check` reads them
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
-import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -21,12 +23,15 @@ from transduce.data.batches import DataState
 from transduce.errors import RunError
 from transduce.training.averaging import MovingAverage
 from transduce.training.weights import (
+    flush_directory,
     load_weights,
     read_tensors,
     weights_of,
     write_tensors,
     write_text,
 )
+
+SUMS = "SHA256SUMS"
 
 
 @dataclasses.dataclass
@@ -45,6 +50,8 @@ class Progress:
     since_best: int = 0
     """Validations since the best one."""
     target_tokens: int = 0
+    skipped: int = 0
+    """Steps up to this one, without a break, that were skipped as their gradient was not finite."""
     interrupted: bool = False
     """Written where a signal came, not after a validation.  Such a checkpoint is there to resume
     from and goes with the next one, so that an interruption leaves no trace in the results."""
@@ -58,13 +65,19 @@ def checkpoint_path(run: Path, step: int) -> Path:
 def checkpoints_of(run: Path) -> list[Path]:
     """Complete checkpoints of a run, oldest first."""
     found = (run / "checkpoints").glob("step-*")
-    return sorted(path for path in found if (path / "progress.json").is_file())
+    named = (path for path in found if path.name[5:].isdecimal())
+    return sorted(path for path in named if (path / "progress.json").is_file())
 
 
 def served_weights(checkpoint: Path) -> Path:
-    """The file with the weights that this checkpoint would serve: the average if there is one."""
+    """The file with the weights that this checkpoint would serve: the average if there is one.
+
+    Raises RunError where it is damaged.
+    """
     averaged = checkpoint / "ema.safetensors"
-    return averaged if averaged.is_file() else checkpoint / "model.safetensors"
+    file = averaged if averaged.is_file() else checkpoint / "model.safetensors"
+    check_sums(checkpoint, [file.name])
+    return file
 
 
 def save_checkpoint(
@@ -74,29 +87,82 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     ema: MovingAverage | None,
 ) -> None:
-    """Write a checkpoint aside and rename it into place: it is complete or absent."""
+    """Write a checkpoint aside and rename it into place: it is complete or absent.
+
+    Raises RunError when it cannot be written; older checkpoints are left as they are.
+    """
     final = checkpoint_path(run, progress.step)
     aside = final.with_name("." + final.name)
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    write_tensors(aside / "model.safetensors", weights_of(model))
-    write_tensors(aside / "optimizer.safetensors", _optimizer_tensors(optimizer))
-    if ema is not None:
-        write_tensors(aside / "ema.safetensors", ema.weights)
-    write_tensors(aside / "random.safetensors", _random_states())
-    write_text(aside / "progress.json", json.dumps(dataclasses.asdict(progress), indent=1) + "\n")
-    shutil.rmtree(final, ignore_errors=True)
-    aside.replace(final)
-    if os.name == "posix":
-        directory = os.open(final.parent, os.O_RDONLY)
-        os.fsync(directory)
-        os.close(directory)
+    tensors = {
+        "model.safetensors": weights_of(model),
+        "optimizer.safetensors": _optimizer_tensors(optimizer),
+        **({} if ema is None else {"ema.safetensors": ema.weights}),
+        "random.safetensors": _random_states(),
+    }
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        for name, values in tensors.items():
+            write_tensors(aside / name, values)
+        written = json.dumps(dataclasses.asdict(progress), indent=1) + "\n"
+        write_text(aside / "progress.json", written)
+        sums = [f"{_sha256(aside / name)}  {name}\n" for name in (*tensors, "progress.json")]
+        write_text(aside / SUMS, "".join(sums))
+        flush_directory(aside)
+        _remove(final)
+        aside.replace(final)
+        flush_directory(final.parent)
+    except (RunError, OSError) as error:
+        shutil.rmtree(aside, ignore_errors=True)  # or it would fill the disk further
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise RunError(
+            f"the checkpoint of step {progress.step:,} was not kept: {reason}; "
+            f"{what_is_kept(run)}; make room and go on with --resume"
+        ) from None
+
+
+def what_is_kept(run: Path) -> str:
+    """Which checkpoint there is to go back to, for messages."""
+    kept = checkpoints_of(run)
+    if not kept:
+        return "no checkpoint yet"
+    return f"the checkpoint of step {int(kept[-1].name[5:]):,} is kept"
+
+
+def check_sums(path: Path, names: Collection[str] = ()) -> None:
+    """Compare the files of a checkpoint, or some of them, with their checksums.
+
+    Raises RunError for the first that is missing or damaged.
+    """
+    try:
+        lines = (path / SUMS).read_text(encoding="ascii").splitlines()
+        sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    except FileNotFoundError:  # from before there were checksums
+        return
+    except (OSError, ValueError):
+        raise RunError(f"{path / SUMS} is damaged") from None
+    for name in names or sorted({*sums, "model.safetensors", "progress.json"}):
+        try:
+            whole = _sha256(path / name) == sums.get(name)
+        except OSError as error:
+            raise RunError(f"{path / name} cannot be read: {error.strerror}") from None
+        if not whole:
+            raise RunError(f"{path / name} is damaged: its checksum is not the one in {SUMS}")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: MovingAverage | None
 ) -> Progress:
-    """Put everything back as it was when the checkpoint was written."""
+    """Put everything back as it was when the checkpoint was written.
+
+    Raises RunError for a checkpoint that is damaged, or of something else.
+    """
+    check_sums(path)
     try:
         values = json.loads((path / "progress.json").read_text(encoding="utf-8"))
         progress = Progress(**{**values, "data": DataState(**values["data"])})
@@ -125,17 +191,31 @@ def best_scores_of(run: Path) -> dict[str, float]:
     return {}
 
 
-def prune_checkpoints(run: Path, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints, and those that interruptions left."""
+def prune_checkpoints(run: Path, keep: int, step: int) -> None:
+    """Delete all but the newest `keep` checkpoints up to `step`, where the run stands.
+
+    Those that interruptions left go as well, and those beyond `step`: they were damaged, and
+    their steps are being made again.
+    """
     regular = []
     for path in checkpoints_of(run):
-        if _is_interrupted(path):
-            shutil.rmtree(path, ignore_errors=True)
+        if _is_interrupted(path) or int(path.name[5:]) > step:
+            _remove(path)
         else:
             regular.append(path)
-    killed_while_writing = (run / "checkpoints").glob(".step-*")
-    for path in [*regular[:-keep], *killed_while_writing]:
+    for path in regular[:-keep]:
+        _remove(path)
+    for path in (run / "checkpoints").glob(".step-*"):  # what was killed while at work
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    """Delete a checkpoint; killed in between, it is no longer seen as one."""
+    if path.is_dir():
+        away = path.with_name(f".{path.name}.old")
+        shutil.rmtree(away, ignore_errors=True)
+        path.replace(away)
+        shutil.rmtree(away, ignore_errors=True)
 
 
 def _is_interrupted(path: Path) -> bool:

@@ -82,6 +82,11 @@ class TrainingConfig:
     label_smoothing: Share = 0.1
     clip_norm: Annotated[float, Field(ge=0)] = 0.0
     """Largest norm of the whole gradient; 0 for no clipping."""
+    non_finite: Literal["stop", "skip"] = "stop"
+    """At a loss or gradient that is not finite: stop, or pass over the step; either way its batch
+    is kept in the run directory, under `non_finite`."""
+    skip_at_most: Count = 10
+    """Steps in a row that may be skipped before training stops all the same."""
     optimizer: AdamConfig = AdamConfig()
     schedule: ScheduleConfig = Noam()
     ema: Share = 0.0

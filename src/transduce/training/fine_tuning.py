@@ -29,7 +29,7 @@ from transduce.training.weights import (
     read_tensors,
     read_with_metadata,
     weights_of,
-    write_tensors,
+    write_weights,
 )
 
 logger = logging.getLogger("transduce")
@@ -119,7 +119,7 @@ class Adapter:
         """Write the adapter's part of a model's weights."""
         part = {name: tensor for name, tensor in weights.items() if name in self.names}
         metadata = {"base": self.base, "left_out": json.dumps(self.left_out)}
-        write_tensors(run / ADAPTER_FILE, part, metadata)
+        write_weights(run / ADAPTER_FILE, part, metadata)
 
 
 Fit = Callable[[str, Tensor], Tensor]

@@ -21,8 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from transduce.errors import SettingError
-from transduce.training.weights import write_text
+from transduce.errors import SettingError, TrainingError
+from transduce.training.weights import flush, write_text
 
 T = TypeVar("T")
 
@@ -78,11 +78,20 @@ class TrainingLog:
                 continue  # a line that was being written when the run was killed
         write_text(self._path, "".join(kept))
 
+    def flush(self) -> None:
+        """Put what was written on the disk, before a checkpoint that relies on it."""
+        if self._path.exists():
+            flush(self._path)
+
     def training(self, record: Mapping[str, Any], share_done: float, seconds_left: float) -> None:
-        """A record of training: step, loss, learning rate, speed."""
+        """A record of training: step, loss, learning rate, speed.
+
+        The loss is None where all steps since the last record were skipped.
+        """
         self._write("train", record)
+        loss = "none" if record["loss"] is None else f"{record['loss']:.3f}"
         text = (
-            f"step {record['step']:,}  loss {record['loss']:.3f}  "
+            f"step {record['step']:,}  loss {loss}  "
             f"rate {record['learning_rate']:.2e}  {record['tokens_per_second']:,.0f} tokens/s  "
             f"{_clock(seconds_left)} left"
         )
@@ -110,8 +119,14 @@ class TrainingLog:
             sys.stderr.flush()
 
     def _write(self, kind: str, record: Mapping[str, Any]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, **record}) + "\n")
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"kind": kind, **record}) + "\n")
+        except OSError as error:
+            raise TrainingError(
+                f"{self._path} cannot be written: {error.strerror}; make room and go on with "
+                "--resume"
+            ) from None
         if self._writer is not None:
             for name, value in record.items():
                 if isinstance(value, float):

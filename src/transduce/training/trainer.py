@@ -10,12 +10,10 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import nn
@@ -24,13 +22,16 @@ from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
 from transduce.errors import RunError, SettingError, TrainingError
 from transduce.training.averaging import MovingAverage, averaged_weights
+from transduce.training.bad_batches import save_batches
 from transduce.training.checkpoints import (
     Progress,
+    checkpoint_path,
     checkpoints_of,
     load_checkpoint,
     prune_checkpoints,
     save_checkpoint,
     served_weights,
+    what_is_kept,
 )
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import (
@@ -44,12 +45,14 @@ from transduce.training.log import TrainingLog
 from transduce.training.loss import LossSums
 from transduce.training.optimizer import build_optimizer
 from transduce.training.schedules import learning_rate
+from transduce.training.signals import InterruptedTraining, Signals, StoppedValidation
+from transduce.training.step import NonFiniteError, OptimizerStep
 from transduce.training.weights import (
     load_weights,
     mean,
     merged,
     read_tensors,
-    write_tensors,
+    write_weights,
 )
 
 
@@ -78,14 +81,6 @@ class Trainable(Protocol):
         """Whether a larger value of this score is a better one."""
 
 
-class InterruptedTraining(Exception):  # noqa: N818  it is not an error
-    """A signal asked the run to stop; a checkpoint was written."""
-
-    def __init__(self, number: int, message: str) -> None:
-        super().__init__(message)
-        self.number = number
-
-
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """How a training run ended."""
@@ -110,11 +105,12 @@ def train(
     """Train until the budget or the patience is used up; the best weights end in `run`.
 
     run: directory for `weights.safetensors`, `metrics.jsonl` and `checkpoints/`.
-    resume: go on from the newest checkpoint there, exactly as if never interrupted.
+    resume: go on from the newest whole checkpoint there, exactly as if never interrupted.
     fine_tune: another run to start from, and how; by default from the weights as they are.
     fit: makes tensors of that run fit where their shapes differ.
     Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
-    RunError or SettingError where the run to start from does not fit.
+    RunError where something cannot be written or the run to start from does not fit, SettingError
+    for settings that do not fit it.
     """
     with TrainingLog(run, config.tensorboard) as log:
         resuming = resume and bool(checkpoints_of(run))
@@ -144,8 +140,9 @@ class _Trainer:
         self.optimizer = optimizer
         self.adapter = adapter
         self.ema = MovingAverage(task.model, config.ema) if config.ema else None
+        self.step = OptimizerStep(task, config, optimizer, log.say)
         self.progress = Progress()
-        self.signal = 0
+        self.signals = Signals()
 
     def train(self, resume: bool) -> Outcome:
         if resume:
@@ -157,78 +154,69 @@ class _Trainer:
         self._before, self._started = self.progress.seconds, time.monotonic()
         self._since_log = _SinceLog(time.monotonic())
         batches = prefetch(self.task.batches(self.progress.data))
-        with _signals_noted(self), contextlib.closing(batches):
+        with self.signals.noted(), contextlib.closing(batches):
             # However short the time, there is a first step, and so something to keep.
             finished = self.progress.step > 0 and self._finished()
-            if finished and self.progress.interrupted:  # resumed with a smaller budget
+            if self.progress.interrupted and (finished or self._validation_is_due()):
                 self._validate()
+                finished = finished or self._finished()
             while not finished:
                 self._step(list(itertools.islice(batches, self.config.accumulate)))
                 # Asked once: had the clock passed the end between two looks, the last weights
                 # would never be validated.
                 finished = self._finished()
-                if finished or self.progress.step % self.config.validate_every == 0:
+                if self.signals.number:
+                    self._stop_for_signal()
+                if finished or self._validation_is_due():
                     self._validate()
                     finished = finished or self._finished()
-                if self.signal and not finished:
-                    self._stop_for_signal()
         return self._finish()
 
     def _step(self, micro_batches: list[tuple[Any, DataState]]) -> None:
         """One optimizer step over one or more batches."""
-        model, progress = self.task.model, self.progress
+        progress = self.progress
         step = progress.step + 1
         rate = learning_rate(self.config.schedule, step, self._share_done(), self.task.d_model)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["scale"]
-        model.train()
-        self.optimizer.zero_grad(set_to_none=True)
-        nll = 0.0
-        sums = []
-        count = sum(batch.target_tokens for batch, _ in micro_batches)
-        for batch, _ in micro_batches:
-            with self._precision():
-                loss = self.task.loss(batch)
-            # Together, as each look at a number of a GPU waits for all that it has to do.
-            total, batch_nll = torch.stack([loss.total.detach(), loss.nll.detach()]).tolist()
-            if not math.isfinite(total):
-                self._fail(f"loss is {total}", step, f" in {self.task.describe(batch)}")
-            (loss.total / count).backward()
-            sums.append(loss.tokens)
-            nll += batch_nll
-        assert sum(sums) == count
-        if self.config.clip_norm:
-            norm = nn.utils.clip_grad_norm_(model.parameters(), self.config.clip_norm)
-            if not torch.isfinite(norm):
-                described = " and ".join(self.task.describe(batch) for batch, _ in micro_batches)
-                self._fail(f"norm of the gradient is {norm.item()}", step, f" in {described}")
-        self.optimizer.step()
-        if self.ema is not None:
-            self.ema.update(model, step)
+        batches = [batch for batch, _ in micro_batches]
+        count = sum(batch.target_tokens for batch in batches)
+        try:
+            nll = self.step(step, batches, rate)
+        except NonFiniteError as error:
+            self._skip_or_stop(step, error)
+        else:
+            progress.skipped = 0
+            if self.ema is not None:
+                self.ema.update(self.task.model, step)
+            self._since_log.add(nll, count)
         progress.step = step
         progress.data = micro_batches[-1][1]
         progress.target_tokens += count
-        self._since_log.add(nll, count)
         if step % self.config.log_every == 0:
             self._log(rate)
 
-    def _fail(self, what: str, step: int, where: str) -> None:
-        kept = checkpoints_of(self.run)
-        left = (
-            f"the checkpoint of step {int(kept[-1].name[5:]):,} is kept"
-            if kept
-            else "no checkpoint yet"
-        )
+    def _skip_or_stop(self, step: int, error: NonFiniteError) -> None:
+        described = [(self.task.describe(batch), batch) for batch in error.batches]
+        where = " in " + " and ".join(text for text, _ in described)
+        kept = save_batches(self.run, step, error.what, described)
+        if kept:
+            where += f", which is in {kept}"
+        self.progress.skipped += 1
+        limit = self.config.skip_at_most
+        if self.config.non_finite == "stop":
+            self._fail(error.what, step, where)
+        if self.progress.skipped > limit:
+            self._fail(error.what, step, f"{where}, after {limit} skipped steps in a row")
+        self._since_log.skipped += 1
+        self.log.say(f"the {error.what} at step {step:,}{where}; the step is skipped")
+
+    def _fail(self, what: str, step: int, where: str) -> NoReturn:
         raise TrainingError(
-            f"the {what} at step {step:,}{where}; {left}; lower the learning rate, warm up "
-            "longer, or set training.clip_norm = 1.0"
+            f"the {what} at step {step:,}{where}; {what_is_kept(self.run)}; lower the learning "
+            "rate, warm up longer, or set training.clip_norm = 1.0"
         )
 
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        if self.config.precision == "float32":
-            return contextlib.nullcontext()
-        device = next(self.task.model.parameters()).device.type
-        return torch.autocast(device, torch.bfloat16)
+    def _validation_is_due(self) -> bool:
+        return self.progress.step % self.config.validate_every == 0
 
     def _seconds(self) -> float:
         return self._before + time.monotonic() - self._started
@@ -248,20 +236,25 @@ class _Trainer:
         record = {
             "step": self.progress.step,
             "epoch": self.progress.data.epoch,
-            "loss": since.nll / since.count,
+            "loss": since.nll / since.count if since.count else None,
             "learning_rate": rate,
             "tokens_per_second": since.count / (now - since.started),
             "seconds": self._seconds(),
         }
+        if since.skipped:
+            record["skipped"] = since.skipped
         self._since_log = _SinceLog(now)
         share = self._share_done()
         left = self._seconds() * (1 - share) / share if share else 0.0
         self.log.training(record, share, left)
 
     def _validate(self) -> None:
-        """Score the weights, keep them if they are the best, write a checkpoint."""
+        """Score the weights, write a checkpoint, keep the weights if they are the best."""
         progress = self.progress
-        scores = self._scores()
+        try:
+            scores = self._scores()
+        except StoppedValidation:
+            self._stop_for_signal()
         if not math.isfinite(scores["loss"]):
             self._fail(f"validation loss is {scores['loss']}", progress.step, "")
         chosen = self.config.select_by
@@ -275,11 +268,13 @@ class _Trainer:
         if best:
             progress.best, progress.best_step = scores[chosen], progress.step
             progress.best_scores = scores
-            self._keep(averaged_weights(self.task.model, self.ema))
         record = {"step": progress.step, "seconds": self._seconds(), **scores}
         self.log.validation(record, best)
         self._save()
-        prune_checkpoints(self.run, max(self.config.keep_last, self.config.average_last))
+        if best:  # after the checkpoint, from which `_resume` makes up for a kill in between
+            self._keep(averaged_weights(self.task.model, self.ema))
+        kept = max(self.config.keep_last, self.config.average_last)
+        prune_checkpoints(self.run, kept, progress.step)
         self._since_log = _SinceLog(time.monotonic())
 
     def _scores(self) -> dict[str, float]:
@@ -287,16 +282,17 @@ class _Trainer:
         averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
         # Decoding comes in too many shapes to compile for.
         stance = "force_eager" if self.config.compile else "default"
-        with averaged, torch.compiler.set_stance(stance):
+        with averaged, torch.compiler.set_stance(stance), self.signals.cutting_short():
             return self.task.validate()
 
     def _keep(self, weights: dict[str, torch.Tensor]) -> None:
-        write_tensors(self.run / "weights.safetensors", merged(weights))
+        write_weights(self.run / "weights.safetensors", merged(weights))
         if self.adapter is not None:
             self.adapter.write(self.run, weights)
 
     def _save(self) -> None:
         self.progress.seconds = self._seconds()
+        self.log.flush()
         save_checkpoint(self.run, self.progress, self.task.model, self.optimizer, self.ema)
 
     def _resume(self) -> None:
@@ -306,6 +302,7 @@ class _Trainer:
             self.log.rewind(0)
             return
         self.progress = self._load_newest(found)
+        self._check_kept()
         # Resumed with another `select_by`, old and new scores must not be compared.
         self.progress.best = self.progress.best_scores.get(self.config.select_by)
         self.log.rewind(self.progress.step)
@@ -325,12 +322,32 @@ class _Trainer:
             return progress
         raise RunError(f"{self.run} has no checkpoint that can be resumed from: {reasons[0]}")
 
-    def _stop_for_signal(self) -> None:
-        if self.progress.step % self.config.validate_every:  # else there is a checkpoint already
-            self.progress.interrupted = True
-            self._save()
+    def _check_kept(self) -> None:
+        """See to it that the best weights are those that the checkpoint speaks of."""
+        progress, weights = self.progress, self.run / "weights.safetensors"
+        if progress.best is None:
+            return
+        if progress.best_step == progress.step:
+            self._keep(averaged_weights(self.task.model, self.ema))
+            return
+        try:
+            read_tensors(weights)
+        except RunError as error:
+            best = checkpoint_path(self.run, progress.best_step)
+            try:
+                found = read_tensors(served_weights(best))
+            except RunError:
+                self.log.say(f"{error}; the best from now on will be kept in its place")
+                progress.best_scores = {}
+            else:
+                self.log.say(f"{error}; taken from {best}")
+                self._keep(found)
+
+    def _stop_for_signal(self) -> NoReturn:
+        self.progress.interrupted = True
+        self._save()
         raise InterruptedTraining(
-            self.signal,
+            self.signals.number,
             f"stopped after step {self.progress.step:,}; go on with --resume",
         )
 
@@ -360,28 +377,9 @@ class _SinceLog:
     started: float
     nll: float = 0.0
     count: int = 0
+    skipped: int = 0
+    """Steps."""
 
     def add(self, nll: float, count: int) -> None:
         self.nll += nll
         self.count += count
-
-
-@contextlib.contextmanager
-def _signals_noted(trainer: _Trainer) -> Iterator[None]:
-    """SIGINT and SIGTERM let the step end, so that a whole checkpoint can be written."""
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if trainer.signal:  # asked twice: at once
-            raise KeyboardInterrupt
-        trainer.signal = number
-
-    try:
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: signals are the caller's affair
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

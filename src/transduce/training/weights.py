@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -15,6 +18,9 @@ from transduce.errors import RunError
 
 FORMAT = 1
 """Version of the run directory's layout; a reader refuses a newer one."""
+
+SUM = "transduce_sha256"
+"""In the head of a file of weights: checksum of its tensors."""
 
 LOW_RANK = ("lora_a", "lora_b", "lora_scale")
 """Beside a `weight`: the parts A, B and scale of its low-rank update scale · B·A."""
@@ -70,6 +76,24 @@ def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return plain
 
 
+def write_weights(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """The same as `write_tensors`, with a checksum in the file's head that readers check."""
+    write_tensors(path, tensors, {**(metadata or {}), SUM: checksum(tensors)})
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of names, types, shapes and values, whatever the order of the tensors."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        if tensor.numel():
+            digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
@@ -85,11 +109,32 @@ def write_tensors(
         head = {**(metadata or {}), "transduce_format": str(FORMAT)}
         safetensors.torch.save_file(contiguous, aside, head)
         aside.chmod(mode)  # safetensors shuts out all but the owner
+        _sort_head(aside)
         flush(aside)
         aside.replace(path)
     except (OSError, safetensors.SafetensorError) as error:
         aside.unlink(missing_ok=True)
-        raise RunError(f"{path} cannot be written: {error}") from None
+        raise RunError(f"{path} cannot be written: {_reason(error)}") from None
+
+
+def _sort_head(path: Path) -> None:
+    """Texts in the head in their order, for safetensors writes them in one that is random: equal
+    weights are to be equal files."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        head = json.loads(file.read(size))
+        head["__metadata__"] = dict(sorted(head["__metadata__"].items()))
+        text = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
+        assert len(text) <= size, path
+        file.seek(8)
+        file.write(text.ljust(size))
+
+
+def _reason(error: Exception) -> str:
+    """What the system said, without what the libraries in between wrap around it."""
+    text = error.strerror if isinstance(error, OSError) else None
+    found = re.search(r'message: "([^"]+)"', str(error))
+    return text or (found[1] if found else str(error))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -111,11 +156,13 @@ def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
                     f"(format {FORMAT}); upgrade transduce"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, metadata
     except (OSError, safetensors.SafetensorError) as error:
         raise RunError(
             f"{path} is not a whole safetensors file ({error}); copy or train it again"
         ) from None
+    if SUM in metadata and metadata[SUM] != checksum(tensors):
+        raise RunError(f"{path} is damaged: its checksum is wrong; copy or train it again")
+    return tensors, metadata
 
 
 def write_text(path: Path, text: str) -> None:
@@ -137,6 +184,16 @@ def flush(path: Path) -> None:
     """Ask the system to put a file's content on the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def flush_directory(path: Path) -> None:
+    """Ask the system to put the names in a directory on the disk."""
+    if os.name == "posix":
+        directory = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def average(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:

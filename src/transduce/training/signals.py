@@ -1,0 +1,71 @@
+"""Ending in good order when somebody, or a scheduler, asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+AT_ONCE_SECONDS = 1.0
+"""A second Ctrl-C counts from then on: terminals and wrappers may both pass on the first one."""
+
+
+class InterruptedTraining(Exception):  # noqa: N818  it is not an error
+    """A signal asked the run to stop; a checkpoint was written."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class StoppedValidation(Exception):  # noqa: N818  it is not an error
+    """A signal came during a validation, which is not worth waiting for."""
+
+
+class Signals:
+    """SIGINT and SIGTERM, noted so that the step can end and a whole checkpoint be written.
+
+    number: the signal that came, or 0.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._came = 0.0
+        self._may_raise = False
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """For as long as the context lasts, signals are noted instead of ending the process."""
+        wanted = (signal.SIGINT, signal.SIGTERM)
+        try:
+            before = {number: signal.signal(number, self._note) for number in wanted}
+        except ValueError:  # not the main thread: signals are the caller's affair
+            yield
+            return
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def cutting_short(self) -> Iterator[None]:
+        """What runs in this context leaves no trace, and a signal ends it: StoppedValidation."""
+        self._may_raise = True
+        try:
+            yield
+        finally:
+            self._may_raise = False
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not self.number:
+            self.number, self._came = number, now
+        # Only a person asks twice; `timeout` and some schedulers send SIGTERM twice at once.
+        elif number == signal.SIGINT and now - self._came >= AT_ONCE_SECONDS:
+            raise KeyboardInterrupt
+        if self._may_raise:
+            self._may_raise = False
+            raise StoppedValidation

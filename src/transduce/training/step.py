@@ -1,0 +1,148 @@
+"""One step of the optimizer over one or more batches, whatever may go wrong in it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from transduce.errors import TrainingError, is_out_of_memory
+from transduce.training.config import TrainingConfig
+from transduce.training.loss import LossSums
+
+
+class Batch(Protocol):
+    """What a step needs to know of a batch."""
+
+    @property
+    def target_tokens(self) -> int:
+        """Number of predictions: what its loss is divided by."""
+
+    def halves(self) -> tuple[Batch, Batch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+
+
+class Learner(Protocol):
+    """What a step needs to know of a task."""
+
+    @property
+    def model(self) -> nn.Module:
+        """What is trained."""
+
+    def loss(self, batch: Any) -> LossSums:
+        """Loss of one batch."""
+
+    def describe(self, batch: Any) -> str:
+        """A batch in a few words, for messages about it."""
+
+
+class NonFiniteError(Exception):
+    """A loss or a gradient is no finite number; the step has changed nothing.
+
+    what: which it is, for messages.  batches: those it may come of.
+    """
+
+    def __init__(self, what: str, batches: Sequence[Any]) -> None:
+        super().__init__(what)
+        self.what = what
+        self.batches = batches
+
+
+class OptimizerStep:
+    """Makes steps; each is of the gradient of the mean loss over all its target tokens."""
+
+    def __init__(
+        self,
+        task: Learner,
+        config: TrainingConfig,
+        optimizer: torch.optim.Optimizer,
+        say: Callable[[str], None],
+    ) -> None:
+        """say: tells the reader one line."""
+        self.task = task
+        self.config = config
+        self.optimizer = optimizer
+        self._say = say
+        self._has_split = False
+
+    def __call__(self, number: int, batches: Sequence[Batch], rate: float) -> float:
+        """Make a step; returns the negative log-likelihood of its target tokens, summed.
+
+        A batch that is too large for the memory is split, which leaves the step what it is, since
+        the sums of losses add up.  Raises NonFiniteError, and TrainingError where a single row is
+        too large.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["scale"]
+        self.task.model.train()
+        nll = self._gradient(number, list(batches))
+        parameters = [p for p in self.task.model.parameters() if p.grad is not None]
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if not torch.isfinite(norm):
+            raise NonFiniteError(f"norm of the gradient is {norm.item()}", batches)
+        if self.config.clip_norm:
+            nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
+        self.optimizer.step()
+        return nll
+
+    def _gradient(self, number: int, parts: list[Batch]) -> float:
+        count = sum(part.target_tokens for part in parts)
+        self.optimizer.zero_grad(set_to_none=True)
+        nll, done = 0.0, 0
+        while done < len(parts):
+            found = self._part_of_gradient(parts[done], count)
+            if found is None:
+                parts[done : done + 1] = self._split(number, parts[done])
+                # Begun anew, for a backward pass that failed has added some of its gradient.
+                self.optimizer.zero_grad(set_to_none=True)
+                nll, done = 0.0, 0
+            else:
+                nll, done = nll + found, done + 1
+        return nll
+
+    def _part_of_gradient(self, batch: Batch, count: int) -> float | None:
+        """Add the gradient of a batch; returns its negative log-likelihood.
+
+        None where the memory does not suffice.
+        """
+        try:
+            with self._precision():
+                loss = self.task.loss(batch)
+            assert loss.tokens == batch.target_tokens
+            # Together, as each look at a number of a GPU waits for all that it has to do.
+            total, nll = torch.stack([loss.total.detach(), loss.nll.detach()]).tolist()
+            if not math.isfinite(total):
+                raise NonFiniteError(f"loss is {total}", [batch])
+            (loss.total / count).backward()  # type: ignore[no-untyped-call]
+            return float(nll)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
+
+    def _split(self, number: int, batch: Batch) -> tuple[Batch, Batch]:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        described, halves = self.task.describe(batch), batch.halves()
+        if halves is None:
+            raise TrainingError(
+                f"out of memory at step {number:,} in {described}, which is but one row; lower "
+                "the greatest length in the recipe, or take a smaller model"
+            )
+        if not self._has_split:
+            self._say(
+                f"out of memory at step {number:,} in {described}: such batches are split in "
+                "halves, which costs time but changes no result; training.batch_tokens is too large"
+            )
+        self._has_split = True
+        return halves
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        if self.config.precision == "float32":
+            return contextlib.nullcontext()
+        device = next(self.task.model.parameters()).device.type
+        return torch.autocast(device, torch.bfloat16)

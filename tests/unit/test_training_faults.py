@@ -1,0 +1,538 @@
+"""What training does when something goes wrong: damage, full disks, numbers, memory, signals."""
+
+import errno
+import itertools
+import json
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from helpers.tiny_run import records, reversal_pairs, tiny_task, write_pairs
+from helpers.tiny_training import Numbers, Sums, equal, run, weights
+from transduce.data.batches import DataState, PairBatch
+from transduce.errors import RunError, TrainingError
+from transduce.sequence import Padded
+from transduce.training import checkpoints as checkpoints_module
+from transduce.training import signals as signals_module
+from transduce.training.bad_batches import MOST_FILES, as_json, save_batches
+from transduce.training.checkpoints import checkpoint_path, checkpoints_of, served_weights
+from transduce.training.loss import LossSums
+from transduce.training.signals import InterruptedTraining
+from transduce.training.weights import read_tensors, write_tensors, write_weights
+
+Damage = Callable[[bytes], bytes]
+
+
+def flip(content: bytes) -> bytes:
+    """One bit of it, in the middle, the other way round."""
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 16]) + content[middle + 1 :]
+
+
+def steps_of(path: Path) -> list[int]:
+    return [int(checkpoint.name[5:]) for checkpoint in checkpoints_of(path)]
+
+
+FILES = (
+    "model.safetensors",
+    "optimizer.safetensors",
+    "ema.safetensors",
+    "random.safetensors",
+    "progress.json",
+    "SHA256SUMS",
+)
+
+
+class TestDamage:
+    @pytest.mark.parametrize("name", FILES)
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            pytest.param(flip, id="one bit"),
+            pytest.param(lambda content: content[:-2], id="last bytes"),
+            pytest.param(lambda content: content[: len(content) // 2], id="half"),
+            pytest.param(lambda content: b"", id="empty"),
+        ],
+    )
+    def test_newest_is_named_and_the_one_before_is_used(
+        self, name: str, damage: Damage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run(tmp_path / "whole", ema=0.5)
+        run(tmp_path / "run", ema=0.5, steps=6)
+        file = checkpoint_path(tmp_path / "run", 6) / name
+        file.write_bytes(damage(file.read_bytes()))
+        capsys.readouterr()
+        run(tmp_path / "run", ema=0.5, resume=True)
+        said = capsys.readouterr().err.splitlines()
+        warnings = [line for line in said if "step-00000006" in line]
+        assert len(warnings) == 1 and "falling back to the checkpoint before it" in warnings[0]
+        assert "resuming after step 4" in said
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+        steps = [r["step"] for r in records(tmp_path / "run", "train")]
+        assert steps == list(range(1, 11))
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "ema.safetensors"])
+    def test_a_missing_file(self, name: str, tmp_path: Path) -> None:
+        run(tmp_path, ema=0.5, steps=6)
+        (checkpoint_path(tmp_path, 6) / name).unlink()
+        assert run(tmp_path, ema=0.5, resume=True).step == 10
+
+    def test_files_of_two_checkpoints(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Each is whole, but together they are of no moment of the run."""
+        run(tmp_path, steps=6)
+        name = "optimizer.safetensors"
+        older, newer = checkpoint_path(tmp_path, 4) / name, checkpoint_path(tmp_path, 6) / name
+        newer.write_bytes(older.read_bytes())
+        run(tmp_path, resume=True)
+        assert f"{newer} is damaged" in capsys.readouterr().err
+
+    def test_checksums_are_those_of_sha256sum(self, tmp_path: Path) -> None:
+        import hashlib
+
+        run(tmp_path, steps=2)
+        path = checkpoint_path(tmp_path, 2)
+        listed = dict(
+            reversed(line.split("  ")) for line in (path / "SHA256SUMS").read_text().splitlines()
+        )
+        assert listed.keys() == {f.name for f in path.iterdir()} - {"SHA256SUMS"}
+        for name, digest in listed.items():
+            assert hashlib.sha256((path / name).read_bytes()).hexdigest() == digest
+
+    def test_a_checkpoint_without_checksums_is_of_an_older_version(self, tmp_path: Path) -> None:
+        run(tmp_path / "whole")
+        run(tmp_path / "run", steps=6)
+        (checkpoint_path(tmp_path / "run", 6) / "SHA256SUMS").unlink()
+        run(tmp_path / "run", resume=True)
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+    def test_served_weights_are_checked(self, tmp_path: Path) -> None:
+        run(tmp_path, steps=2)
+        path = checkpoint_path(tmp_path, 2)
+        assert served_weights(path) == path / "model.safetensors"
+        served_weights(path).write_bytes(flip((path / "model.safetensors").read_bytes()))
+        with pytest.raises(RunError, match=r"model.safetensors is damaged"):
+            served_weights(path)
+
+    def test_damaged_checkpoints_do_not_count_as_kept(self, tmp_path: Path) -> None:
+        """With other steps between validations, the damaged one is not written again."""
+        run(tmp_path, steps=6)
+        file = checkpoint_path(tmp_path, 6) / "model.safetensors"
+        file.write_bytes(flip(file.read_bytes()))
+        run(tmp_path, steps=5, validate_every=5, resume=True)
+        assert steps_of(tmp_path) == [4, 5]
+
+
+class TestFinalWeights:
+    def test_one_flipped_bit_is_noticed(self, tmp_path: Path) -> None:
+        path = tmp_path / "weights.safetensors"
+        write_weights(path, {"a": torch.randn(100), "b": torch.zeros(())})
+        good = path.read_bytes()
+        for place in range(len(good) - 404, len(good), 5):
+            for bit in range(8):
+                path.write_bytes(good[:place] + bytes([good[place] ^ 1 << bit]) + good[place + 1 :])
+                with pytest.raises(RunError, match="checksum is wrong"):
+                    read_tensors(path)
+
+    def test_equal_weights_are_equal_files(self, tmp_path: Path) -> None:
+        texts = {letter: letter for letter in "abcdefgh"}
+        for name in ("one", "two"):
+            write_weights(tmp_path / name, {"é": torch.ones(3), "a": torch.zeros(2)}, texts)
+        assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+        found = read_tensors(tmp_path / "one")
+        assert torch.equal(found["é"], torch.ones(3)) and torch.equal(found["a"], torch.zeros(2))
+
+    @pytest.mark.parametrize("damage", [flip, None])
+    def test_the_best_is_taken_from_its_checkpoint(
+        self, damage: Damage | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        scores = {"loss": [3.0, 2.0, 4.0, 5.0, 6.0]}
+        run(tmp_path, Sums(scores), steps=6, keep_last=5)
+        good = weights(tmp_path)
+        file = tmp_path / "weights.safetensors"
+        file.write_bytes(damage(file.read_bytes())) if damage else file.unlink()
+        outcome = run(tmp_path, Sums({"loss": [5.0, 6.0]}), keep_last=5, resume=True)
+        assert outcome.best_step == 4 and equal(weights(tmp_path), good)
+        assert f"taken from {checkpoint_path(tmp_path, 4)}" in capsys.readouterr().err
+
+    def test_the_best_is_lost(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run(tmp_path, Sums({"loss": [1.0, 2.0, 4.0]}), steps=6, keep_last=1)
+        (tmp_path / "weights.safetensors").unlink()
+        outcome = run(tmp_path, Sums({"loss": [5.0, 6.0]}), keep_last=1, resume=True)
+        assert (outcome.best_step, outcome.scores) == (8, {"loss": 5.0})
+        assert "the best from now on will be kept" in capsys.readouterr().err
+
+    def test_killed_between_checkpoint_and_weights(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run(tmp_path / "whole", steps=6)
+        run(tmp_path / "run", steps=4)
+        before = (tmp_path / "run" / "weights.safetensors").read_bytes()
+        run(tmp_path / "run", steps=6, resume=True)
+        (tmp_path / "run" / "weights.safetensors").write_bytes(before)
+        run(tmp_path / "run", steps=6, resume=True)
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+
+class TestFullDisk:
+    @pytest.mark.parametrize("name", FILES)
+    def test_a_checkpoint_that_does_not_fit(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whichever file finds no room, all that was there before stays whole."""
+        run(tmp_path / "whole", ema=0.5)
+        with monkeypatch.context() as patch:
+            refuse(patch, f".step-00000006/{name}")
+            with pytest.raises(RunError, match="No space left on device") as caught:
+                run(tmp_path / "run", ema=0.5)
+        message = str(caught.value)
+        assert "the checkpoint of step 4 is kept" in message and "\n" not in message
+        assert steps_of(tmp_path / "run") == [2, 4]
+        assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
+        best = read_tensors(checkpoint_path(tmp_path / "run", 4) / "ema.safetensors")
+        assert equal(weights(tmp_path / "run"), best)
+        run(tmp_path / "run", ema=0.5, resume=True)
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+    def test_weights_that_do_not_fit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run(tmp_path / "whole")
+        run(tmp_path / "run", steps=4)
+        before = weights(tmp_path / "run")
+        with monkeypatch.context() as patch:
+            refuse(patch, "weights.safetensors")
+            with pytest.raises(RunError, match=r"weights.safetensors cannot be written: No space"):
+                run(tmp_path / "run", resume=True)
+        assert equal(weights(tmp_path / "run"), before)
+        run(tmp_path / "run", resume=True)
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+    def test_a_log_that_does_not_fit(self, tmp_path: Path) -> None:
+        (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+        with pytest.raises(TrainingError, match=r"metrics.jsonl cannot be written: No space"):
+            run(tmp_path)
+
+
+def refuse(patch: pytest.MonkeyPatch, ending: str) -> None:
+    """Let no file whose path ends so be put on the disk."""
+    flush = checkpoints_module.write_text.__globals__["flush"]
+
+    def full(path: Path) -> None:
+        if str(path).removesuffix(".tmp").endswith(ending):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        flush(path)
+
+    patch.setattr("transduce.training.weights.flush", full)
+
+
+class TestPruning:
+    def test_keep_last(self, tmp_path: Path) -> None:
+        run(tmp_path, keep_last=1)
+        assert steps_of(tmp_path) == [10]
+        run(tmp_path / "more", keep_last=3)
+        assert steps_of(tmp_path / "more") == [6, 8, 10]
+
+    def test_what_was_half_deleted_is_no_checkpoint(self, tmp_path: Path) -> None:
+        run(tmp_path / "whole", average_last=3)
+        run(tmp_path / "run", average_last=3, steps=8)
+        # As when killed while the oldest was being deleted, and while a new one was written.
+        (checkpoint_path(tmp_path / "run", 4)).rename(
+            tmp_path / "run" / "checkpoints" / ".step-00000004.old"
+        )
+        (tmp_path / "run" / "checkpoints" / ".step-00000010").mkdir()
+        assert steps_of(tmp_path / "run") == [6, 8]
+        run(tmp_path / "run", average_last=3, resume=True)
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+        assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
+
+
+class Spoilt(Sums):
+    """Some batches, by number, have a loss or a gradient that is not finite."""
+
+    def __init__(self, losses: set[int] = frozenset(), gradients: set[int] = frozenset()) -> None:
+        super().__init__()
+        self.losses, self.gradients = losses, gradients
+
+    def loss(self, batch: Numbers) -> LossSums:
+        sums = super().loss(batch)
+        number = batch.number  # type: ignore[attr-defined]
+        if number in self.losses:
+            return sums._replace(total=sums.total * math.inf)
+        if number in self.gradients:
+            zero = (self.model[0].weight * 0).sum()
+            return sums._replace(total=sums.total + zero.sqrt())  # 0, with an infinite slope
+        return sums
+
+    def batches(self, state: DataState) -> Any:
+        for batch, after in super().batches(state):
+            batch.number = after.position - 1
+            yield batch, after
+
+
+class TestNonFinite:
+    @pytest.mark.parametrize("clip_norm", [0.0, 1.0])
+    def test_skip(
+        self, clip_norm: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """A skipped step changes no weight, and those around it are what they would be."""
+        task = Spoilt(losses={2}, gradients={5})
+        seen: list[dict[str, torch.Tensor]] = []
+        plain = task.validate
+
+        def validate() -> dict[str, float]:
+            seen.append({k: v.clone() for k, v in task.model.state_dict().items()})
+            return plain()
+
+        task.validate = validate  # type: ignore[method-assign]
+        outcome = run(tmp_path, task, non_finite="skip", validate_every=1, clip_norm=clip_norm)
+        assert outcome.step == 10
+        same = [equal(a, b) for a, b in itertools.pairwise(seen)]
+        assert [step for step, kept in enumerate(same, 2) if kept] == [3, 6]
+        assert all(tensor.isfinite().all() for tensor in seen[-1].values())
+        logged = records(tmp_path, "train")
+        assert [r["step"] for r in logged] == list(range(1, 11))
+        assert [r["step"] for r in logged if r["loss"] is None and r["skipped"] == 1] == [3, 6]
+        said = [line for line in capsys.readouterr().err.splitlines() if "skipped" in line]
+        assert len(said) == 2
+        assert "the loss is inf at step 3 in a batch of 3, which is in non_finite/" in said[0]
+        assert "norm of the gradient is nan at step 6" in said[1]
+
+    def test_the_batch_is_kept(self, tmp_path: Path) -> None:
+        for path, policy in ((tmp_path / "stop", "stop"), (tmp_path / "skip", "skip")):
+            task = Spoilt(losses={2})
+            if policy == "stop":
+                with pytest.raises(TrainingError, match=r"is in non_finite/step-00000003.json; "):
+                    run(path, task, non_finite=policy)
+            else:
+                run(path, task, non_finite=policy)
+            kept = json.loads((path / "non_finite" / "step-00000003.json").read_text())
+            assert (kept["step"], kept["what"]) == (3, "loss is inf")
+            ((described, values),) = [
+                (b["description"], b["content"]["values"]) for b in kept["batches"]
+            ]
+            third = next(b for b, after in Sums().batches(DataState(0, 2)))
+            assert described == "a batch of 3" and values == third.values.tolist()
+
+    def test_a_gradient_that_is_not_finite_stops_without_clipping_too(self, tmp_path: Path) -> None:
+        with pytest.raises(TrainingError, match="norm of the gradient is nan at step 6"):
+            run(tmp_path, Spoilt(gradients={5}))
+
+    def test_too_many_in_a_row(self, tmp_path: Path) -> None:
+        task = Spoilt(losses={1, 2, 4, 5, 6})
+        with pytest.raises(TrainingError, match=r"step 7 .* after 2 skipped steps in a row"):
+            run(tmp_path, task, non_finite="skip", skip_at_most=2)
+        assert run(tmp_path / "more", task, non_finite="skip", skip_at_most=3).step == 10
+
+    @pytest.mark.parametrize("interrupted", [3, 5, 6])
+    def test_resume_counts_on(
+        self, interrupted: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings: dict[str, Any] = {"non_finite": "skip", "skip_at_most": 3, "ema": 0.5}
+        run(tmp_path / "whole", Spoilt(losses={1, 2, 4, 5, 6}), **settings)
+        task = Spoilt(losses={1, 2, 4, 5, 6})
+        plain = task.loss
+
+        def loss(batch: Numbers) -> LossSums:
+            if batch.number == interrupted:  # type: ignore[attr-defined]
+                signal.raise_signal(signal.SIGTERM)
+            return plain(batch)
+
+        task.loss = loss  # type: ignore[method-assign]
+        with pytest.raises(InterruptedTraining):
+            run(tmp_path / "run", task, **settings)
+        run(tmp_path / "run", Spoilt(losses={1, 2, 4, 5, 6}), resume=True, **settings)
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+        with pytest.raises(TrainingError, match=r"step 7 .* after 2 skipped"):
+            run(tmp_path / "run2", Spoilt(losses={4, 5}), steps=6, non_finite="skip")
+            run(
+                tmp_path / "run2",
+                Spoilt(losses={6}),
+                resume=True,
+                non_finite="skip",
+                skip_at_most=2,
+            )
+
+    def test_files_are_limited(self, tmp_path: Path) -> None:
+        kept = [save_batches(tmp_path, i, "loss", []) for i in range(MOST_FILES + 3)]
+        assert all(kept[:MOST_FILES]) and not any(kept[MOST_FILES:])
+        assert len(list((tmp_path / "non_finite").iterdir())) == MOST_FILES
+
+    def test_ids_are_without_padding(self) -> None:
+        source = Padded.from_rows([[5, 6, 7], [8]])
+        batch = PairBatch(source, Padded.from_rows([[1, 3], [1, 3]]), np.array([4, 2]), 2)
+        assert as_json(batch) == {
+            "source": [[5, 6, 7], [8]],
+            "target": [[1, 3], [1, 3]],
+            "rows": [4, 2],
+            "target_tokens": 2,
+        }
+        json.dumps(as_json([math.nan, torch.tensor([math.inf]), {1}]), allow_nan=False)
+        image = as_json(torch.zeros(200_000, dtype=torch.uint8))
+        assert image == {"shape": [200_000], "finite": True, "smallest": 0.0, "largest": 0.0}
+
+
+OUT_OF_MEMORY = (
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory"),
+    MemoryError(),
+)
+
+
+class _FailingBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, value: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+class Small(Sums):
+    """A model in whose memory only so many rows fit."""
+
+    def __init__(self, rows: int, error: Exception | None) -> None:
+        super().__init__()
+        self.model[1] = nn.Identity()  # parts draw other dropout than the whole
+        self.rows, self.error = rows, error
+        self.refused = 0
+
+    def loss(self, batch: Numbers) -> LossSums:
+        sums = super().loss(batch)
+        if len(batch.values) <= self.rows:
+            return sums
+        self.refused += 1
+        if self.error is None:  # in the backward pass, when part of the gradient is there
+            late = _FailingBackward.apply(self.model[0].weight) * 0
+            return sums._replace(total=sums.total + late.sum())
+        raise self.error
+
+
+class TestMemory:
+    @pytest.mark.parametrize("error", [*OUT_OF_MEMORY, None])
+    @pytest.mark.parametrize("accumulate", [1, 3])
+    def test_a_split_batch_makes_the_same_step(
+        self,
+        error: Exception | None,
+        accumulate: int,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        settings: dict[str, Any] = {"accumulate": accumulate, "steps": 4, "clip_norm": 1.0}
+        run(tmp_path / "whole", Small(100, None), **settings)
+        capsys.readouterr()
+        task = Small(1, error)
+        run(tmp_path / "split", task, **settings)
+        assert task.refused
+        for name, tensor in weights(tmp_path / "whole").items():
+            torch.testing.assert_close(weights(tmp_path / "split")[name], tensor)
+        for a, b in zip(
+            records(tmp_path / "whole", "train"), records(tmp_path / "split", "train"), strict=True
+        ):
+            assert a["loss"] == pytest.approx(b["loss"])
+        said = [line for line in capsys.readouterr().err.splitlines() if "out of memory" in line]
+        assert len(said) == 1 and "split in halves" in said[0]
+
+    def test_one_row_that_does_not_fit(self, tmp_path: Path) -> None:
+        with pytest.raises(TrainingError, match=r"out of memory at step 1 in a batch of 1, which"):
+            run(tmp_path, Small(0, MemoryError()))
+
+    def test_another_error_is_no_question_of_memory(self, tmp_path: Path) -> None:
+        with pytest.raises(RuntimeError, match="shapes"):
+            run(tmp_path, Small(1, RuntimeError("shapes cannot be multiplied")))
+
+    def test_halves_of_pairs(self, tmp_path: Path) -> None:
+        """Parts of uneven rows add up to the gradient of the whole, also where they are split."""
+        data = write_pairs(tmp_path / "a.tsv", reversal_pairs(60))
+        task = tiny_task(data, tmp_path / "task", "training.batch_tokens=256")
+        whole = next(batch for batch, _ in task.batches(DataState()))
+        first, rest = whole.halves()
+        quarter = first.halves()
+        gradients, nll = [], []
+        for parts in ([whole], [first, rest], [*quarter, rest]):
+            task.model.zero_grad()
+            sums = [task.loss(part) for part in parts]
+            assert [s.tokens for s in sums] == [p.target_tokens for p in parts]
+            assert sum(s.tokens for s in sums) == whole.target_tokens
+            sum(s.total for s in sums).backward()
+            nll.append(sum(float(s.nll) for s in sums))
+            gradients.append({n: p.grad.clone() for n, p in task.model.named_parameters()})
+        for other in (1, 2):
+            torch.testing.assert_close(gradients[other], gradients[0], rtol=1e-4, atol=1e-5)
+            assert nll[other] == pytest.approx(nll[0])
+        assert np.array_equal(np.concatenate([first.rows, rest.rows]), whole.rows)
+        while (halves := whole.halves()) is not None:
+            whole = halves[0]
+        assert len(whole.rows) == 1
+
+
+class TestSignals:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_validation_is_not_waited_for(self, number: signal.Signals, tmp_path: Path) -> None:
+        run(tmp_path / "whole", ema=0.5)
+        task, after = Sums(), []
+        plain = task.validate
+
+        def validate() -> dict[str, float]:
+            if task.validated == 1:  # that of step 4
+                signal.raise_signal(number)
+                after.append(True)
+            return plain()
+
+        task.validate = validate  # type: ignore[method-assign]
+        with pytest.raises(InterruptedTraining, match="after step 4") as caught:
+            run(tmp_path / "run", task, ema=0.5)
+        assert caught.value.number == number and not after
+        assert steps_of(tmp_path / "run") == [2, 4]
+        run(tmp_path / "run", ema=0.5, resume=True)
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+        for kind in ("train", "validation"):
+            whole, found = (records(tmp_path / name, kind) for name in ("whole", "run"))
+            assert [r["step"] for r in found] == [r["step"] for r in whole]
+            assert [r["loss"] for r in found] == [r["loss"] for r in whole]
+
+    def test_during_the_last_step(self, tmp_path: Path) -> None:
+        run(tmp_path / "whole")
+        task = Sums()
+        plain = task.loss
+
+        def loss(batch: Numbers) -> LossSums:
+            if task.validated == 4 and batch.target_tokens == 1:  # the tenth
+                signal.raise_signal(signal.SIGTERM)
+            return plain(batch)
+
+        task.loss = loss  # type: ignore[method-assign]
+        with pytest.raises(InterruptedTraining, match="after step 10"):
+            run(tmp_path / "run", task)
+        assert run(tmp_path / "run", resume=True).step == 10
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+    def test_twice(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """SIGTERM twice, or Ctrl-C twice at once, is still one request; later, it is another."""
+        clock = [0.0]
+        monkeypatch.setattr(signals_module.time, "monotonic", lambda: clock[0])
+        noted = signals_module.Signals()
+        with noted.noted():
+            for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+                signal.raise_signal(number)
+            clock[0] = 5.0
+            signal.raise_signal(signal.SIGTERM)
+            assert noted.number == signal.SIGTERM
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_an_untouched_file_of_tensors_is_read_without_checksum(tmp_path: Path) -> None:
+    """As those of earlier versions, and of checkpoints, which have their own."""
+    write_tensors(tmp_path / "a", {"x": torch.ones(2)})
+    assert torch.equal(read_tensors(tmp_path / "a")["x"], torch.ones(2))
