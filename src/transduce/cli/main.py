@@ -36,6 +36,7 @@ VERBS = {
     "compare": "Put runs side by side: settings that differ, scores with intervals, curves.",
     "score": "Print the log-probability of each given pair.",
     "align": "Print which words of each source and target belong together.",
+    "shortlist": "Learn which few target tokens a source can need, for faster translation.",
     "average": "Average the weights of several runs, or of a run's last checkpoints.",
     "merge": "Make a run from a base run and an adapter that LoRA trained on top of it.",
     "import": "Make a run directory of a Hugging Face directory: BERT, GPT-2, ViT or Marian.",

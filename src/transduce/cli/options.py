@@ -47,6 +47,8 @@ class Decoding:
     """End a continuation or an answer before this text; may be given several times."""
     no_repeat_ngram: int | None = None
     """Let no row of N tokens come twice in an output."""
+    shortlist: Annotated[bool | None, Parameter(show_default=False)] = None
+    """Choose among the few target tokens that `transduce shortlist` found for each source."""
     sample: Flag = False
     """Draw outputs at random instead of searching for the best."""
     temperature: float | None = None

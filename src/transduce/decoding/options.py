@@ -96,6 +96,9 @@ class DecodingOptions:
     """Sample from tokens with at least this share of the likeliest one's probability."""
     seed: Natural = 0
     """Where the random numbers of sampling start."""
+    shortlist: bool = False
+    """Choose among the few target tokens that the run's shortlist has for each source.  For
+    translation."""
     batch_tokens: Count = 4096
     """Source tokens decoded at once, padding included; no influence on what is found."""
 

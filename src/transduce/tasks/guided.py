@@ -63,7 +63,8 @@ class Guide:
             sums = loss()
         (weights,) = recorded  # (b, h, t, s), or of several passes (p·b, h, t, s)
         links = self.links.batch(batch.rows)
-        passes = weights[:, self.config.head].unflatten(0, (-1, len(batch.rows)))
+        taught = weights[:, self.config.head]
+        passes = taught.reshape(-1, len(batch.rows), *taught.shape[1:])
         losses = torch.stack([alignment_loss(part, links) for part in passes])
         return sums._replace(total=sums.total + self.config.weight * losses.mean())
 

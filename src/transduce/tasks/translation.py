@@ -43,6 +43,7 @@ from transduce.tasks.common import (
 from transduce.tasks.guided import Guide, training_links
 from transduce.tasks.provenance import record_provenance
 from transduce.tasks.recipe import TextConfig, TranslationRecipe, read_pairs_of
+from transduce.tasks.shortlist import load_shortlist
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translator import Translator
 from transduce.text import Tokenizer, train_tokenizer
@@ -227,7 +228,9 @@ def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> Train
     if saved is None:
         raise _no_tokenizers(run)
     source, target = saved
-    return with_weights(TrainedTranslator(recipe, source, target), run, device)
+    translator = with_weights(TrainedTranslator(recipe, source, target), run, device)
+    translator.shortlist = load_shortlist(run, source, target)
+    return translator
 
 
 def default_metrics(target: Tokenizer) -> tuple[str, ...]:
@@ -324,7 +327,7 @@ def _encoded(
     recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
 ) -> dict[Split, EncodedPairs | MixedPairs]:
     """Training and validation pairs as token ids on disk, made now unless they are there."""
-    train = _training_pairs(recipe, source, target, cache)
+    train = training_pairs(recipe, source, target, cache)
     try:
         valid = _encoded_split(recipe, "valid", source, target, cache)
     except NoPairsError as error:
@@ -337,10 +340,13 @@ def _encoded(
     return {"train": train, "valid": valid}
 
 
-def _training_pairs(
+def training_pairs(
     recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
 ) -> EncodedPairs | MixedPairs:
-    """All corpora, each encoded by itself, so that another weight or company encodes none anew."""
+    """What is trained on, as token ids on disk, made now unless they are there.
+
+    Each corpus is encoded by itself, so that another weight or company encodes none anew.
+    """
     parts, weights = [], []
     for data, weight in recipe.data.corpora():
         alone = dataclasses.replace(recipe, data=data)

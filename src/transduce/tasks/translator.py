@@ -15,6 +15,7 @@ from torch import Tensor
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import search
+from transduce.decoding.shortlist import NarrowModel, Shortlist, check_shortlist
 from transduce.errors import RunError, SettingError
 from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
@@ -100,6 +101,8 @@ class Translator:
         self.reach = reach
         self.aligning: tuple[int, int | None] = (-1, None)
         """Layer and head to align by unless another is asked for; no head for the mean of all."""
+        self.shortlist: Shortlist | None = None
+        """The target tokens that sources can need, for `options.shortlist`."""
 
     @property
     def device(self) -> torch.device:
@@ -178,13 +181,15 @@ class Translator:
         results: list[list[Hypothesis]] = [[] for _ in sources]
         for rows in in_batches(order, lengths, options.batch_tokens):
             batch = self._batch([[*sources[i], EOS] for i in rows])
+            narrow = self._narrow([sources[i] for i in rows], options)
+            model: Any = self.model if narrow is None else narrow
             limits = options.max_lengths(torch.tensor([len(sources[i]) for i in rows]))
             if self.reach is not None:
                 limits = limits.clamp(max=self.reach)
             with torch.inference_mode():
                 found = search(
-                    self.model.step,
-                    self.model.start(batch),
+                    model.step,
+                    model.start(batch),
                     Padded.unpadded(torch.full((len(rows), 1), BOS, device=self.device)),
                     limits.to(self.device),
                     EOS,
@@ -192,9 +197,20 @@ class Translator:
                     options,
                     [streams[i] for i in rows],
                 )
+            if narrow is not None:
+                found = narrow.widened(found)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
         return results
+
+    def _narrow(self, sources: list[list[int]], options: DecodingOptions) -> NarrowModel | None:
+        """The model with the shortlists of some sources, if options ask for them."""
+        if not options.shortlist:
+            return None
+        if self.shortlist is None:
+            raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
+        check_shortlist(options)
+        return self.shortlist.narrow(self.model, sources)
 
     def _translation(self, parts: list[list[Hypothesis]]) -> Translation:
         """The translation of a text from those of its pieces, which are mostly one."""
