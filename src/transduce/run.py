@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, overload
 
 from transduce.config import to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.voices import LanguageModel
 from transduce.errors import RunError
 from transduce.run_directory import (
     as_recipe,
@@ -19,8 +21,9 @@ from transduce.run_directory import (
     vocabularies_of,
 )
 from transduce.tasks import TASKS
+from transduce.tasks.generator import Generator
 from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
-from transduce.tasks.translator import Alignment, Translation, Translator
+from transduce.tasks.translator import Alignment, TextStream, Translation, Translator
 from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_text, write_weights
@@ -104,11 +107,64 @@ class Run:
         return self._stream(texts, options)
 
     def translate_batch(
-        self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
+        first: int = 0,
     ) -> list[Translation]:
-        """Translations of texts that are at hand; `first` is the number of the first of them in
-        a longer input, which messages and the random streams of sampling go by."""
+        """Translations of texts that are at hand; options of all, or a list with those of each.
+
+        `first` is the number of the first of them in a longer input, which messages and the
+        random streams of sampling go by.
+        """
         return self.translator.translate(texts, options, first)
+
+    def stream(
+        self, text: str, options: DecodingOptions | None = None, number: int = 0
+    ) -> TextStream:
+        """The translation or continuation of a text in parts, each as soon as it is certain.
+
+        Joined they are what `translate` or `predict` gives.  Closing the generator ends the
+        search.  number: of the text in a longer input, for the random streams of sampling.
+        """
+        if isinstance(self.predictor, Generator):
+            return self.predictor.generate_stream(text, options, number)
+        return self.translator.stream(text, options, number)
+
+    def beside(self, ensemble: Sequence[Run] = (), language_model: Run | None = None) -> Run:
+        """This run, speaking together with others of the same vocabularies.
+
+        ensemble: runs of which the mean is taken, as `options.ensemble` says.  language_model: a
+        run of the target's vocabulary, weighed by `options.language_model_weight`.  Raises
+        RunError where vocabularies differ.
+        """
+        own = self.translator
+        for other in ensemble:
+            theirs = other.translator
+            for side in ("source", "target"):
+                if getattr(own, side).to_bytes() != getattr(theirs, side).to_bytes():
+                    raise RunError(
+                        f"{other.path} has another {side} vocabulary than {self.path}; runs of "
+                        "an ensemble share them"
+                    )
+        speaker = None
+        if language_model is not None:
+            predictor = language_model.predictor
+            if not isinstance(predictor, Generator):
+                raise RunError(
+                    f"{language_model.path} is a run of the task {language_model.recipe.task!r}; "
+                    "a language model is needed here"
+                )
+            if predictor.tokenizer.to_bytes() != own.target.to_bytes():
+                raise RunError(
+                    f"{language_model.path} has another vocabulary than the target of "
+                    f"{self.path}; train the language model with that run's target tokenizer"
+                )
+            speaker = LanguageModel(predictor.model.eval(), predictor.window)
+        joined = copy.copy(self)
+        others = [other.translator for other in ensemble]
+        joined.predictor = own.beside(others, speaker)  # type: ignore[assignment]
+        return joined
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each given (source, target) pair."""

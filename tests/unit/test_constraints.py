@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from helpers.toy_search import BOS, EOS, SIZE, TokenIds, ToyModel, decode, toy
@@ -60,7 +60,7 @@ phrases_of_words = st.lists(st.integers(3, SIZE - 1), min_size=1, max_size=3)
 # --- positive constraints ------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 10**6),
     constraints=st.lists(st.lists(phrases_of_words, min_size=1, max_size=2), max_size=2),
@@ -70,6 +70,7 @@ def test_a_wide_beam_finds_the_best_of_all_that_hold_the_phrases(
 ) -> None:
     model, longest = toy(seed), 5
     phrases = asking(*constraints)
+    assume(len(constraints) < 2 or phrases.needed(Progress()) <= longest)
     (found,) = decode(
         model,
         [0],
@@ -95,7 +96,7 @@ def test_a_wide_beam_finds_the_best_of_all_that_hold_the_phrases(
     assert [h.log_prob for h in found] == pytest.approx([total for total, _ in known])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     constraints=st.lists(
@@ -182,7 +183,7 @@ def test_the_automaton_knows_what_is_held_and_what_is_needed(
 def test_every_output_starts_with_its_prefix_and_is_scored_as_a_whole(method: str) -> None:
     model = toy(6)
     demands = [Demand(prefix=p) for p in ((), (4, 3), (5, 5, 5, 5, 5))]
-    options = {"method": method, "n_best": 4, "no_repeat_ngram": 1}
+    options: dict[str, Any] = {"method": method, "n_best": 4, "no_repeat_ngram": 1}
     found = decode(model, [0, 1, 2], [4, 4, 4], wishes=Wishes(demands), **options)
     for i, (hypotheses, demand) in enumerate(zip(found, demands, strict=True)):
         for h in hypotheses:
@@ -292,7 +293,7 @@ def test_demands_of_options(subwords: Lexicon) -> None:
     options = DecodingOptions(
         prefix="the ", constraints=("cat", ("house", "the inn")), avoid=("mat",)
     )
-    demand = demand_of(options, subwords)
+    demand = demand_of(options, lambda: subwords)
     assert demand.prefix == tuple(subwords.tokenizer.encode("the"))
     assert demand.phrases is not None and demand.avoided is not None
     progress = Progress()
@@ -303,16 +304,16 @@ def test_demands_of_options(subwords: Lexicon) -> None:
     for token in subwords.tokenizer.encode("the cat's houses"):
         progress = demand.phrases.next(progress, token)
     assert not demand.phrases.is_done(progress)
-    assert demand_of(DecodingOptions(), subwords) == Demand()
+    assert demand_of(DecodingOptions(), lambda: subwords) == Demand()
 
 
 def test_what_cannot_be_said_is_refused() -> None:
     letters = Lexicon(train_tokenizer(CharactersConfig(), ["abc", "cab"]))
     with pytest.raises(SettingError, match="prefix: 'axe' has symbols"):
-        demand_of(DecodingOptions(prefix="axe"), letters)
+        demand_of(DecodingOptions(prefix="axe"), lambda: letters)
     with pytest.raises(SettingError, match="constraints: 'x' has symbols"):
-        demand_of(DecodingOptions(constraints=("x",)), letters)
+        demand_of(DecodingOptions(constraints=("x",)), lambda: letters)
     with pytest.raises(SettingError, match="says nothing"):
-        demand_of(DecodingOptions(constraints=("ab", " ")), letters)
+        demand_of(DecodingOptions(constraints=("ab", " ")), lambda: letters)
     with pytest.raises(SettingError, match="beam_groups"):
         DecodingOptions(constraints=("ab",), beam_size=4, beam_groups=2)

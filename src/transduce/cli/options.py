@@ -20,7 +20,7 @@ logger = logging.getLogger("transduce")
 
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Flag = Annotated[bool, Parameter(show_default=False)]
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed", "candidates")
 """Options that have no meaning where nothing is drawn at random."""
 
 
@@ -35,8 +35,22 @@ class Decoding:
     """What log-probabilities are divided by before hypotheses are compared."""
     alpha: float | None = None
     """Strength of the gnmt penalty."""
+    prefix: str | None = None
+    """Begin every output with this text."""
+    constraints: Annotated[tuple[str, ...] | None, Parameter(name="--constraint")] = None
+    """Let every output hold this phrase, or one of several with | between; may be repeated."""
+    avoid: tuple[str, ...] | None = None
+    """Let no output hold this word or phrase; may be repeated."""
+    coverage_penalty: float | None = None
+    """Take off a score what of the source got little attention, times this (Wu et al. 2016)."""
+    beam_groups: Count | None = None
+    """Parts of the beam that are kept apart (Vijayakumar et al. 2018) ..."""
+    diversity: float | None = None
+    """... by this much for each time that a token was chosen."""
     min_length: int | None = None
     """Tokens before an output may end."""
+    min_length_ratio: float | None = None
+    """The same as tokens per token of the source text."""
     max_length_ratio: float | None = None
     """Where there is a source text: tokens allowed per token of it ..."""
     max_length_extra: int | None = None
@@ -49,6 +63,16 @@ class Decoding:
     """Let no row of N tokens come twice in an output."""
     shortlist: Annotated[bool | None, Parameter(show_default=False)] = None
     """Choose among the few target tokens that `transduce shortlist` found for each source."""
+    repetition_penalty: float | None = None
+    """Above 1: make tokens that the output has already less likely."""
+    language_model_weight: float | None = None
+    """With --language-model: how much its word counts."""
+    ensemble_mean: Annotated[
+        Literal["geometric", "arithmetic"] | None, Parameter(name="--ensemble-mean")
+    ] = None
+    """With --ensemble: mean of log-probabilities, or of probabilities."""
+    minimum_risk: Literal["none", "chrf", "bleu"] | None = None
+    """Choose the output most like all that were found (with --sample: drawn), by this measure."""
     sample: Flag = False
     """Draw outputs at random instead of searching for the best."""
     temperature: float | None = None
@@ -59,10 +83,10 @@ class Decoding:
     """With --sample: draw from the fewest tokens that together hold this probability."""
     min_p: float | None = None
     """With --sample: draw from tokens with at least this share of the likeliest's probability."""
-    repetition_penalty: float | None = None
-    """With --sample: above 1, make tokens that the output has already less likely."""
     seed: int | None = None
     """With --sample: where the random numbers start."""
+    candidates: Count | None = None
+    """With --sample and --minimum-risk: how many are drawn to choose among."""
 
     def over_any(self, recipe: DecodingOptions | None) -> DecodingOptions | None:
         """The same as `over`, for a task that perhaps decodes nothing: then nothing may be given.
@@ -86,6 +110,10 @@ class Decoding:
         from transduce.decoding.options import DecodingOptions
 
         given = {name: value for name, value in vars(self).items() if value is not None}
+        if "ensemble_mean" in given:
+            given["ensemble"] = given.pop("ensemble_mean")
+        if "constraints" in given:
+            given["constraints"] = [_alternatives(text) for text in given["constraints"]]
         sampled = given.pop("sample") or (recipe.method == "sample" and "beam_size" not in given)
         method = "sample" if sampled else "beam"
         if method == "beam":
@@ -101,6 +129,12 @@ class Decoding:
             )
             settings["beam_size"] = n_best
         return parse(DecodingOptions, {**settings, "method": method, "n_best": n_best})
+
+
+def _alternatives(constraint: str) -> str | list[str]:
+    """A phrase as given on the command line, or the several that | stands between."""
+    parts = [part.strip() for part in constraint.split("|")]
+    return parts if len(parts) > 1 else constraint
 
 
 @Parameter(name="*", group="Machine")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transduce.cli.lines import LineBatch
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from transduce.decoding.options import DecodingOptions
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -58,6 +62,48 @@ def read_records(batch: LineBatch, name: str, fields: tuple[str, ...]) -> Record
         except ValueError as error:
             return Records(items, DataError(f"{name}: line {number} {error}"), fields)
     return Records(items, None, fields)
+
+
+def with_options(
+    records: Records,
+    batch: LineBatch,
+    name: str,
+    base: DecodingOptions,
+    check: Callable[[DecodingOptions], None],
+) -> tuple[Records, list[DecodingOptions]]:
+    """How each record is to be decoded: as `base` says, and as its own fields say otherwise.
+
+    The records end before the first whose options cannot be; check: what else to ask of options.
+    """
+    from transduce.decoding.options import DecodingOptions
+
+    names = {field.name for field in dataclasses.fields(DecodingOptions)}
+    found: list[DecodingOptions] = []
+    for number, record in enumerate(records.items, batch.first + 1):
+        given = {key: value for key, value in (record or {}).items() if key in names}
+        try:
+            found.append(_laid_over(base, given) if given else base)
+            check(found[-1])
+        except SettingError as error:
+            items = records.items[: number - batch.first - 1]
+            wrong = DataError(f"{name}: line {number}: {error}")
+            return Records(items, wrong, records.names), found[: len(items)]
+    return records, found
+
+
+def _laid_over(base: DecodingOptions, given: Mapping[str, Any]) -> DecodingOptions:
+    """Options with some given otherwise; a beam too narrow for what it is to give is widened.
+
+    Raises SettingError naming the one that cannot be.
+    """
+    from transduce.config import parse, to_dict
+    from transduce.decoding.options import DecodingOptions
+
+    settings = {**to_dict(base), **given}
+    count, width = settings["n_best"], settings["beam_size"]
+    if isinstance(count, int) and isinstance(width, int) and "beam_size" not in given:
+        settings["beam_size"] = max(count, width)
+    return parse(DecodingOptions, settings)
 
 
 def split_input(line: str, names: tuple[str, ...], place: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,23 +58,29 @@ class Wishes:
 NO_WISHES = Wishes()
 
 
-def demand_of(options: DecodingOptions, lexicon: Lexicon) -> Demand:
-    """What options ask of every sentence.
+def demand_of(options: DecodingOptions, lexicon: Callable[[], Lexicon]) -> Demand:
+    """What options ask of every sentence; the lexicon is only called for where it is needed.
 
-    Raises SettingError for phrases that the vocabulary cannot spell or that contradict others.
+    Raises SettingError for phrases that the vocabulary cannot spell.
     """
+    if not (options.prefix or options.constraints or options.avoid):
+        return Demand()
+    return _demand(options.prefix, options.constraints, options.avoid, lexicon())
+
+
+@functools.lru_cache(maxsize=64)  # lines in a row often ask for the same
+def _demand(
+    prefix: str,
+    constraints: tuple[str | tuple[str, ...], ...],
+    avoided: tuple[str, ...],
+    lexicon: Lexicon,
+) -> Demand:
     phrases = None
-    if options.constraints:
-        constraints = []
-        for constraint in options.constraints:
-            texts = (constraint,) if isinstance(constraint, str) else constraint
-            constraints.append([_phrase(text, lexicon) for text in texts])
-        phrases = Phrases(constraints, lexicon.continues)
-    return Demand(
-        lexicon.prefix(options.prefix),
-        phrases,
-        Avoided(options.avoid, lexicon) if options.avoid else None,
-    )
+    if constraints:
+        alternatives = dict.fromkeys((c,) if isinstance(c, str) else c for c in constraints)
+        wanted = [[_phrase(text, lexicon) for text in texts] for texts in alternatives]
+        phrases = Phrases(wanted, lexicon.continues)
+    return Demand(lexicon.prefix(prefix), phrases, Avoided(avoided, lexicon) if avoided else None)
 
 
 def _phrase(text: str, lexicon: Lexicon) -> Phrase:

@@ -96,9 +96,13 @@ class Candidates(NamedTuple):
 class Finished:
     """The best finished hypotheses of one sentence; equals stay in the order they came."""
 
-    def __init__(self, n_best: int, kept: int = 0) -> None:
-        """kept: how many are remembered, where that is more than the `n_best` asked for."""
+    def __init__(self, n_best: int, kept: int = 0, distinct: bool = False) -> None:
+        """kept: how many are remembered, where that is more than the `n_best` asked for.
+
+        distinct: what has been found already is not noted again.
+        """
         self.count = 0
+        self._distinct = distinct
         self._n_best = n_best
         self._kept = max(n_best, kept)
         self._ranked: list[Hypothesis] = []
@@ -111,6 +115,8 @@ class Finished:
     def add(self, hypothesis: Hypothesis) -> None:
         """Note one more; the worst leaves if there are too many."""
         self.count += 1
+        if self._distinct and any(hypothesis.tokens == other.tokens for other in self._ranked):
+            return
         bisect.insort(self._ranked, hypothesis, key=lambda other: -other.score)
         del self._ranked[self._kept :]
 

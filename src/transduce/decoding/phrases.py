@@ -100,7 +100,7 @@ class Phrases:
 
     def undoes(self, progress: Progress) -> bool:
         """Whether a token that continues the last word would undo something."""
-        return bool(progress.fresh)
+        return bool(progress.fresh and self.continuing)
 
     def _add(self, number: int, phrase: Phrase) -> None:
         node = 0

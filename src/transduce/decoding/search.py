@@ -278,7 +278,9 @@ class _Results:
     """What has finished, sentence by sentence, and who is done."""
 
     def __init__(self, options: DecodingOptions, n: int, ended: Ended | None) -> None:
-        self.finished = [Finished(options.n_best, options.width) for _ in range(n)]
+        # groups of a beam do not know what the others have found
+        distinct = options.method == "beam" and options.beam_groups > 1
+        self.finished = [Finished(options.n_best, options.width, distinct) for _ in range(n)]
         self._by_present_length = options.stop == "present"
         self._ended = ended
         self._penalty: LengthPenalty = length_penalty(options)

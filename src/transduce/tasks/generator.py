@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Generator as PythonGenerator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from transduce.decoding.hypotheses import DEAD, Hypothesis
+from transduce.decoding.agreed import agreed
+from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import Snapshot, search_steps
 from transduce.decoding.window import WindowedState, windowed_step
 from transduce.models.decoder_only import DecoderOnly
 from transduce.sequence import Padded
-from transduce.tasks.translator import in_batches
+from transduce.tasks.translator import TextStream, in_batches
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT, UNK
 
 logger = logging.getLogger("transduce")
-
-TextStream = PythonGenerator[str, None, None]
-"""Parts of a text as they come; closing it ends the search."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +202,7 @@ class Generator:
         written = ""
         ids: list[int] = []
         for snapshot in self._steps([prompt], options, [stream]):
-            ids = _agreed(snapshot)
+            ids = agreed(snapshot)
             text = wording.stable(ids)
             if len(text) > len(written):
                 yield text[len(written) :]
@@ -261,19 +258,3 @@ def left_padded(rows: Sequence[Sequence[int]]) -> Padded:
     lengths = torch.tensor([len(row) for row in rows])
     real = torch.arange(width) >= width - lengths[:, None]
     return Padded(values, real, "none" if bool(real.all()) else "any")
-
-
-def _agreed(snapshot: Snapshot) -> list[int]:
-    """The ids that whatever comes out of a search for one sentence will begin with."""
-    candidates = [hypothesis.tokens for hypothesis in snapshot.best[0]]
-    for ids, log_probs in zip(snapshot.live.tokens, snapshot.live.log_probs, strict=True):
-        alive = ids[log_probs > DEAD]
-        candidates += alive.tolist()
-    return list(_common_prefix(candidates))
-
-
-def _common_prefix(rows: Iterable[Sequence[int]]) -> Iterator[int]:
-    for column in zip(*rows, strict=False):
-        if len(set(column)) > 1:
-            return
-        yield column[0]

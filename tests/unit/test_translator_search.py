@@ -1,0 +1,310 @@
+"""Every way to search, by a small trained translator."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+import transduce
+from helpers.tiny_run import reversal_pairs, tiny_settings, train_tiny, write_pairs
+from transduce import DecodingOptions, Run, RunError, SettingError
+from transduce.decoding.minimum_risk import bleu_of_pairs, chrf_of_pairs, expected_utilities
+from transduce.decoding.voices import LanguageModel
+from transduce.inspect.attention import record_attention
+from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
+from transduce.nn.transformer import TransformerConfig
+from transduce.sequence import Padded
+from transduce.text import BOS, EOS
+
+LETTERS = "abcde"
+WORDS = ["abc", "edcba", "aa", "", "ce", "bbbd", "dcab", "eeea", "ab"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    directory = tmp_path_factory.mktemp("search")
+    data = write_pairs(directory / "a.tsv", reversal_pairs(300))
+    settings = ("training.steps=60", "training.schedule.peak=0.01")
+    return transduce.load(train_tiny(data, directory / "run", *settings)[0], device="cpu")
+
+
+@pytest.fixture(scope="module")
+def other(run: Run) -> Run:
+    """The same with other weights."""
+    joined = copy.copy(run)
+    joined.predictor = copy.copy(run.predictor)
+    model = copy.deepcopy(run.model)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    joined.predictor.model = joined.model = model  # type: ignore[misc]
+    return joined
+
+
+def language_model(run: Run) -> LanguageModel:
+    config = DecoderOnlyConfig(
+        d_model=8, decoder=TransformerConfig(n_layers=1, n_heads=2, d_ff=8, dropout=0.0)
+    )
+    torch.manual_seed(3)
+    return LanguageModel(build_decoder_only(config, run.translator.target.size).eval(), 64)
+
+
+def some_texts(n: int, seed: int = 0) -> list[str]:
+    chance = random.Random(seed)
+    return ["".join(chance.choices(LETTERS, k=chance.randint(1, 7))) for _ in range(n)]
+
+
+def some_phrases(chance: random.Random, longest: int = 2) -> list[str]:
+    count = chance.randint(0, 2)
+    return [" ".join(chance.choices(LETTERS, k=chance.randint(1, longest))) for _ in range(count)]
+
+
+def within(phrase: str, text: str) -> bool:
+    return f" {phrase} " in f" {text} "
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_phrases_are_held_and_avoided_whatever_the_batch(run: Run, beam_size: int) -> None:
+    chance, texts = random.Random(beam_size), some_texts(60)
+    each = [
+        DecodingOptions(
+            beam_size=beam_size,
+            n_best=beam_size,
+            constraints=tuple(some_phrases(chance)),
+            avoid=tuple(some_phrases(chance, 3)) if i % 3 == 0 else (),
+        )
+        for i in range(len(texts))
+    ]
+    found = run.translate_batch(texts, each)
+    for options, translation in zip(each, found, strict=True):
+        clash = any(within(a, c) for a in options.avoid for c in options.constraints)
+        for candidate in translation.candidates:
+            assert not any(within(phrase, candidate.text) for phrase in options.avoid)
+            if not clash and not options.avoid:
+                assert all(within(phrase, candidate.text) for phrase in options.constraints)
+    for tokens in (1, 50):
+        narrow = [dataclasses.replace(options, batch_tokens=tokens) for options in each]
+        again = run.translate_batch(texts, narrow)
+        assert [[c.text for c in t.candidates] for t in again] == [
+            [c.text for c in t.candidates] for t in found
+        ]
+
+
+def test_settings_of_a_line_are_those_of_the_line_alone(run: Run) -> None:
+    kinds = [
+        DecodingOptions(),
+        DecodingOptions(beam_size=2, prefix="a b"),
+        DecodingOptions(method="sample", seed=4),
+        DecodingOptions(n_best=2, min_length_ratio=1.5),
+    ]
+    each = [kinds[i % len(kinds)] for i in range(len(WORDS))]
+    together = run.translate_batch(WORDS, each)
+    for i, options in enumerate(each):
+        (alone,) = run.translate_batch([WORDS[i]], options, first=i)
+        assert alone.text == together[i].text
+        assert len(alone.candidates) == len(together[i].candidates)
+    assert together[1].text.startswith("a b")
+    assert len(together[7].tokens) >= 6
+    with pytest.raises(SettingError, match="line 2: prefix: 'zz' has symbols"):
+        run.translate_batch(["a", "b"], [DecodingOptions(), DecodingOptions(prefix="zz")])
+
+
+def forced(run: Run, text: str, target: str) -> torch.Tensor:
+    """(t, v) log-probabilities of what follows each target token."""
+    translator = run.translator
+    source = Padded.unpadded(torch.tensor([[*translator.source.encode(text), EOS]]))
+    given = Padded.unpadded(torch.tensor([[BOS, *translator.target.encode(target)]]))
+    with torch.inference_mode():
+        return translator.model.eval()(source, given)[0].log_softmax(1)  # type: ignore[no-any-return]
+
+
+def total(log_probs: torch.Tensor, run: Run, target: str) -> float:
+    ids = torch.tensor([*run.translator.target.encode(target), EOS])
+    return float(log_probs.gather(1, ids[:, None]).sum())
+
+
+@pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
+def test_an_ensemble_is_the_mean_of_its_models(run: Run, other: Run, mean: Any) -> None:
+    options = DecodingOptions(beam_size=3, ensemble=mean)
+    twice = run.beside([run]).translate_batch(WORDS, options)
+    assert [t.text for t in twice] == [t.text for t in run.translate_batch(WORDS, options)]
+    for text in WORDS[:3]:
+        (found,) = run.beside([other]).translate_batch([text], options)
+        both = torch.stack([forced(one, text, found.text) for one in (run, other)])
+        joint = both.mean(0).log_softmax(1) if mean == "geometric" else both.exp().mean(0).log()
+        assert found.log_prob == pytest.approx(total(joint, run, found.text), abs=1e-4)
+
+
+def test_a_language_model_has_its_say(run: Run) -> None:
+    speaker = language_model(run)
+    translator = run.translator.beside(language_model=speaker)
+    silent = DecodingOptions(language_model_weight=0.0)
+    plain = run.translate_batch(WORDS, silent)
+    assert [t.text for t in translator.translate(WORDS, silent)] == [t.text for t in plain]
+    options = DecodingOptions(beam_size=3, length_penalty="mean", language_model_weight=2.0)
+    found = translator.translate(WORDS, options)
+    assert [t.text for t in found] != [t.text for t in plain]
+    for text, translation in zip(WORDS[:3], found, strict=False):
+        own = total(forced(run, text, translation.text), run, translation.text)
+        ids = [BOS, *run.translator.target.encode(translation.text)]
+        with torch.inference_mode():
+            state = speaker.model.start()
+            hidden = speaker.model.advance(Padded.unpadded(torch.tensor([ids])), state).values
+            said = speaker.model.head(hidden)[0].log_softmax(1)
+        assert translation.log_prob == pytest.approx(own, abs=1e-4)
+        score = (own + 2.0 * total(said, run, translation.text)) / len(ids)
+        assert translation.score == pytest.approx(score, abs=1e-4)
+
+
+def test_coverage_is_what_attention_says(run: Run) -> None:
+    options = DecodingOptions(beam_size=3, n_best=3, coverage_penalty=0.7, length_penalty="none")
+    for text, translation in zip(WORDS, run.translate_batch(WORDS, options), strict=True):
+        for candidate in translation.candidates:
+            with record_attention(run.model) as maps:
+                own = total(forced(run, text, candidate.text), run, candidate.text)
+            (weights,) = maps["decoder.layers.0.cross_attention"]
+            seen = weights[0].mean(0).sum(0).clamp(max=1.0)
+            expected = own + 0.7 * float(seen.log().sum())
+            assert candidate.log_prob == pytest.approx(own, abs=1e-4)
+            assert candidate.score == pytest.approx(expected, abs=1e-4)
+    assert run.model.decoder.layers[0].cross_attention.weights is None  # type: ignore
+
+
+def test_groups_differ_more_than_one_beam(run: Run) -> None:
+    def first_words(**options: Any) -> float:
+        chosen = DecodingOptions(beam_size=6, n_best=6, **options)
+        found = run.translate_batch([w for w in WORDS if w], chosen)
+        for translation in found:
+            texts = [candidate.text for candidate in translation.candidates]
+            assert len(set(texts)) == len(texts)
+        counts = [len({c.text[:1] for c in t.candidates}) for t in found]
+        return sum(counts) / len(counts)
+
+    assert first_words(beam_groups=6, diversity=5.0) > first_words()
+    one = run.translate_batch(WORDS, DecodingOptions(beam_size=4, beam_groups=1))
+    same = run.translate_batch(WORDS, DecodingOptions(beam_size=16, beam_groups=4))
+    for alone, first in zip(one, same, strict=True):  # the first group is a beam by itself
+        assert first.score >= alone.score - 1e-5
+
+
+def test_repeats_cost_a_beam_too(run: Run) -> None:
+    def repeats(penalty: float) -> int:
+        options = DecodingOptions(repetition_penalty=penalty, min_length_ratio=1.0)
+        found = run.translate_batch(["aabbccdd", "eeeeee", "abababab"], options)
+        for text, translation in zip(["aabbccdd", "eeeeee", "abababab"], found, strict=True):
+            own = total(forced(run, text, translation.text), run, translation.text)
+            assert translation.log_prob == pytest.approx(own, abs=1e-4)
+        return sum(len(t.tokens) - len(set(t.tokens)) for t in found)
+
+    assert repeats(5.0) < repeats(1.0)
+
+
+# --- minimum risk --------------------------------------------------------------------------------
+
+
+def test_utilities_are_sacrebleus() -> None:
+    chance = random.Random(5)
+    vocabulary = ["a", "bc", "the", "cat,", "dog.", "x", "hello"]
+    texts = [" ".join(chance.choices(vocabulary, k=chance.randint(0, 9))) for _ in range(20)]
+    texts = list(dict.fromkeys([*texts, "", "a", "the cat"]))
+    bleu, chrf = bleu_of_pairs(texts), chrf_of_pairs(texts)
+    by_bleu, by_chrf = BLEU(effective_order=True), CHRF()
+    for i, hypothesis in enumerate(texts):
+        for j, reference in enumerate(texts):
+            known = by_bleu.sentence_score(hypothesis, [reference]).score
+            assert bleu[i, j] == pytest.approx(known, abs=1e-6)
+            known = by_chrf.sentence_score(hypothesis, [reference]).score
+            assert chrf[i, j] == pytest.approx(known, abs=1e-6)
+
+
+def test_expected_utilities_weigh_references() -> None:
+    texts = ["the cat", "a dog", "the cat"]
+    pairs = chrf_of_pairs(["the cat", "a dog"])
+    found = expected_utilities(texts, [1.0, 2.0, 1.0], "chrf")
+    assert found[0] == found[2] == pytest.approx((pairs[0, 0] + pairs[0, 1]) / 2)
+    assert found[1] == pytest.approx((pairs[1, 0] + pairs[1, 1]) / 2)
+
+
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_minimum_risk_takes_what_is_most_like_the_rest(run: Run, method: Any) -> None:
+    pool = DecodingOptions(method=method, n_best=8, beam_size=8)
+    options = DecodingOptions(
+        method=method, n_best=2, beam_size=8, candidates=8, minimum_risk="chrf"
+    )
+    all_found = run.translate_batch(WORDS, pool)
+    for every, chosen in zip(all_found, run.translate_batch(WORDS, options), strict=True):
+        if not every.candidates:
+            assert chosen.text == ""
+            continue
+        texts = [c.text for c in every.candidates]
+        weights = [math.exp(c.log_prob) if method == "beam" else 1.0 for c in every.candidates]
+        utilities = expected_utilities(texts, weights, "chrf")
+        assert chosen.score == pytest.approx(max(utilities))
+        assert chosen.text in texts and len(chosen.candidates) <= 2
+
+
+# --- streaming -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        DecodingOptions(beam_size=1),
+        DecodingOptions(beam_size=4),
+        DecodingOptions(beam_size=4, constraints=("a a",), prefix="b"),
+        DecodingOptions(method="sample", n_best=2, seed=3),
+    ],
+)
+def test_a_stream_grows_to_the_translation(run: Run, options: DecodingOptions) -> None:
+    for number, text in enumerate([*WORDS, "abcde" * 30]):
+        parts = list(run.stream(text, options, number))
+        (whole,) = run.translate_batch([text], dataclasses.replace(options, n_best=1), number)
+        assert "".join(parts) == whole.text
+    greedy = list(run.stream("abcdeabcde", DecodingOptions(beam_size=1)))
+    assert sum(bool(part) for part in greedy) > 3
+
+
+def test_a_closed_stream_searches_no_more(run: Run) -> None:
+    stream = run.stream("abcdeabcde", DecodingOptions(beam_size=1))
+    assert next(stream)
+    stream.close()
+    assert list(stream) == []
+    assert torch.is_inference_mode_enabled() is False
+    with pytest.raises(SettingError, match="minimum_risk"):
+        run.stream("ab", DecodingOptions(minimum_risk="chrf"))
+
+
+# --- what does not go together -------------------------------------------------------------------
+
+
+def test_runs_of_other_vocabularies_are_refused(run: Run, tmp_path: Path) -> None:
+    pairs = reversal_pairs(100, letters="xyz")
+    stranger = transduce.load(
+        train_tiny(write_pairs(tmp_path / "b.tsv", pairs), tmp_path / "run", "training.steps=1")[0]
+    )
+    with pytest.raises(RunError, match="another source vocabulary"):
+        run.beside([stranger])
+    with pytest.raises(RunError, match="a language model is needed"):
+        run.beside(language_model=stranger)
+
+
+def test_a_model_without_attention_has_no_coverage(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "a.tsv", reversal_pairs(50))
+    settings = tiny_settings(data, "training.steps=1")
+    stack = {"kind": "recurrent", "n_layers": 1, "dropout": 0.0}
+    settings["model"].update(encoder=stack, decoder={**stack, "context": {"kind": "fixed"}})
+    path, _ = transduce.train(settings, tmp_path / "run")
+    model = transduce.load(path)
+    with pytest.raises(RunError, match="no attention"):
+        model.translate_batch(["ab"], DecodingOptions(coverage_penalty=0.2))
+    assert model.translate_batch(["ab"], DecodingOptions(constraints=("c",)))[0].text.count("c")
