@@ -9,6 +9,8 @@
         metrics.jsonl           what was logged, one JSON object a line
         README.md               the model card
         non_finite/             batches whose loss or gradient was not finite
+        shortlist.safetensors   which target tokens a source can need, if that was learnt
+        quality.json            what confidence says of the quality, if it was calibrated
         provenance.json         where the synthetic pairs come from, if there are any
         synthetic/              synthetic pairs that were made for this run
         checkpoints/            to resume from; may be deleted once training has ended
@@ -41,6 +43,8 @@ VOCABULARIES = ("*tokenizer.*", "labels.json")
 """Files that say what the ids of a model mean."""
 SYNTHETIC = "synthetic"
 """Directory of the pairs that `transduce distil` and `transduce backtranslate` make."""
+LEARNT_AFTER = ("shortlist.safetensors", "quality.json")
+"""Files that `transduce shortlist` and `transduce calibrate` add to a run."""
 MAY_CHANGE = ("training", "decoding", "evaluation")
 """Sections that may change when a run is resumed; of `training`, not the sizes of batches."""
 
@@ -187,6 +191,7 @@ def _clear(path: Path) -> None:
         "metrics.jsonl",
         "README.md",
         PROVENANCE,
+        *LEARNT_AFTER,
         "recipe.toml",
     ):
         for file in path.glob(pattern):

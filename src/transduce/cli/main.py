@@ -37,6 +37,7 @@ VERBS = {
     "score": "Print the log-probability of each given pair.",
     "align": "Print which words of each source and target belong together.",
     "shortlist": "Learn which few target tokens a source can need, for faster translation.",
+    "calibrate": "Learn to say how good a translation is, without a reference.",
     "average": "Average the weights of several runs, or of a run's last checkpoints.",
     "merge": "Make a run from a base run and an adapter that LoRA trained on top of it.",
     "import": "Make a run directory of a Hugging Face directory: BERT, GPT-2, ViT or Marian.",

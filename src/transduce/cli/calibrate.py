@@ -1,0 +1,100 @@
+"""`transduce calibrate`: learn to say how good a translation is, without a reference."""
+
+from __future__ import annotations
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.output import print_lines
+from transduce.errors import RunError
+
+if TYPE_CHECKING:
+    from transduce.decoding.options import DecodingOptions
+    from transduce.tasks.confidence import Confidence
+    from transduce.tasks.task import Split
+    from transduce.tasks.translation import TrainedTranslator
+
+
+def calibrate(
+    run: Path,
+    /,
+    *,
+    json: Flag = False,
+    decoding: Decoding = AS_THE_RECIPE,
+    machine: Machine = THIS_MACHINE,
+) -> None:
+    """Fit an estimate of the quality of single outputs, for `translate --jsonl --confidence`.
+
+    Translates the validation pairs, fits the chrF of each from the model's confidence, and keeps
+    the estimate in the run directory.  Prints its correlation with chrF on the test pairs, and that
+    of the plain mean log-probability.
+
+    Parameters
+    ----------
+    run
+        A run directory.
+    json
+        Print one JSON object.
+    """
+    from transduce.tasks.common import has_split
+    from transduce.tasks.quality import correlation, fit_quality, save_quality
+    from transduce.tasks.translation import TrainedTranslator
+
+    translator = machine.load(run).translator
+    if not isinstance(translator, TrainedTranslator):
+        raise RunError(f"{run} does not say what it was trained on")
+    options = decoding.over(translator.options)
+    known, scores = _judged(translator, "valid", options)
+    quality = fit_quality(known, scores)
+    facts: dict[str, Any] = {"fitted_on": len(known)}
+    if has_split(translator.recipe.data, "test"):
+        known, scores = _judged(translator, "test", options)
+        plain = correlation([c.mean_log_prob for c in known], scores)
+        facts["test"] = {
+            "pairs": len(known),
+            **correlation(quality.estimate(known), scores)._asdict(),
+            "mean_absolute_error": float(abs(quality.estimate(known) - scores).mean()),
+            "mean_log_prob": plain._asdict(),
+        }
+    save_quality(quality, run, facts)
+    print_lines(json_format.dumps(facts) if json else _told(facts))
+
+
+def _judged(
+    translator: TrainedTranslator, split: Split, options: DecodingOptions
+) -> tuple[list[Confidence], Any]:
+    """The confidence in each output of a split, and the (n,) chrF of each."""
+    from transduce.tasks.confidence import confidences
+    from transduce.tasks.quality import sentence_chrf
+    from transduce.tasks.recipe import read_pairs_of
+    from transduce.tasks.translation import TRANSLATED_TOGETHER, references_by_source
+
+    pairs = read_pairs_of(translator.recipe.data, split)
+    sources, references = references_by_source(pairs, translator.target)
+    known, hypotheses, wanted = [], [], []
+    for first in range(0, len(sources), TRANSLATED_TOGETHER):
+        texts = sources[first : first + TRANSLATED_TOGETHER]
+        found = translator.translate(texts, options, first)
+        own = references[first : first + TRANSLATED_TOGETHER]
+        sure = confidences(translator, texts, found)
+        for translation, confidence, reference in zip(found, sure, own, strict=True):
+            if confidence is not None:
+                known.append(confidence)
+                hypotheses.append(translation.text)
+                wanted.append(reference)
+    return known, sentence_chrf(hypotheses, wanted)
+
+
+def _told(facts: dict[str, Any]) -> str:
+    lines = [f"fitted on {facts['fitted_on']} validation pairs"]
+    if test := facts.get("test"):
+        plain = test["mean_log_prob"]
+        lines += [
+            f"on {test['pairs']} test pairs    Pearson  Spearman",
+            f"quality, with chrF   {test['pearson']:7.3f}   {test['spearman']:7.3f}",
+            f"mean log-probability {plain['pearson']:7.3f}   {plain['spearman']:7.3f}",
+            f"mean absolute error  {test['mean_absolute_error']:7.2f}",
+        ]
+    return "\n".join(lines)
