@@ -21,7 +21,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 import transduce
 from transduce.cli.console import complain, log_to_stderr
-from transduce.errors import SettingError, TransduceError
+from transduce.errors import SettingError, TransduceError, is_out_of_memory
 
 VERBS = {
     "train": "Train a model by a recipe.",
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(f"{where}{error.strerror or error}")
         return TransduceError.exit_code
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         complain(
             "out of memory; lower training.batch_tokens, decoding.batch_tokens or --beam-size, or "
@@ -130,16 +130,10 @@ def usage_message(error: CycloptsError) -> str:
     return f"{' '.join(str(error).split())} See `{command} --help`."
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    """PyTorch says it with a class of its own on GPUs and with a plain RuntimeError on CPUs."""
-    said = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return said or "can't allocate memory" in str(error)
-
-
 def _interrupted_training() -> tuple[type[BaseException], ...]:
     """What training raises after a signal; no need to import torch where nothing has trained."""
-    trainer = sys.modules.get("transduce.training.trainer")
-    return () if trainer is None else (trainer.InterruptedTraining,)
+    signals = sys.modules.get("transduce.training.signals")
+    return () if signals is None else (signals.InterruptedTraining,)
 
 
 def _settle_stdout() -> None:

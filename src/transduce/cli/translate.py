@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from cyclopts import Parameter
 from transduce.cli.lines import STDIN, LineReader, shown
 from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Count, Decoding, Flag, Machine
 from transduce.cli.output import STDOUT, open_output
-from transduce.cli.records import read_records
+from transduce.cli.records import read_records, with_options
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def translate(
     n_best: Count | None = None,
     jsonl: Flag = False,
     confidence: Flag = False,
+    ensemble: tuple[Path, ...] = (),
+    language_model: Path | None = None,
+    stream: Flag = False,
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
@@ -51,30 +55,55 @@ def translate(
         counts input lines from 0; a blank line has one line, with no text and score 0.
     jsonl
         Lines are JSON objects with the field "source". They come back with all their fields
-        and "translation", "score", "tokens", and for --n-best N above 1 "n_best".
+        and "translation", "score", "tokens", and for --n-best N above 1 "n_best". Any setting of
+        the recipe's section decoding may be a field too: "prefix", "constraints", "beam_size".
     confidence
         With --jsonl: also "confidence", the mean probability of a token, "token_log_probs", and
         after `transduce calibrate` "quality", the chrF to expect.
+    ensemble
+        Another run with the same vocabularies, to decode with both; may be given several times.
+    language_model
+        A run of a language model with the target's vocabulary, whose word counts as well.
+    stream
+        Write each translation as it grows, one line after the other.
     """
+    if stream and (jsonl or n_best is not None):
+        raise SettingError("--stream shows one text as it grows; leave out --jsonl and --n-best")
     count = n_best or 1
     if confidence and not jsonl:
         raise SettingError("--confidence adds fields to JSON records; add --jsonl")
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load(run)
+        if ensemble or language_model is not None:
+            others = [machine.load(path) for path in ensemble]
+            beside = None if language_model is None else machine.load(language_model)
+            model = model.beside(others, beside)
         options = decoding.over(model.translator.options, count)
+        model.translator.check(options)
         judge = _judge(model) if confidence else None
         quiet = output == STDOUT and sys.stdout.isatty()
         for batch in shown(lines, quiet):
             if jsonl:
                 records = read_records(batch, lines.name, ("source",))
+                check = model.translator.check
+                records, each = with_options(records, batch, lines.name, options, check)
                 sources = [source for (source,) in records.inputs]
-                found = model.translate_batch(sources, options, batch.first)
+                found = model.translate_batch(sources, each, batch.first)
                 more = judge.fields(sources, found) if judge else [{}] * len(found)
-                pairs = zip(found, more, strict=True)
-                out.write(records.answered(_fields(one, count) | extra for one, extra in pairs))
+                answers = [
+                    _fields(one, own.n_best) | extra
+                    for one, own, extra in zip(found, each, more, strict=True)
+                ]
+                out.write(records.answered(answers))
                 if records.error is not None:
                     raise records.error
+            elif stream:
+                for number, text in enumerate(batch.lines, batch.first):
+                    with contextlib.closing(model.stream(text, options, number)) as parts:
+                        for part in parts:
+                            out.write_text(part)
+                    out.write_text("\n")
             else:
                 found = model.translate_batch(batch.lines, options, batch.first)
                 out.write(_best(found) if n_best is None else _n_best(batch.first, found))

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
 import itertools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from transduce.decoding.agreed import agreed
+from transduce.decoding.demands import Demand, Wishes, demand_of
 from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.lexicon import Lexicon
+from transduce.decoding.minimum_risk import expected_utilities
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import search
+from transduce.decoding.search import Snapshot, search_steps
 from transduce.decoding.shortlist import NarrowModel, Shortlist, check_shortlist
+from transduce.decoding.voices import LanguageModel, Voices
 from transduce.errors import RunError, SettingError
 from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS, PAD, Tokenizer
+from transduce.text.tokenizer import REPLACEMENT
+
+TextStream = Generator[str, None, None]
+"""Parts of a text as they come; closing it ends the search."""
 
 logger = logging.getLogger("transduce")
 
@@ -77,6 +89,19 @@ class Alignment:
     """(len(target), len(source)): each row sums to one; mean over the heads of a layer."""
 
 
+class Piece(NamedTuple):
+    """What is decoded in one go.
+
+    text:   number of the text that it is a piece of.  ids: of the source, without the end.
+    stream: number for the random numbers of sampling.  demand: what its output must be like.
+    """
+
+    text: int
+    ids: list[int]
+    stream: int
+    demand: Demand
+
+
 class Translator:
     """Turns source texts into target texts."""
 
@@ -101,6 +126,11 @@ class Translator:
         self.options = options
         self.longest = longest
         self.reach = reach
+        self.others: tuple[EncoderDecoder, ...] = ()
+        """Models of the same vocabularies that say with this one what comes next."""
+        self.language_model: LanguageModel | None = None
+        self.target_language = ""
+        """Code of the language; a measure that chooses among outputs goes by it."""
         self.aligning: tuple[int, int | None] = (-1, None)
         """Layer and head to align by unless another is asked for; no head for the mean of all."""
         self.shortlist: Shortlist | None = None
@@ -111,27 +141,62 @@ class Translator:
         """Where the model is."""
         return next(self.model.parameters()).device
 
+    @functools.cached_property
+    def lexicon(self) -> Lexicon:
+        """What the target's tokens spell."""
+        return Lexicon(self.target)
+
     def translate(
-        self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
+        first: int = 0,
     ) -> list[Translation]:
         """One translation for each text, in order; a blank text gives a blank one.
 
-        options: by default the recipe's.  first: number of the first text in a longer input, for
-        messages and for the random streams of sampling.
+        options: by default the recipe's; or a list with those of each text.  first: number of the
+        first text in a longer input, for messages and for the random streams of sampling.
+
+        Raises SettingError for a prefix or a phrase that the vocabulary cannot spell, and
+        RunError where coverage is asked for of a model without attention.
         """
         options = options or self.options
-        pieces: list[tuple[int, list[int]]] = []  # (text, ids of a piece that fits)
-        streams: list[int] = []
+        each = [options] * len(texts) if isinstance(options, DecodingOptions) else options
+        together: dict[DecodingOptions, list[Piece]] = {}
         for i, ids in enumerate(self.source.encode_batch(list(texts))):
             if texts[i].strip():
-                fitting = list(self._fitting(ids, first + i + 1))
-                pieces += ((i, piece) for piece in fitting)
-                streams += (first + i + (j << PIECE_BITS) for j in range(len(fitting)))
+                pieces = self._pieces(ids, each[i], i, first)
+                together.setdefault(alike(each[i]), []).extend(pieces)
         found: list[list[list[Hypothesis]]] = [[] for _ in texts]
-        hypotheses = self._decode([ids for _, ids in pieces], streams, options)
-        for (i, _), best in zip(pieces, hypotheses, strict=True):
-            found[i].append(best)
-        return [self._translation(parts) for parts in found]
+        for shared, pieces in together.items():
+            for piece, best in zip(pieces, self._decode(pieces, shared), strict=True):
+                found[piece.text].append(best)
+        return [self._translation(parts, own) for parts, own in zip(found, each, strict=True)]
+
+    def stream(
+        self, text: str, options: DecodingOptions | None = None, number: int = 0
+    ) -> TextStream:
+        """The translation of a text in parts, each as soon as nothing can change it any more.
+
+        number: of the text in a longer input, for the random streams of sampling.  Closing the
+        generator ends the search.  Raises SettingError where outputs are chosen by minimum_risk,
+        which shows none before it has them all.
+        """
+        options = options or self.options
+        if options.minimum_risk != "none":
+            raise SettingError("minimum_risk chooses at the end; leave it out to stream")
+        options = dataclasses.replace(options, n_best=1)
+        pieces = self._pieces(self.source.encode(text), options, 0, number)
+        return self._parts(pieces if text.strip() else [], alike(options))
+
+    def beside(
+        self, others: Sequence[Translator] = (), language_model: LanguageModel | None = None
+    ) -> Translator:
+        """The same translator in an ensemble, or with a language model beside it."""
+        joined = copy.copy(self)
+        joined.others = tuple(other.model.eval() for other in others)
+        joined.language_model = language_model
+        return joined
 
     def predict(
         self,
@@ -173,37 +238,115 @@ class Translator:
             weights.float().cpu(),
         )
 
-    def _decode(
-        self, sources: list[list[int]], streams: list[int], options: DecodingOptions
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses for each source, decoded in batches of like lengths."""
-        self.model.eval()
-        lengths = [len(ids) + 1 for ids in sources]
-        order = sorted(range(len(sources)), key=lengths.__getitem__, reverse=True)
-        results: list[list[Hypothesis]] = [[] for _ in sources]
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError or RunError for options that this model cannot follow."""
+        demand_of(options, lambda: self.lexicon)
+        if options.shortlist:
+            check_shortlist(options)
+        if options.coverage_penalty:
+            self._check_attention()
+
+    def _pieces(
+        self, ids: list[int], options: DecodingOptions, text: int, first: int
+    ) -> list[Piece]:
+        """What is decoded for a text: mostly one piece; prefix and constraints are the first's."""
+        line = first + text + 1
+        if options.shortlist:
+            check_shortlist(options)
+        try:
+            demand = demand_of(options, lambda: self.lexicon)
+        except SettingError as error:
+            raise SettingError(f"line {line}: {error}") from None
+        pieces = []
+        for j, part in enumerate(self._fitting(ids, line)):
+            demand = demand if not j else Demand(avoided=demand.avoided)
+            demand = dataclasses.replace(demand, min_length=options.min_length_for(len(part)))
+            pieces.append(Piece(text, part, first + text + (j << PIECE_BITS), demand))
+            if demand.least > self._limit(part, options):
+                message = "line %d: there is no room for its %s; raise max_length_extra"
+                logger.warning(message, line, "constraints" if options.constraints else "prefix")
+        return pieces
+
+    def _limit(self, ids: Sequence[int], options: DecodingOptions) -> int:
+        """Most tokens of the output for a source."""
+        limit = int(options.max_lengths(torch.tensor([len(ids)])))
+        return limit if self.reach is None else min(limit, self.reach)
+
+    def _decode(self, pieces: Sequence[Piece], options: DecodingOptions) -> list[list[Hypothesis]]:
+        """Hypotheses for each piece, decoded in batches of like lengths."""
+        if options.minimum_risk != "none":
+            sampled = options.method == "sample"
+            count = options.candidates if sampled else options.beam_size
+            options = dataclasses.replace(options, n_best=count)
+        lengths = [len(piece.ids) + 1 for piece in pieces]
+        order = sorted(range(len(pieces)), key=lengths.__getitem__, reverse=True)
+        results: list[list[Hypothesis]] = [[] for _ in pieces]
         for rows in in_batches(order, lengths, options.batch_tokens):
-            batch = self._batch([[*sources[i], EOS] for i in rows])
-            narrow = self._narrow([sources[i] for i in rows], options)
-            model: Any = self.model if narrow is None else narrow
-            limits = options.max_lengths(torch.tensor([len(sources[i]) for i in rows]))
-            if self.reach is not None:
-                limits = limits.clamp(max=self.reach)
-            with torch.inference_mode():
-                found = search(
-                    model.step,
-                    model.start(batch),
-                    Padded.unpadded(torch.full((len(rows), 1), BOS, device=self.device)),
-                    limits.to(self.device),
-                    EOS,
-                    (BOS, PAD),
-                    options,
-                    [streams[i] for i in rows],
-                )
+            chosen = [pieces[i] for i in rows]
+            narrow = self._narrow([piece.ids for piece in chosen], options)
+            found: list[list[Hypothesis]] = []
+            for snapshot in self._steps(chosen, options, narrow):
+                found = snapshot.best
             if narrow is not None:
                 found = narrow.widened(found)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
         return results
+
+    def _steps(
+        self, pieces: Sequence[Piece], options: DecodingOptions, narrow: NarrowModel | None
+    ) -> Iterator[Snapshot]:
+        """The search for the translations of some pieces, step by step."""
+        self.model.eval()
+        batch = self._batch([[*piece.ids, EOS] for piece in pieces])
+        demands = [piece.demand for piece in pieces]
+        speaker: Any = self.model if narrow is None else narrow
+        wishes = Wishes(demands)
+        if self.others or self.language_model is not None or options.coverage_penalty:
+            if options.coverage_penalty:
+                self._check_attention()
+            if narrow is not None:
+                raise SettingError("a shortlist goes with one model alone; leave it out")
+            voices = Voices([self.model, *self.others], self.language_model, options)
+            speaker, wishes = voices, voices.wishes(demands)
+        with torch.inference_mode():
+            state = speaker.start(batch)
+        return search_steps(
+            speaker.step,
+            state,
+            Padded.unpadded(torch.full((len(pieces), 1), BOS, device=self.device)),
+            torch.tensor([self._limit(piece.ids, options) for piece in pieces]),
+            EOS,
+            (BOS, PAD),
+            options,
+            [piece.stream for piece in pieces],
+            wishes=wishes,
+        )
+
+    def _parts(self, pieces: Sequence[Piece], options: DecodingOptions) -> TextStream:
+        written = ""
+        before: list[int] = []
+        for piece in pieces:
+            ids: list[int] = []
+            narrow = self._narrow([piece.ids], options)
+            for snapshot in self._steps([piece], options, narrow):
+                ids = agreed(snapshot)
+                if narrow is not None:
+                    ids = narrow.ids[ids].tolist()
+                text = self._line([*before, *ids]).rstrip(REPLACEMENT)
+                if len(text) > len(written):
+                    yield text[len(written) :]
+                    written = text
+            before += ids
+        yield self._line(before)[len(written) :]
+
+    def _line(self, ids: Sequence[int]) -> str:
+        """The text of ids: what is one line in must be one line out, whatever the model says."""
+        return " ".join(self.target.decode(ids).splitlines())
+
+    def _check_attention(self) -> None:
+        names = (name for name, _ in self.model.named_modules())
+        check_layer(-1, sum(name.endswith("cross_attention") for name in names))
 
     def _narrow(self, sources: list[list[int]], options: DecodingOptions) -> NarrowModel | None:
         """The model with the shortlists of some sources, if options ask for them."""
@@ -211,10 +354,9 @@ class Translator:
             return None
         if self.shortlist is None:
             raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
-        check_shortlist(options)
         return self.shortlist.narrow(self.model, sources)
 
-    def _translation(self, parts: list[list[Hypothesis]]) -> Translation:
+    def _translation(self, parts: list[list[Hypothesis]], options: DecodingOptions) -> Translation:
         """The translation of a text from those of its pieces, which are mostly one."""
         if not parts:
             return Translation("")
@@ -222,13 +364,14 @@ class Translator:
         for rank in range(min(len(part) for part in parts)):
             chosen = [part[rank] for part in parts]
             ids = [token for hypothesis in chosen for token in hypothesis.tokens]
-            # What is one line in must be one line out, whatever the model says.
-            text = " ".join(self.target.decode(ids).splitlines())
+            text = self._line(ids)
             score = sum(h.score for h in chosen) / len(chosen)
             log_prob = sum(h.log_prob for h in chosen)
             tokens = tuple(self.target.tokens(ids))
             each = tuple(tuple(hypothesis.tokens) for hypothesis in chosen)
             candidates.append(Candidate(text, tokens, score, log_prob, each))
+        if options.minimum_risk != "none":
+            candidates = least_risk(candidates, options, self.target_language)
         best = candidates[0]
         return Translation(best.text, best.tokens, best.score, best.log_prob, tuple(candidates))
 
@@ -309,6 +452,33 @@ def check_layer(layer: int, n_layers: int) -> None:
             f"there is no layer {layer} to align by; this model has {n_layers}: 0 to "
             f"{n_layers - 1}, or from the last on -1 to {-n_layers}"
         )
+
+
+def alike(options: DecodingOptions) -> DecodingOptions:
+    """What texts that are decoded together have in common."""
+    return dataclasses.replace(options, prefix="", constraints=(), avoid=())
+
+
+def least_risk(
+    candidates: Sequence[Candidate], options: DecodingOptions, language: str
+) -> list[Candidate]:
+    """The `n_best` candidates that are most like all of them, with their expected utility.
+
+    Samples count alike, since the likelier come more often; outputs of a beam count by their
+    probabilities.
+    """
+    weights = [1.0] * len(candidates)
+    if options.method == "beam":
+        best = max(candidate.log_prob for candidate in candidates)
+        weights = [math.exp(candidate.log_prob - best) for candidate in candidates]
+    texts = [candidate.text for candidate in candidates]
+    assert options.minimum_risk != "none"
+    scores = expected_utilities(texts, weights, options.minimum_risk, language)
+    chosen: dict[str, Candidate] = {}
+    for candidate, score in zip(candidates, scores, strict=True):
+        chosen.setdefault(candidate.text, dataclasses.replace(candidate, score=score))
+    ranked = sorted(chosen.values(), key=lambda candidate: -candidate.score)
+    return ranked[: options.n_best]
 
 
 def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
