@@ -39,17 +39,16 @@ def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask = NOTHING_HIDDEN, dropout: float = 0.0
 ) -> Tensor:
     """The same output as `attention_with_weights`, by PyTorch's fused kernels: no (t, s) matrix."""
-    allowed = mask.allowed
-    if mask.bias is not None:
-        hidden = mask.explicit(query.shape[-2], key.shape[-2], query.device)
-        allowed = mask.bias if hidden is None else mask.bias.masked_fill(~hidden, float("-inf"))
+    if mask.sum is None and mask.bias is not None:
+        mask = mask.summed(query.shape[-2], key.shape[-2], query)
+    allowed = mask.allowed if mask.sum is None else mask.sum
     return F.scaled_dot_product_attention(
         query,
         key,
         value,
         attn_mask=allowed,
         dropout_p=dropout,
-        is_causal=mask.causal and mask.bias is None,
+        is_causal=mask.causal and mask.sum is None,
     )
 
 
@@ -120,13 +119,17 @@ class SelfAttention(MultiHeadAttention):
     ) -> Tensor:
         """x (b, t, m), or without its padding (n, m), -> the same shape.
 
-        at: positions of x, (t,) or (b, t).  cache: keys and values of the past, which those of
-        x join.  compact: how x was rid of padding.
+        cache: keys and values of the past, which those of x join; its rows may be fewer than
+        those of x, and `mask` is then of the positions as folded into them.
+        at: positions of x, (t,) or (b, t), or of x as folded.  compact: how x was rid of padding.
         """
-        query, key, value = self.heads(compact.spread(self.query_key_value(x)), 3)
+        projected = compact.spread(self.query_key_value(x))
+        folded = projected if cache is None else cache.fold(projected)
+        query, key, value = self.heads(folded, 3)
         query, key = positions.rotate(query, at), positions.rotate(key, at)
         present = KeyValue(key, value)
         mixed = self.attend(query, present if cache is None else cache.append(present), mask)
+        mixed = mixed.view(*projected.shape[:2], -1)
         return self.output(compact.gather(mixed))  # type: ignore[no-any-return]
 
 

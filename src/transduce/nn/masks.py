@@ -21,11 +21,22 @@ class Mask(NamedTuple):
     allowed: bool, broadcastable to (b, h, t, s); None when every key may be looked at.
     causal:  query i looks at keys 0..i only; given instead of `allowed`, never with it.
     bias:    float, broadcastable to (b, h, t, s), added to the scores; None for none.
+    sum:     all of these as one such bias, -inf where nothing may be looked at, made once for the
+             many layers that look through one mask; None where it has not been made.
     """
 
     allowed: Tensor | None = None
     causal: bool = False
     bias: Tensor | None = None
+    sum: Tensor | None = None
+
+    def summed(self, n_queries: int, n_keys: int, like: Tensor) -> Mask:
+        """The same with its `sum`, of the type and on the device of `like`."""
+        hidden = self.explicit(n_queries, n_keys, like.device)
+        if hidden is None:
+            return self._replace(sum=self.bias)
+        bias = like.new_zeros(()) if self.bias is None else self.bias
+        return self._replace(sum=torch.where(hidden, bias, float("-inf")))
 
     def explicit(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
         """The bool tensor (…, t, s) that this mask stands for, or None when all is allowed."""
@@ -79,6 +90,22 @@ def causal_mask(
         return Mask(allowed=causal(n_queries, n_keys, real.device), bias=bias)
     allowed = causal(n_queries, n_keys, real.device) & real[:, None, :]  # (b, t, s)
     return Mask(allowed=_somewhere_to_look(allowed)[:, None], bias=bias)
+
+
+def past_mask(
+    allowed: Tensor | None, n_queries: int, n_keys: int, bias: Tensor | None, like: Tensor
+) -> Mask:
+    """What positions look at that come after others: as `allowed` (b, t, s) says, or all before.
+
+    like: of the type and on the device that attention is computed in.
+    """
+    if allowed is not None:
+        mask = Mask(allowed=allowed[:, None], bias=bias)
+    elif n_queries > 1:
+        mask = Mask(allowed=causal(n_queries, n_keys, like.device), bias=bias)
+    else:
+        return Mask(bias=bias)
+    return mask.summed(n_queries, n_keys, like)
 
 
 def _somewhere_to_look(allowed: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
     KeyValue        keys and values of something looked at
     KeyValueCache   those of a decoder layer's own past, growing with each step
+    Lineage         which of these belong to which hypothesis
     MemoryRows      those of the memory, and how hypotheses map to its rows
     DecoderState    all layers' caches, and the memory
     RecurrentState  what recurrent layers remember, and the memory
@@ -18,7 +19,15 @@ import torch
 from torch import Tensor
 
 from transduce.nn.masks import Mask, key_mask
+from transduce.nn.positions import position_ids
 from transduce.sequence import Padded
+
+ROOM = 64
+"""Slots that a cache has room for at least, once it grows."""
+FORGET = 128
+"""Slots before it is first asked which of them are still needed."""
+SPREAD = 4
+"""Slots of a sentence for each of one hypothesis, above which hypotheses share them no longer."""
 
 
 class State(Protocol):
@@ -38,29 +47,35 @@ class KeyValue(NamedTuple):
     value: Tensor
 
     def select(self, rows: Tensor) -> KeyValue:
-        """Rows by index."""
-        return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
+        """Rows by index; the old ones may not be used any more."""
+        return KeyValue(_select(self.key, rows), _select(self.value, rows))
 
 
 class KeyValueCache:
     """Keys and values of the past, to which each step appends its own.
 
-    The first append keeps the tensors as they are: training, one long step, copies nothing.
-    Later ones write into room that doubles when it is used up.
+    The hypotheses of a sentence may share a row, one after another along the slots of it, so that
+    nothing moves when they change places (see `Lineage`).  The first append keeps the tensors as
+    they are: training, one long step, copies nothing.  Later ones write into room that doubles
+    when it is used up.
     """
 
     def __init__(self) -> None:
         self.length = 0
         self._room: KeyValue | None = None
 
+    def fold(self, x: Tensor) -> Tensor:
+        """Vectors (r, t, m) of r hypotheses in the g rows of this cache: (g, r / g · t, m)."""
+        return x if self._room is None else x.view(self._room.key.shape[0], -1, x.shape[2])
+
     def append(self, present: KeyValue) -> KeyValue:
-        """Keys and values of past and present, (b, h, length, d)."""
+        """Keys and values of past and present, (g, h, length, d)."""
         t = present.key.shape[2]
         if self._room is None:
             self._room, self.length = present, t
             return present
         if self.length + t > self._room.key.shape[2]:
-            self._room = self._with_room_for(2 * (self.length + t))
+            self._room = self._with_room_for(max(ROOM, 2 * (self.length + t)))
         end = self.length + t
         self._room.key[:, :, self.length : end] = present.key
         self._room.value[:, :, self.length : end] = present.value
@@ -71,6 +86,14 @@ class KeyValueCache:
         """Keep, repeat or reorder rows."""
         if self._room is not None:
             self._room = self._room.select(rows)
+
+    def keep(self, rows: Tensor, slots: Tensor) -> None:
+        """Go on with slots (r', n) of rows (r',) alone."""
+        assert self._room is not None
+        heads = torch.arange(self._room.key.shape[1], device=rows.device)
+        at = (rows[:, None, None], heads[:, None], slots[:, None, :])
+        self._room = KeyValue(self._room.key[at], self._room.value[at])
+        self.length = slots.shape[1]
 
     def _with_room_for(self, length: int) -> KeyValue:
         def grown(old: Tensor) -> Tensor:
@@ -102,23 +125,141 @@ class MemoryRows:
     def select(self, rows: Tensor) -> None:
         """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
         if self.memory_real is not None:
-            self._select_memory(rows)
+            n = self.memory_real.real.shape[0]
+            used = _groups_used(rows, n, max(self._rows, n))
+            if used is not None:
+                self.memory = [layer.select(used) for layer in self.memory]
+                self.memory_real = self.memory_real.select(used)
+                self.memory_mask = key_mask(self.memory_real)
         self._rows = len(rows)
 
-    def _select_memory(self, rows: Tensor) -> None:
-        assert self.memory_real is not None
-        n = self.memory_real.real.shape[0]
-        group = max(self._rows, n) // n
-        wanted = rows // group  # the memory row of each new hypothesis
-        used = torch.unique_consecutive(wanted)
-        each, rest = divmod(len(rows), len(used))
-        if rest or not torch.equal(used.repeat_interleave(each), wanted):
-            used = wanted
-        if len(used) == n and torch.equal(used, torch.arange(n, device=used.device)):
-            return
-        self.memory = [layer.select(used) for layer in self.memory]
-        self.memory_real = self.memory_real.select(used)
-        self.memory_mask = key_mask(self.memory_real)
+
+class Block(NamedTuple):
+    """Positions about to be decoded, r hypotheses in g rows of the cache.
+
+    at:      (t,) or (r, t) their positions.
+    queries: (q,) or (g, q) the same in the order that they have in the cache, q = r / g · t.
+    keys:    (s,) or (g, s) positions of all slots of the cache, these included.
+    allowed: (g, q, s) bool, which slots each may look at; None for all those before it.
+    """
+
+    at: Tensor
+    queries: Tensor
+    keys: Tensor
+    allowed: Tensor | None
+
+
+class Lineage:
+    """Where in the cache the past of each hypothesis is.
+
+    The r hypotheses stand in g groups of equal size, those of a sentence, and each group shares a
+    row of the cache: a step appends a slot for each of them, and each looks at the slots that it
+    comes from alone.  When hypotheses change places, so do these lists of slots, and no keys or
+    values; what they have in common is there once.  Slots that nobody comes from any more are
+    forgotten whenever they may have become too many.
+    """
+
+    def __init__(self, real: Tensor, padding: str) -> None:
+        """real (r, t) of the first step, and where padding may stand in it."""
+        self.groups = self.rows = real.shape[0]
+        self._forget_at = FORGET
+        t = real.shape[1]
+        self._own: Tensor | None = None  # (r, s) bool; None where every slot is one's own
+        self._next: int | Tensor = t  # position to come, or (r,) where they differ
+        self._slots_at = torch.arange(t, device=real.device)  # (s,) or (g, s) positions
+        if padding != "none":
+            self._own = real
+            self._next = real.sum(1)
+            self._slots_at = position_ids(real, "any")
+
+    def extend(self, target: Padded) -> Block:
+        """Note the positions about to be decoded."""
+        self.rows, t = target.real.shape
+        g, w = self.groups, self.rows // self.groups
+        at = self._positions(target)
+        queries = at
+        if w > 1:
+            queries = at.repeat(w) if at.dim() == 1 else at.view(g, w * t)
+        before = self._slots_at
+        if before.dim() != queries.dim():
+            before, queries = before.expand(g, -1), queries.expand(g, -1)
+        self._slots_at = torch.cat([before, queries], -1)
+        allowed = None
+        if w > 1 or self._own is not None or target.padding != "none":
+            allowed = self._allowed(target, before.shape[-1])
+        return Block(at, queries, self._slots_at, allowed)
+
+    def _positions(self, target: Padded) -> Tensor:
+        t = target.real.shape[1]
+        if target.padding == "none" and isinstance(self._next, int):
+            at = torch.arange(self._next, self._next + t, device=target.real.device)
+            self._next += t
+            return at
+        before = self._next
+        if isinstance(before, int):
+            before = target.real.new_full((self.rows,), before, dtype=torch.long)
+        at = (before[:, None] + target.real.cumsum(1) - 1).clamp(min=0)
+        self._next = before + target.real.sum(1)
+        return at
+
+    def _allowed(self, target: Padded, past: int) -> Tensor:
+        """(g, w·t, s + w·t): one's own past, and the present up to oneself."""
+        t, g, w = target.real.shape[1], self.groups, self.rows // self.groups
+        real = target.real
+        own = real.new_ones(self.rows, past) if self._own is None else self._own
+        mine = torch.eye(w, dtype=torch.bool, device=real.device)
+        if t == 1 and target.padding == "none":
+            allowed = torch.cat([own.view(g, w, past), mine.expand(g, w, w)], 2)
+            self._own = allowed.view(self.rows, past + w)
+            return allowed
+        ones = mine[None, :, :, None] & real.view(g, 1, w, t)  # (g, w, w, t) own and present
+        self._own = torch.cat([own, ones.reshape(self.rows, w * t)], 1)
+        before = own.view(g, w, 1, past).expand(g, w, t, past)
+        causal = torch.ones(t, t, dtype=torch.bool, device=real.device).tril()
+        present = ones[:, :, None] & causal[:, None, :]  # (g, w, t, w, t)
+        allowed = torch.cat([before, present.reshape(g, w, t, w * t)], 3).flatten(1, 2)
+        return allowed | ~allowed.any(-1, keepdim=True)  # padding must have somewhere to look
+
+    def select(self, rows: Tensor, caches: list[KeyValueCache]) -> None:
+        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        used = _groups_used(rows, self.groups, self.rows)
+        if used is not None:
+            self.groups = len(used)
+            for cache in caches:
+                cache.select(used)
+            if self._slots_at.dim() == 2:
+                self._slots_at = self._slots_at[used]
+        if self._own is not None:
+            self._own = self._own.index_select(0, rows)
+        if isinstance(self._next, Tensor):
+            self._next = self._next[rows]
+        self.rows = len(rows)
+        if self._own is not None and self._own.shape[1] >= self._forget_at:
+            self._forget(caches)
+
+    def _forget(self, caches: list[KeyValueCache]) -> None:
+        """Leave out slots that no hypothesis comes from.
+
+        Where so little is shared that looking for one's own costs more than it spares, as with
+        many samples, each hypothesis gets a row of the cache for itself.
+        """
+        assert self._own is not None
+        g, w = self.groups, self.rows // self.groups
+        used = self._own.view(g, w, -1).any(1)  # (g, s)
+        shared, own = used.sum(1).amax(), self._own.sum(1).amax()
+        places = torch.arange(g, device=used.device)
+        if w > 1 and bool(shared > SPREAD * own):
+            used, shared, self.groups = self._own, own, self.rows
+            places = places.repeat_interleave(w)
+        live = int(shared)
+        slots = used.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :live]
+        for cache in caches:
+            cache.keep(places, slots)
+        each = self.rows // self.groups
+        self._own = self._own.gather(1, slots.repeat_interleave(each, 0))
+        at = self._slots_at if self._slots_at.dim() == 2 else self._slots_at.expand(g, -1)
+        self._slots_at = at[places].gather(1, slots)
+        self._forget_at = max(FORGET, 2 * live)
 
 
 class DecoderState(MemoryRows):
@@ -127,35 +268,30 @@ class DecoderState(MemoryRows):
     def __init__(self, n_layers: int, memory: Padded | None, memory_layers: list[KeyValue]) -> None:
         super().__init__(memory, memory_layers)
         self.caches = [KeyValueCache() for _ in range(n_layers)]
-        self._real: Tensor | None = None  # (r, length), kept only once padding may be anywhere
+        self._first: Padded | None = None
+        self._lineage: Lineage | None = None
 
-    def extend(self, target: Padded) -> tuple[Tensor, str]:
-        """Note the positions about to be decoded.
-
-        Returns `real` (r, length) over past and present, and where padding may stand in it.
-        """
-        rows, t = target.real.shape
-        past = self.length
-        self._rows, self.length = rows, past + t
-        if self._real is None and (target.padding == "none" or past == 0):
-            if target.padding != "none":  # a later step would come after this padding
-                self._real = target.real
-            if past == 0:
-                return target.real, target.padding
-            return target.real.new_ones(1, self.length), "none"
-        before = self._real
-        if before is None:
-            before = target.real.new_ones(rows, past)
-        self._real = torch.cat([before, target.real], 1)
-        return self._real, "any"
+    def extend(self, target: Padded) -> Block | None:
+        """Note the positions about to be decoded; None where there is no past."""
+        self._rows, t = target.real.shape
+        self.length += t
+        if self._first is None:
+            self._first = target.with_values(target.real)
+            return None
+        return self._known_lineage().extend(target)
 
     def select(self, rows: Tensor) -> None:
         """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
-        for cache in self.caches:
-            cache.select(rows)
-        if self._real is not None:
-            self._real = self._real[rows]
+        if self._first is not None:
+            self._known_lineage().select(rows, self.caches)
         super().select(rows)
+
+    def _known_lineage(self) -> Lineage:
+        """Made when it is first asked for: training never does."""
+        if self._lineage is None:
+            assert self._first is not None
+            self._lineage = Lineage(self._first.real, self._first.padding)
+        return self._lineage
 
 
 class RecurrentState(MemoryRows):
@@ -194,3 +330,33 @@ class RecurrentState(MemoryRows):
             self.hidden = tuple(part.index_select(1, rows) for part in self.hidden)
         if self.summary is not None:
             self.summary = self.summary.index_select(0, rows)
+
+
+def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
+    """Of n groups that `total` hypotheses stand in, those that hypotheses `rows` (r',) need.
+
+    They form equal groups of the new rows, else each row is a group.  None where all stay.
+    """
+    wanted = rows // (total // n)
+    used: Tensor = torch.unique_consecutive(wanted)
+    each, rest = divmod(len(rows), len(used))
+    if rest or not torch.equal(used.repeat_interleave(each), wanted):
+        used = wanted
+    if len(used) == n and torch.equal(used, torch.arange(n, device=used.device)):
+        return None
+    return used
+
+
+def _select(x: Tensor, rows: Tensor) -> Tensor:
+    """Rows of x by index; x itself may be overwritten.
+
+    Where rows leave and others from the end take their place, these alone are copied.
+    """
+    n = len(rows)
+    if n < len(x) and not x.requires_grad:
+        moved = (rows != torch.arange(n, device=rows.device)).nonzero()[:, 0]
+        sources = rows[moved]
+        if bool((sources >= n).all()):
+            x.index_copy_(0, moved, x.index_select(0, sources))
+            return x[:n]
+    return x.index_select(0, rows)

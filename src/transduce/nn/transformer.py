@@ -13,7 +13,7 @@ from transduce.nn.attention import CrossAttention, SelfAttention
 from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import Activation, build_feed_forward
-from transduce.nn.masks import Mask, causal_mask, key_mask
+from transduce.nn.masks import Mask, causal_mask, key_mask, past_mask
 from transduce.nn.positions import PositionKind, Positions, build_positions, position_ids
 from transduce.nn.residual import RESIDUALS, NormOrder, final_norm
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache
@@ -185,18 +185,24 @@ class TransformerDecoder(nn.Module):
 
         Rows of packed sequences are for training: one pass from a fresh state.
         """
-        t = target.real.shape[1]
-        real, padding = state.extend(target)
-        keys = position_ids(real, padding, target.packed)
-        at = keys[..., -t:]
-        mask = causal_mask(real, padding, t, self.positions.bias(at, keys), target.packed)
+        block = state.extend(target)
+        if block is None:  # no past
+            at = queries = position_ids(target.real, target.padding, target.packed)
+            bias = self.positions.bias(at, at)
+            t = target.real.shape[1]
+            mask = causal_mask(target.real, target.padding, t, bias, target.packed)
+        else:
+            at, queries = block.at, block.queries
+            bias = self.positions.bias(queries, block.keys)
+            sizes = queries.shape[-1], block.keys.shape[-1]
+            mask = past_mask(block.allowed, *sizes, bias, target.values)
         compact = Compact(target)
         x = compact.gather(self.positions.embed(target.values, at))
         x = self.dropout(self.embedding_norm(x))
         for i, layer in enumerate(self.layers):
             memory = state.memory[i] if state.memory else None
             cache = state.caches[i]
-            x = layer(x, mask, self.positions, at, cache, memory, state.memory_mask, compact)
+            x = layer(x, mask, self.positions, queries, cache, memory, state.memory_mask, compact)
         return target.with_values(compact.spread(self.norm(x)))
 
 
