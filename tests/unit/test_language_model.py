@@ -242,6 +242,18 @@ def test_one_line_and_exact() -> None:
         assert set(one.fields()) == {"continuation", "score", "log_prob", "tokens"}
 
 
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_what_a_continuation_must_hold_and_must_not(method: Any) -> None:
+    letters = sorted(CHARACTERS.units)[-4:]
+    held, avoided, prefix = "".join(letters[:2]), letters[2], letters[3] * 2
+    model = generator(
+        method=method, max_tokens=9, prefix=prefix, constraints=(held,), avoid=(avoided,)
+    )
+    for found in model.generate(some_texts([3, 0, 7])):
+        assert found.continuation.startswith(prefix)
+        assert held in found.continuation and avoided not in found.continuation
+
+
 def test_a_prompt_that_is_too_long_is_said(caplog: pytest.LogCaptureFixture) -> None:
     model = generator("learned", window=10)
     model.generate(["ab", "abcdefgh" * 3], first=4)

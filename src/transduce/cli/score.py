@@ -1,11 +1,20 @@
-"""`transduce score`: how likely the model finds given pairs."""
+"""`transduce score`: how likely the model finds given pairs, or the candidates of another."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from transduce.cli.options import THIS_MACHINE, Machine
+from transduce.cli.options import THIS_MACHINE, Flag, Machine
 from transduce.cli.output import open_output
+from transduce.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from transduce.run import Run
+
+BAR = " ||| "
 
 
 def score(
@@ -13,13 +22,20 @@ def score(
     /,
     *,
     source: Path,
-    target: Path,
+    target: Path | None = None,
+    n_best: Path | None = None,
+    reverse: Flag = False,
+    weight: float = 1.0,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Print the log-probability of each given pair.
 
     One line for each pair: the natural logarithm of the probability of the whole target, its end
     included, given the source; "nan", with a warning, for a pair that is too long to score.
+
+    With --n-best instead of --target, the candidates of another run are put into a new order:
+    lines `id ||| text ||| score` as `translate --n-best` writes them come back, best first for
+    each id, with --weight times the log-probability added to their scores.
 
     Parameters
     ----------
@@ -29,11 +45,77 @@ def score(
         File with one source text a line, plain or .gz.
     target
         File with one target text a line, plain or .gz.
+    n_best
+        File with the candidates for the lines of --source, which count from 0.
+    reverse
+        With --n-best: the run goes from target to source, and says how likely the source is.
+    weight
+        With --n-best: what the log-probability counts beside the score that is there.
     """
+    if (target is None) == (n_best is None):
+        raise SettingError("give --target for pairs, or --n-best for candidates, and not both")
+    if n_best is None and reverse:
+        raise SettingError("--reverse is for --n-best; for pairs, exchange --source and --target")
     model = machine.load(run)
-    from transduce.data.pairs import ParallelFiles, read_pairs
-
-    pairs = read_pairs(ParallelFiles(source=source, target=target), Path())
     with open_output() as output:
+        if n_best is not None:
+            output.write(_rescored(model, source, n_best, reverse, weight))
+            return
+        assert target is not None
+        from transduce.data.pairs import ParallelFiles, read_pairs
+
+        pairs = read_pairs(ParallelFiles(source=source, target=target), Path())
         for log_probability in model.score(pairs):
             output.write([f"{log_probability:.6f}"])
+
+
+class _Candidate(NamedTuple):
+    number: int
+    text: str
+    score: float
+
+
+def _rescored(
+    model: Run, source: Path, n_best: Path, reverse: bool, weight: float
+) -> Iterator[str]:
+    """The candidates, those of each id best first."""
+    from transduce.data.lines import read_lines
+
+    sources = list(read_lines(source))
+    found = list(_candidates(n_best, source, len(sources)))
+    pairs = [(sources[c.number], c.text) for c in found]
+    if reverse:
+        pairs = [(text, line) for line, text in pairs]
+    said = [f.text.strip() != "" for f in found]
+    scores = model.score(pair for pair, real in zip(pairs, said, strict=True) if real)
+    totals = [
+        c._replace(score=c.score + weight * next(scores)) if real else c
+        for c, real in zip(found, said, strict=True)
+    ]
+    for number, group in itertools.groupby(totals, key=lambda c: c.number):
+        # what is too long to score is no number, and comes last
+        order = sorted(group, key=lambda c: (c.score != c.score, -c.score))
+        yield from (f"{number}{BAR}{c.text}{BAR}{c.score:.6f}" for c in order)
+
+
+def _candidates(file: Path, source: Path, count: int) -> Iterator[_Candidate]:
+    """Raises DataError for a line that is no candidate, or one of a source that is not there."""
+    from transduce.data.lines import read_lines
+
+    for line_number, line in enumerate(read_lines(file), 1):
+        number, first, rest = line.partition("|||")
+        text, second, score = rest.rpartition("|||")
+        try:
+            if not first or not second:
+                raise ValueError
+            found = _Candidate(int(number), text.strip(), float(score))
+        except ValueError:
+            raise DataError(
+                f"{file}: line {line_number} is not 'id ||| text ||| score', but {line[:40]!r}"
+            ) from None
+        if not 0 <= found.number < count:
+            raise DataError(
+                f"{file}: line {line_number} is for source {found.number}, but {source} has "
+                f"{count} lines, numbered from 0"
+            )
+        yield found

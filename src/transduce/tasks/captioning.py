@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from transduce.config import parse, section
 from transduce.data.batches import DataState, TokenBatches, in_halves
+from transduce.decoding.demands import Wishes, demand_of
+from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import search
 from transduce.errors import SettingError
@@ -143,6 +146,11 @@ class Captioner:
             recipe.model, image.size, image.channels, tokenizer.size
         )
 
+    @functools.cached_property
+    def lexicon(self) -> Lexicon:
+        """What the tokens spell."""
+        return Lexicon(self.tokenizer)
+
     @property
     def device(self) -> torch.device:
         """Where the model is."""
@@ -182,6 +190,7 @@ class Captioner:
             (BOS, PAD),
             options,
             streams,
+            wishes=Wishes([demand_of(options, lambda: self.lexicon)] * len(images)),
         )
         return [
             Caption(" ".join(self.tokenizer.decode(best.tokens).splitlines()), best.score)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from typing import Any
 import torch
 
 from transduce.decoding.agreed import agreed
+from transduce.decoding.demands import Wishes, demand_of
 from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import Snapshot, search_steps
 from transduce.decoding.window import WindowedState, windowed_step
@@ -121,6 +124,11 @@ class Generator:
         self.options = options
         self.window = window
 
+    @functools.cached_property
+    def lexicon(self) -> Lexicon:
+        """What the tokens spell."""
+        return Lexicon(self.tokenizer)
+
     @property
     def device(self) -> torch.device:
         """Where the model is."""
@@ -215,6 +223,7 @@ class Generator:
         """The search for what follows some prompts, step by step."""
         self.model.eval()
         wordings = [self.wording(ids, options) for ids in prompts]
+        demand = demand_of(options, lambda: self.lexicon)
 
         def ended(i: int, ids: list[int]) -> bool:
             return len(ids) >= options.max_tokens or wordings[i].stopped(ids)
@@ -229,6 +238,7 @@ class Generator:
             options,
             streams,
             ended,
+            Wishes([demand] * len(prompts)),
         )
 
     def _continuation(self, wording: Wording, best: list[Hypothesis]) -> Continuation:
