@@ -188,6 +188,7 @@ class TrainedTranslator(Translator):
             None if reach is None else reach - 1,  # the first is BOS
         )
         self.recipe = recipe
+        self.target_language = recipe.evaluation.target_language
         if (taught := recipe.training.alignment) is not None:
             self.aligning = taught.layer, taught.head
 
