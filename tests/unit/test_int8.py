@@ -1,0 +1,70 @@
+"""Products of 8 bits are close to those of float32, row by row."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import transduce
+from helpers.tiny_run import reversal_pairs, tiny_settings, write_pairs
+from transduce.errors import SettingError
+from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.nn.int8 import ENGINE, Int8Linear, to_int8
+
+pytestmark = pytest.mark.skipif(
+    ENGINE not in torch.backends.quantized.supported_engines, reason="not for this processor"
+)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_close_to_float32(bias: bool) -> None:
+    torch.manual_seed(1)
+    linear = nn.Linear(96, 40, bias=bias)
+    x = torch.randn(2, 7, 96) * torch.logspace(-3, 3, 7)[:, None]  # rows of unlike size
+    with torch.inference_mode():
+        right = linear(x)
+        found = Int8Linear(linear.weight, linear.bias)(x)
+    error = (found - right).norm(dim=-1) / right.norm(dim=-1)
+    assert error.max() < 0.02
+
+
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    torch.manual_seed(1)
+    linear = nn.Linear(96, 40)
+    product = Int8Linear(linear.weight, linear.bias)
+    x = torch.randn(5, 96) * torch.logspace(-2, 2, 5)[:, None]
+    with torch.inference_mode():
+        together = product(x)
+        for i in range(5):
+            assert torch.equal(product(x[i : i + 1])[0], together[i])
+
+
+def test_zeros_give_the_bias() -> None:
+    linear = nn.Linear(8, 4)
+    with torch.inference_mode():
+        found = Int8Linear(linear.weight, linear.bias)(torch.zeros(1, 8))
+    assert torch.equal(found[0], linear.bias)
+
+
+def test_every_matrix_is_turned_and_a_tied_embedding_is_not() -> None:
+    model = nn.Sequential(nn.Embedding(9, 8), nn.Sequential(nn.Linear(8, 8)), VocabularyHead(8, 9))
+    model[2].weight = model[0].weight
+    to_int8(model)
+    assert isinstance(model[1][0], Int8Linear)
+    assert isinstance(model[2], Int8Linear)
+    assert model[0].weight.dtype == torch.float32
+
+
+def test_a_run_loads_in_int8(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "pairs.tsv", reversal_pairs(60))
+    run, _ = transduce.train(tiny_settings(data), tmp_path / "run")
+    model = transduce.load(run, "cpu", precision="int8")
+    texts = ["abcde", "ab", "edc"]
+    together = [t.text for t in model.translate(texts)]
+    assert together == [model.translate(text).text for text in texts]
+
+
+def test_other_devices_are_told() -> None:
+    with pytest.raises(SettingError, match="device = 'cpu'"):
+        to_int8(nn.Linear(2, 2, device="meta"))
