@@ -15,7 +15,8 @@ from transduce.decoding.largest import largest
 from transduce.decoding.options import DecodingOptions
 
 Chooser = Callable[[Tensor, Live], Candidates]
-"""Called with log-probabilities (l, w, v), filtered, and the hypotheses that they continue."""
+"""Called with log-probabilities (l, w, v), filtered, which it may overwrite, and the hypotheses
+that they continue."""
 
 
 def choose_best(beam_size: int) -> Chooser:
@@ -27,7 +28,8 @@ def choose_best(beam_size: int) -> Chooser:
 
     def choose(log_probs: Tensor, live: Live) -> Candidates:
         v = log_probs.shape[2]
-        totals = (log_probs + live.log_probs.unsqueeze(2)).flatten(1)  # (l, w, v) -> (l, w * v)
+        # in place: a new one for each step costs more than the sums
+        totals = log_probs.add_(live.log_probs.unsqueeze(2)).flatten(1)  # (l, w, v) -> (l, w * v)
         best, index = largest(totals, min(2 * beam_size, totals.shape[1]))
         return Candidates(best, index // v, index % v)
 

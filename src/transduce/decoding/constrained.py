@@ -106,34 +106,53 @@ def choose_constrained(beam_size: int, tracker: Tracker) -> Chooser:
     def choose(log_probs: Tensor, live: Live) -> Candidates:
         found = plain(log_probs, live)
         count = found.tokens.shape[1]
-        for i, phrases, rows in tracker.progress(live):
-            totals = log_probs[i] + live.log_probs[i, :, None]  # (w, v)
-            ways = _in_turns(_ways(totals, phrases, rows, count))[:count]
-            short = count - len(ways)
-            values, parents, tokens, _ = zip(*ways, strict=True)
-            found.log_probs[i] = totals.new_tensor([*values, *[DEAD] * short])
-            found.parents[i] = found.parents.new_tensor([*parents, *[0] * short])
-            found.tokens[i] = found.tokens.new_tensor([*tokens, *[0] * short])
+        places = tracker.progress(live)
+        if not places:
+            return found
+        some = torch.tensor([i for i, _, _ in places], device=log_probs.device)
+        totals = log_probs[some] + live.log_probs[some].unsqueeze(2)  # (some, w, v)
+        rows = totals.flatten(0, 1)
+        best = (
+            part.view(*totals.shape[:2], -1) for part in largest(rows, min(count, rows.shape[1]))
+        )
+        each = zip(places, totals, *(part.tolist() for part in best), strict=True)
+        for (i, phrases, progress), own, values, tokens in each:
+            ways = _ways(own, values, tokens, phrases, progress)
+            chosen = _in_turns(ways)[:count]
+            chosen += [(DEAD, 0, 0, 0)] * (count - len(chosen))
+            scores, parents, ids, _ = zip(*chosen, strict=True)
+            found.log_probs[i] = own.new_tensor(scores)
+            found.parents[i] = found.parents.new_tensor(parents)
+            found.tokens[i] = found.tokens.new_tensor(ids)
         return found
 
     return choose
 
 
-def _ways(totals: Tensor, phrases: Phrases, rows: Sequence[Progress], count: int) -> list[Way]:
-    """The best of each row of totals (w, v), and all that goes on with a phrase; best first."""
-    values, tokens = largest(totals, min(count, totals.shape[1]))
+def _ways(
+    totals: Tensor,
+    values: list[list[float]],
+    tokens: list[list[int]],
+    phrases: Phrases,
+    rows: Sequence[Progress],
+) -> list[Way]:
+    """The best of each hypothesis, and all that goes on with a phrase; best first.
+
+    totals (w, v); values, tokens (w, k): the largest of each row of it.
+    """
     ways: dict[tuple[int, int], Way] = {}
-    for j, (progress, row, ids) in enumerate(
-        zip(rows, values.tolist(), tokens.tolist(), strict=True)
-    ):
-        for value, token in zip(row, ids, strict=True):
-            needed = phrases.needed(phrases.next(progress, token))
-            ways[j, token] = (value, j, token, needed)
-        onwards = list(phrases.advancing(progress))
-        if onwards:
-            at = torch.tensor([token for token, _ in onwards], device=totals.device)
-            for value, (token, after) in zip(totals[j, at].tolist(), onwards, strict=True):
-                ways[j, token] = (value, j, token, phrases.needed(after))
+    for j, progress in enumerate(rows):
+        needed = {token: phrases.needed(after) for token, after in phrases.onward(progress)}
+        left = phrases.needed_anew(progress.met)
+        undone = phrases.needed_anew(progress.met & ~progress.fresh)
+        for value, token in zip(values[j], tokens[j], strict=True):
+            other = undone if undone > left and token in phrases.continues else left
+            ways[j, token] = (value, j, token, needed.get(token, other))
+        now = phrases.needed(progress)
+        if onwards := [token for token, after in needed.items() if after < now]:
+            at = torch.tensor(onwards, device=totals.device)
+            for value, token in zip(totals[j, at].tolist(), onwards, strict=True):
+                ways[j, token] = (value, j, token, needed[token])
     kept = [way for way in ways.values() if way[0] > DEAD] or list(ways.values())
     return sorted(kept, key=lambda way: (-way[0], way[1], way[2]))
 

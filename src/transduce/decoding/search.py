@@ -120,9 +120,14 @@ def search_steps(
     filters = _filters(options, eos, forbidden, wishes, tracker)
     results = _Results(options, len(limits), ended)
     fed, live = prefix, _start(prefix.values, limits)
+    logits = live.log_probs
     yield Snapshot(live, results.best)
     while live.sentences:
-        own, broken = _log_probs(step(fed, state), live)
+        if _is_foregone(live, options, wishes):
+            logits = logits.new_zeros(live.log_probs.numel(), 1, logits.shape[2])
+        else:
+            logits = step(fed, state)
+        own, broken = _log_probs(logits, live)
         log_probs = _adjusted(own, live, state, options, wishes)
         for apply in filters:
             apply(log_probs, live)
@@ -133,7 +138,7 @@ def search_steps(
         grown = _grown(live, going_on)
         going_on = results.end(live, going_on, grown)
         bonus = None if wishes.end_bonus is None else wishes.end_bonus(state).view_as(own[:, :, 0])
-        keep = results.update(live, candidates, going_on, ending, broken, bonus)
+        keep = _closed_up(results.update(live, candidates, going_on, ending, broken, bonus))
         old, live = live, _advance(live, going_on, grown, keep)
         if keep:
             _select(state, old, going_on.parents, keep)
@@ -186,6 +191,14 @@ def _start(prefix: Tensor, limits: list[int]) -> Live:
     n = len(prefix)
     nothing = torch.zeros(n, 1, device=prefix.device)
     return Live(list(range(n)), limits, nothing, prefix.new_empty(n, 1, 0))
+
+
+def _is_foregone(live: Live, options: DecodingOptions, wishes: Wishes) -> bool:
+    """Whether all hypotheses can but end now, at no cost: then the model need not be asked."""
+    alone = wishes.token_bonus is None and wishes.end_bonus is None
+    plain = alone and options.repetition_penalty == 1
+    full = all(limit <= live.length for limit in live.limits)
+    return plain and full and options.free_end and live.length > 0
 
 
 def _log_probs(logits: Tensor, live: Live) -> tuple[Tensor, Tensor]:
@@ -249,6 +262,14 @@ def _grown(live: Live, going_on: Candidates) -> Tensor:
     return torch.cat([past, going_on.tokens.unsqueeze(2)], 2)
 
 
+def _closed_up(keep: list[int]) -> list[int]:
+    """The places kept, the last of them where others have left: so the state moves these alone."""
+    n = len(keep)
+    last = [place for place in keep if place >= n]
+    kept = set(keep)
+    return [place if place in kept else last.pop() for place in range(n)]
+
+
 def _advance(live: Live, going_on: Candidates, grown: Tensor, keep: list[int]) -> Live:
     """The kept sentences' hypotheses, one token longer."""
     if len(keep) == len(live.sentences):
@@ -265,6 +286,8 @@ def _advance(live: Live, going_on: Candidates, grown: Tensor, keep: list[int]) -
 
 def _select(state: State, old: Live, parents: Tensor, keep: list[int]) -> None:
     """Make the state follow `parents` (l, w) of the kept sentences; no work if nothing moves."""
+    if old.width == parents.shape[1] == 1 and len(keep) == len(old.sentences):
+        return  # greedy search goes on where it was
     every = torch.arange(len(old.sentences) * old.width, device=parents.device)
     rows = every[:: old.width, None] + parents
     if len(keep) < len(old.sentences):
