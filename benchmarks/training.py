@@ -8,7 +8,7 @@ Every library trains a model of the same size on the same batches, turn by turn 
 each ratio is that of two neighbours in time; the table gives medians.  Tokens are real target
 tokens.  Peers that are not installed are named and left out: pip install -r
 benchmarks/requirements.txt has them all.  `--pipeline` measures `transduce train` from text files
-against its bare steps.
+against its bare steps, `--levers` our step with one way to be fast after the other taken away.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import training_levers
 import training_pipeline
 from training_peers import PEERS, Peer
 from workload import (
@@ -29,6 +30,7 @@ from workload import (
     LENGTHS,
     SIZES,
     Batch,
+    Size,
     batches,
     machine,
     median,
@@ -67,7 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for size in options.size.split(","):
         tokens = options.tokens or BATCH_TOKENS[size]
         work = batches(LENGTHS[options.lengths], tokens, options.batches)
-        measured = measure(size, work, options.peers.split(","), options.rounds)
+        if options.levers:
+            variants = measure(size, work, training_levers.VARIANTS, options.rounds)
+            complete = variants.pop("nothing")
+            ratios = {name: ratio(complete, variant) for name, variant in variants.items()}
+            summaries[size] = ratios
+            tables.append(training_levers.table(size, ratios))
+            continue
+        peers = {name: PEERS[name] for name in options.peers.split(",")}
+        measured = measure(size, work, peers, options.rounds)
         summaries[size] = summary(measured, peak)
         tables.append(table(size, tokens, options.lengths, work, measured, peak))
     print(json.dumps(summaries) if options.json else "\n\n".join(tables))
@@ -85,18 +95,19 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--peers", default=",".join(PEERS), help="libraries, separated by commas")
     parser.add_argument("--json", action="store_true", help="one object instead of a table")
     parser.add_argument("--pipeline", action="store_true", help="from text files, ours alone")
+    parser.add_argument("--levers", action="store_true", help="what each way to be fast is worth")
     return parser
 
 
 def measure(
-    size: str, work: Sequence[Batch], names: Sequence[str], rounds: int
+    size: str, work: Sequence[Batch], builders: dict[str, Callable[[Size], Peer]], rounds: int
 ) -> dict[str, Measured]:
     """All libraries that are there, on the same batches, turn by turn."""
     peers: dict[str, Peer] = {}
-    for name in names:
+    for name, build in builders.items():
         try:
             torch.manual_seed(1)
-            peer = PEERS[name](SIZES[size])
+            peer = build(SIZES[size])
         except ImportError as error:
             print(f"{name} left out: {error}", file=sys.stderr)
             continue

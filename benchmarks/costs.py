@@ -1,0 +1,168 @@
+"""How the cost of training grows: with length, vocabulary, depth, and the size of a corpus.
+
+    python benchmarks/costs.py --output docs/performance
+
+One thing varies at a time, the rest is as in `--size tiny`.  Each point is measured in a process
+of its own, as memory that was once taken is not given back: CPU-seconds for a thousand target
+tokens of a training step, and the most memory that the process ever held.  OUTPUT/costs.json gets
+the figures, OUTPUT/costs.svg shows them; the plot needs the extra `plot`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from workload import BATCH_TOKENS, LENGTHS, SIZES, Batch, machine, median, timed, training_flops
+
+TINY = SIZES["tiny"]
+POSITIONS = BATCH_TOKENS["tiny"]
+STEPS = 5
+MIB = 2**20
+POINTS = {
+    "length": (16, 32, 64, 128, 256, 512, 1024, 2048),
+    "vocabulary": (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000),
+    "depth": (1, 2, 4, 8, 16),
+    "pairs": (10_000, 100_000, 1_000_000),
+}
+LABELS = {
+    "length": "tokens of a sentence, either side",
+    "vocabulary": "tokens of the vocabulary",
+    "depth": "layers of encoder and of decoder",
+    "pairs": "pairs of the corpus (read and encoded)",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--output", type=Path, default=Path("docs/performance"))
+    parser.add_argument(
+        "--draw", action="store_true", help="measure nothing, redraw from the figures"
+    )
+    parser.add_argument("--point", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.point:
+        axis, value = options.point[0], int(options.point[1])
+        print(json.dumps(encoding(value) if axis == "pairs" else training(axis, value)))
+        return 0
+    options.output.mkdir(parents=True, exist_ok=True)
+    figures = options.output / "costs.json"
+    if not options.draw:
+        found = {axis: [apart(axis, value) for value in values] for axis, values in POINTS.items()}
+        record = {"machine": machine(), "positions": POSITIONS, "points": found}
+        figures.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    draw(json.loads(figures.read_text(encoding="utf-8")), options.output / "costs.svg")
+    return 0
+
+
+def apart(axis: str, value: int) -> dict[str, Any]:
+    """One point, in a process of its own with one thread."""
+    command = [sys.executable, __file__, "--point", axis, str(value)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env=environment
+    ).stdout
+    print(f"{axis} {value:,}: {done.strip()}", file=sys.stderr)
+    point: dict[str, Any] = {"at": value, **json.loads(done)}
+    return point
+
+
+def training(axis: str, value: int) -> dict[str, float]:
+    """CPU-seconds for a thousand target tokens, in steps of one thread; peak memory."""
+    import torch
+    import training_peers
+    import workload
+
+    torch.set_num_threads(1)
+    length = value if axis == "length" else LENGTHS["news"].mean
+    size = TINY._replace(layers=value) if axis == "depth" else TINY
+    if axis == "vocabulary":
+        training_peers.VOCABULARY = workload.VOCABULARY = value
+    chance = random.Random(1)
+
+    def sentence() -> list[int]:
+        return [chance.randrange(4, workload.VOCABULARY) for _ in range(round(length) - 1)]
+
+    batch = Batch([(sentence(), sentence()) for _ in range(POSITIONS // round(length))])
+    peer = training_peers.transduce(size)
+    ready = peer.prepare(batch)
+    peer.step(ready)  # the first allocates
+    seconds = median([timed(lambda: peer.step(ready))[0].cpu for _ in range(STEPS)])
+    return {
+        "seconds": 1000 * seconds / batch.target_tokens,
+        "mib": peak(),
+        "gflops": training_flops(size, batch) / seconds / 1e9,
+    }
+
+
+def encoding(pairs: int) -> dict[str, float]:
+    """CPU-seconds to read, cut and store a thousand pairs; peak memory."""
+    from transduce.data.encoded import encode_pairs
+    from transduce.data.filters import FilterConfig
+    from transduce.data.rows import Side
+
+    side = Side(lambda texts: [[int(word) for word in text.split()] for text in texts], 30_000)
+    with tempfile.TemporaryDirectory() as directory:
+
+        def encode() -> None:
+            encode_pairs(texts(pairs), side, side, FilterConfig(), Path(directory), "costs")
+
+        idle, _ = timed(lambda: sum(1 for _ in texts(pairs)))
+        spent, _ = timed(encode)
+    return {"seconds": 1000 * (spent.cpu - idle.cpu) / pairs, "mib": peak()}
+
+
+def texts(pairs: int) -> Iterator[tuple[str, str]]:
+    """Lines of numbers, about as long as those of news."""
+    chance = random.Random(1)
+    words = [str(chance.randrange(4, 30_000)) for _ in range(100_000)]
+    for i in range(pairs):
+        at, n = (i * 7919) % 99_000, 10 + i % 37
+        yield " ".join(words[at : at + n]), " ".join(words[at + n : at + 2 * n])
+
+
+def peak() -> float:
+    """Most memory this process ever held, MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
+
+
+def draw(record: dict[str, Any], path: Path) -> None:
+    """Seconds on the left, memory on the right, of each thing that varies."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 6.4), facecolor="white", layout="constrained")
+    for axes, (axis, points) in zip(
+        figure.subplots(2, 2).flat, record["points"].items(), strict=True
+    ):
+        x = [point["at"] for point in points]
+        axes.plot(x, [point["seconds"] for point in points], "o-", color="#0072b2")
+        thing = "pairs" if axis == "pairs" else "target tokens"
+        axes.set_ylabel(f"CPU-seconds for 1,000 {thing}", color="#0072b2")
+        memory = axes.twinx()
+        memory.plot(x, [point["mib"] for point in points], "s--", color="#d55e00")
+        memory.set_ylabel("peak memory, MiB", color="#d55e00")
+        axes.set_xscale("log", base=10 if axis == "pairs" else 2)
+        axes.set_xticks(x, [f"{value:,}" for value in x], fontsize=7)
+        axes.minorticks_off()
+        axes.set_xlabel(LABELS[axis])
+        for each in (axes, memory):
+            each.set_ylim(0, 1.1 * max(line for line in each.lines[0].get_ydata()))
+            each.spines[["top"]].set_visible(False)
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "transduce"}):
+        figure.savefig(path, metadata={"Date": None, "Creator": None})
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(map(str.rstrip, lines)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What each way to train faster is worth: the same step with one of them taken away.
+
+    python benchmarks/training.py --levers --size tiny,base
+
+Each variant trains the same model on the same batches as `transduce` does, turn by turn, but for
+one thing that is replaced by what a plain implementation would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from training_peers import Peer
+from training_peers import transduce as ours
+from workload import Size
+
+from transduce.nn import attention, transformer
+from transduce.nn.compaction import WHOLE, Compact
+from transduce.nn.dropout import Dropout
+from transduce.tasks import translation
+from transduce.training.loss import LossSums
+
+Patch = Callable[[], AbstractContextManager[Any]]
+
+
+def native_dropout(module: Dropout, x: Tensor) -> Tensor:
+    """PyTorch's own, which draws one number for each element."""
+    return F.dropout(x, module.p, module.training)
+
+
+def whole_logits(
+    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None
+) -> LossSums:
+    """All logits at once, and the loss as PyTorch has it."""
+    logits = F.linear(hidden, weight, bias)
+    total = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    return LossSums(total, total.detach(), targets.shape[0])
+
+
+def written_out(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout: float) -> Tensor:
+    """Attention with its matrix of weights."""
+    return attention.attention_with_weights(query, key, value, mask, dropout)[0]
+
+
+def no_compaction(batch: Any = None) -> Compact:
+    """Padding is computed with."""
+    return WHOLE
+
+
+LEVERS: dict[str, Patch] = {
+    "nothing": nullcontext,
+    "dropout from 16 bits an element": lambda: patch.object(Dropout, "forward", native_dropout),
+    "padding left out": lambda: patch.object(transformer, "Compact", no_compaction),
+    "loss in chunks, gradient with it": lambda: patch.object(
+        translation, "cross_entropy", whole_logits
+    ),
+    "fused attention": lambda: patch.object(attention, "attention", written_out),
+}
+"""What is taken away, and how."""
+
+
+def without(lever: str) -> Callable[[Size], Peer]:
+    """Our training with one lever taken away."""
+
+    def build(size: Size) -> Peer:
+        peer = ours(size)
+
+        def step(batch: Any) -> float:
+            with LEVERS[lever]():
+                return peer.step(batch)
+
+        return peer._replace(step=step)
+
+    return build
+
+
+def plain_optimizer(size: Size) -> Peer:
+    """Our training with Adam as PyTorch runs it by default, one operation after the other."""
+    build = torch.optim.AdamW
+
+    def unfused(*arguments: Any, fused: bool, **settings: Any) -> torch.optim.AdamW:
+        return build(*arguments, **settings)
+
+    with patch.object(torch.optim, "AdamW", unfused):
+        return ours(size)
+
+
+VARIANTS: dict[str, Callable[[Size], Peer]] = {
+    **{name: without(name) for name in LEVERS},
+    "fused Adam": plain_optimizer,
+}
+
+
+def table(size: str, ratios: dict[str, float]) -> str:
+    """Markdown."""
+    lines = [f"| what is taken away, {size} | a step takes |", "|-|-:|"]
+    return "\n".join(
+        lines + [f"| {name} | {ratio:.2f} times as long |" for name, ratio in ratios.items()]
+    )

@@ -1,0 +1,44 @@
+"""The commands of benchmarks/ run and print what they say, on next to no work."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import costs  # noqa: E402  a script, not a package
+import training  # noqa: E402
+
+SMALL = ["--size=tiny", "--rounds=1", "--batches=1", "--tokens=256", "--json"]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert training.main([*SMALL, *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_training_ends_with_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, "--peers=transduce,torch.nn.Transformer")["tiny"]
+    assert found["peer"] == "torch.nn.Transformer"
+    assert found["ratio"] > 0
+    assert 0 < found["share_of_peak"] < 1
+    assert found["tokens_per_cpu_second"] > 0
+
+
+def test_levers_are_all_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, "--levers")["tiny"]
+    assert len(found) == 5
+    assert min(found.values()) > 0
+
+
+def test_a_point_of_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert costs.main(["--point", "pairs", "500"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mib"] > 0
