@@ -3,7 +3,10 @@
 import itertools
 import json
 import random
+import subprocess
+import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +93,46 @@ class TestTokenizer:
         thread.join()
         assert found == [wanted]
         assert tokenizer.sample_batch(texts, alpha, 8) != wanted
+
+    def test_another_process_draws_the_same(
+        self, tokenizer: SubwordTokenizer, tmp_path: Path
+    ) -> None:
+        tokenizer.save(tmp_path / "tokenizer.model")
+        program = (
+            "import sys; from pathlib import Path; from transduce.text import load_tokenizer\n"
+            "tokenizer = load_tokenizer(Path(sys.argv[1]))\n"
+            "print(tokenizer.sample_batch(sys.argv[3:], float(sys.argv[2]), 7))"
+        )
+        texts, alpha = [*lines(20), "né 中 wiwi"], strength(tokenizer)
+        place = str(tmp_path / "tokenizer.model")
+        command = [sys.executable, "-W", "ignore", "-c", program, place, str(alpha), *texts]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert json.loads(said) == tokenizer.sample_batch(texts, alpha, 7)
+
+    def test_chances_are_those_of_sentencepiece(self, tokenizer: SubwordTokenizer) -> None:
+        """Its own draws, which no seed brings back in another process, come as often."""
+        alpha, n = strength(tokenizer), 4000
+        own = Counter(map(tuple, tokenizer.sample_batch(["slowtional"] * n, alpha, 1)))
+        theirs = Counter(
+            map(
+                tuple,
+                tokenizer._processor.encode(
+                    ["slowtional"] * n,
+                    out_type=int,
+                    enable_sampling=True,
+                    alpha=alpha,
+                    nbest_size=-1,
+                ),
+            )
+        )
+        assert len(own) > 1
+        apart = sum(abs(own[ids] - theirs[ids]) for ids in {*own, *theirs}) / (2 * n)
+        assert apart < 0.12  # total variation; of two samples alike of so many ways about 0.05
+
+    def test_no_segmentation_is_beyond_plain_merging(self, tokenizer: SubwordTokenizer) -> None:
+        if tokenizer.kind == "bpe":
+            texts = lines(50, 4)
+            assert tokenizer.sample_batch(texts, 0.0, 1) == tokenizer.encode_batch(texts)
 
     def test_plain_encoding_stays_plain(self, tokenizer: SubwordTokenizer) -> None:
         plain = tokenizer.encode_batch(lines(20))

@@ -10,12 +10,12 @@ a tag, a length and a short line of JSON, readable with `tail -c 100`.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import logging
 import random
 import re
-import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
@@ -26,16 +26,13 @@ from pydantic import Field
 from transduce.config import parse, section, to_dict
 from transduce.errors import DataError, RunError, SettingError
 from transduce.text.normalizer import Normalizer
+from transduce.text.segmentations import Draw, LatticeSampling, MergeDropout
 from transduce.text.tokenizer import BOS, EOS, PAD, REPLACEMENT, SPECIAL_TOKENS, UNK, Tokenizer
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _UNUSABLE = "\u2585"  # SentencePiece drops a training line that contains its mark for unknowns
 _CHUNK = 1000  # characters; SentencePiece drops training lines above 4192 bytes
 _FIELD = b"\x92\xc7\x0e"  # protobuf tag of field 29810, length-delimited
-_SEEDS = 2**32 - 1  # seeds are below it, for SentencePiece ignores this one
-
-# SentencePiece has one seed for the whole process, so seeding and drawing belong together.
-_drawing = threading.Lock()
 
 _log = logging.getLogger("transduce")
 
@@ -139,22 +136,52 @@ class SubwordTokenizer(Tokenizer):
         raised to before one is drawn, so that less of it is more chance (Kudo 2018).  Equal
         arguments give equal ids.
         """
-        normalized = [self.normalize(text) for text in texts]
-        if not normalized:
-            return []
-        with _drawing:
-            sentencepiece.set_random_generator_seed(seed % _SEEDS)
-            # Each call for a list of texts begins anew from the seed; one for a single text does
-            # not in every version of SentencePiece.
-            batch: list[list[int]] = self._processor.encode(
-                normalized,
-                out_type=int,
-                num_threads=1,
-                enable_sampling=True,
-                alpha=alpha,
-                nbest_size=-1,
-            )
-        return batch
+        draw = random.Random(str(seed)).random
+        return [self._resegmented(ids, alpha, draw) for ids in self.encode_batch(texts)]
+
+    def _resegmented(self, ids: Sequence[int], alpha: float, draw: Draw) -> list[int]:
+        """The same text, cut at random; what is spelt in bytes, or unknown, stays as it is."""
+        found: list[int] = []
+        word: list[str] = []
+
+        def end_word() -> None:
+            if word:
+                for piece in self._sampler.cut("".join(word), alpha, draw):
+                    number = self._numbers.get(piece)
+                    found.extend(self._spelt(piece) if number is None else [number])
+                word.clear()
+
+        for i in ids:
+            piece = self._pieces[i]
+            if piece not in self._numbers:
+                end_word()
+                found.append(i)
+                continue
+            if piece.startswith(_SPACE):
+                end_word()
+            word.append(piece)
+        end_word()
+        return found
+
+    def _spelt(self, character: str) -> list[int]:
+        """The ids of the bytes of a character that is in longer pieces only."""
+        text = character.replace(_SPACE, " ").encode()
+        return [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in text]
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The id of each piece of text; those of bytes and the special ones have none here."""
+        special = (PAD, UNK, BOS, EOS)
+        return {
+            piece: i
+            for i, piece in enumerate(self._pieces)
+            if i not in special and not self._processor.is_byte(i)
+        }
+
+    @functools.cached_property
+    def _sampler(self) -> MergeDropout | LatticeSampling:
+        scores = {piece: self._processor.get_score(i) for piece, i in self._numbers.items()}
+        return MergeDropout(scores) if self.kind == "bpe" else LatticeSampling(scores)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of any ids; bytes that are not UTF-8 become U+FFFD.

@@ -273,9 +273,12 @@ class _Trainer:
         self._save()
         if best:  # after the checkpoint, from which `_resume` makes up for a kill in between
             self._keep(averaged_weights(self.task.model, self.ema))
-        kept = max(self.config.keep_last, self.config.average_last)
-        prune_checkpoints(self.run, kept, progress.step)
+        self._prune()
         self._since_log = _SinceLog(time.monotonic())
+
+    def _prune(self) -> None:
+        kept = max(self.config.keep_last, self.config.average_last)
+        prune_checkpoints(self.run, kept, self.progress.step)
 
     def _scores(self) -> dict[str, float]:
         self.task.model.eval()
@@ -353,6 +356,7 @@ class _Trainer:
 
     def _finish(self) -> Outcome:
         """Average the last checkpoints if asked to, and say how it ended."""
+        self._prune()  # where a kill came between the last checkpoint and this
         progress, scores = self.progress, self.progress.best_scores
         last = checkpoints_of(self.run)[-self.config.average_last :]
         if self.config.average_last and len(last) > 1:
