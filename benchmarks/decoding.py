@@ -1,0 +1,248 @@
+"""How fast decoding is, against other engines with the same weights in the same run.
+
+    python benchmarks/decoding.py --size base --batch 32 --beam 4
+    python benchmarks/decoding.py --size tiny --batch 1 --beam 1 --latency
+    python benchmarks/decoding.py --size base --batch 32 --beam 4 --json
+    python benchmarks/decoding.py --run runs/zh-en --lines test.zh
+
+Without a run the weights are random, in the shape of a Marian model, and every output has as many
+tokens as the longest source of its batch.  With one, its own model decodes the lines and stops
+where it likes.  Peers take turns (A B C, C B A), and each ratio is that of two neighbours in time;
+the table gives medians.  Tokens are those of the best hypotheses; a CPU-second is one second of
+one core, all threads counted.  Peers that are not installed are named and left out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__" and "OMP_NUM_THREADS" not in os.environ:  # read when torch is loaded
+    given = [word.partition("=")[::2] for word in sys.argv]
+    at = next((i for i, (name, _) in enumerate(given) if name == "--threads"), None)
+    threads = "1" if at is None else given[at][1] or sys.argv[at + 1 : at + 2][0]
+    os.environ["OMP_NUM_THREADS"] = threads
+
+import argparse
+import json
+import resource
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import decoding_run
+import torch
+from decoding_peers import (
+    Peer,
+    Question,
+    ctranslate2,
+    marian_shaped,
+    transduce,
+    transformers,
+)
+from workload import LENGTHS, SIZES, machine, median, random_pairs, timed
+
+from transduce.decoding import DecodingOptions
+
+PRECISIONS = ("float32", "int8")
+LATENCIES = (50, 95, 99)
+
+
+@dataclass
+class Measured:
+    """What one peer did in each round."""
+
+    per_second: list[float] = field(default_factory=list)
+    per_cpu_second: list[float] = field(default_factory=list)
+    milliseconds: list[float] = field(default_factory=list)
+    """Wall time of each batch."""
+    outputs: list[list[int]] = field(default_factory=list)
+    peak_mib: int | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = command_line().parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    if options.run is not None:
+        return decoding_run.main(options)
+    wanted = options.peers.split(",")
+    if options.memory_of:
+        wanted = [options.memory_of]
+    peers = make_peers(options, wanted)
+    work = batches(options)
+    if options.memory_of:
+        for name, peer in peers.items():
+            print(peak_mib(peer, work[-1], options.beam), name)
+        return 0
+    measured = measure(peers, work, options.beam, options.rounds)
+    if options.memory:
+        for name, record in measured.items():
+            record.peak_mib = in_a_process_of_its_own(name, options)
+    if options.json:
+        print(json.dumps(summary(measured)))
+    else:
+        print(f"{machine()}; {options.threads} thread(s)\n\n{table(options, measured)}")
+    return 0
+
+
+def command_line() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    add = parser.add_argument
+    add("--size", default="base", choices=SIZES, help="of the random model")
+    add("--batch", type=int, default=32, help="sentences decoded together")
+    add("--beam", type=int, default=4, help="beam size; 1 is greedy search")
+    add("--length", type=int, help="tokens of every sentence; by default as in news, mean 28")
+    add("--threads", type=int, default=1, help="CPU threads of each engine")
+    add("--rounds", type=int, default=6, help="batches that each engine decodes")
+    add("--seed", type=int, default=1, help="of weights and sentences")
+    add("--peers", default=",".join(MAKERS), help="engines, separated by commas")
+    add("--latency", action="store_true", help="add quantiles of the time of a batch")
+    add("--memory", action="store_true", help="add peak memory, of a process for each engine")
+    add("--memory-of", default="", help=argparse.SUPPRESS)
+    add("--run", type=Path, help="a run directory of translation, instead of random weights")
+    add("--lines", type=Path, help="with --run: source texts, one a line, plain or .gz")
+    add("--count", type=int, default=512, help="with --run: lines of the file that are decoded")
+    add("--json", action="store_true", help="one object instead of a table")
+    return parser
+
+
+MAKERS: dict[str, Callable[[Any, Any, int], Peer]] = {
+    "transduce float32": lambda model, config, threads: transduce(model),
+    "transduce int8": lambda model, config, threads: transduce(model, "int8"),
+    "ctranslate2 float32": lambda model, config, n: ctranslate2(model, config, "float32", n),
+    "ctranslate2 int8": lambda model, config, n: ctranslate2(model, config, "int8", n),
+    "transformers float32": lambda model, config, threads: transformers(model, config),
+}
+
+
+def make_peers(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Peer]:
+    """Those that are installed, all with the same weights."""
+    model, config = marian_shaped(SIZES[options.size], options.seed)
+    peers = {}
+    for name in names:
+        try:
+            peers[name] = MAKERS[name](model, config, options.threads)
+        except ImportError as error:
+            print(f"{name} left out: {error}", file=sys.stderr)
+    return peers
+
+
+def batches(options: argparse.Namespace) -> list[list[list[int]]]:
+    """Sources of like lengths together, one batch for each round, in random order."""
+    n = options.batch * options.rounds
+    sources = [source for source, _ in random_pairs(n, LENGTHS["news"], options.seed)]
+    if options.length:
+        sources = [(source * options.length)[: options.length] for source in sources]
+    sources.sort(key=len)
+    found = [sources[i : i + options.batch] for i in range(0, n, options.batch)]
+    order = torch.randperm(len(found), generator=torch.Generator().manual_seed(options.seed))
+    return [found[i] for i in order.tolist()]
+
+
+def question(batch: list[list[int]], beam: int) -> Question:
+    """As many tokens as the longest source has."""
+    return Question(beam, max(map(len, batch)), DecodingOptions())
+
+
+def measure(
+    peers: dict[str, Peer], work: Sequence[list[list[int]]], beam: int, rounds: int
+) -> dict[str, Measured]:
+    """Every peer on the same batches, turn by turn."""
+    found = {name: Measured() for name in peers}
+    for peer in peers.values():
+        peer(work[0], Question(beam, 4, DecodingOptions()))  # the first call allocates
+    for turn, batch in enumerate(work):
+        asked = question(batch, beam)
+        for name in list(peers) if turn % 2 == 0 else reversed(list(peers)):
+            spent, outputs = timed(lambda name=name: peers[name](batch, asked))  # noqa: B023
+            tokens = sum(map(len, outputs))
+            assert {len(output) for output in outputs} == {asked.length}, name
+            record = found[name]
+            record.per_second.append(tokens / spent.wall)
+            record.per_cpu_second.append(tokens / spent.cpu)
+            record.milliseconds.append(1000 * spent.wall)
+            record.outputs += outputs
+        print(f"\rround {turn + 1} of {rounds}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return found
+
+
+def peak_mib(peer: Peer, batch: list[list[int]], beam: int) -> int:
+    """Most memory that this process ever had, after decoding a batch."""
+    peer(batch, question(batch, beam))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+def in_a_process_of_its_own(name: str, options: argparse.Namespace) -> int:
+    """Peak memory of a peer, in MiB: Python, PyTorch and the other weights included."""
+    command = [sys.executable, __file__, "--memory-of", name]
+    for setting in ("size", "batch", "beam", "threads", "rounds", "seed"):
+        command += [f"--{setting}", str(getattr(options, setting))]
+    if options.length:
+        command += ["--length", str(options.length)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return int(output.split()[0])
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """How many times as fast, median over rounds."""
+    return median([mine / other for mine, other in zip(ours, theirs, strict=True)])
+
+
+def same(ours: Measured, theirs: Measured) -> float:
+    """Share of outputs that are equal, token by token."""
+    pairs = list(zip(ours.outputs, theirs.outputs, strict=True))
+    return sum(mine == other for mine, other in pairs) / len(pairs)
+
+
+def summary(measured: dict[str, Measured]) -> dict[str, Any]:
+    """Ours against CTranslate2, precision by precision."""
+    found = {}
+    for precision in PRECISIONS:
+        ours = measured.get(f"transduce {precision}")
+        theirs = measured.get(f"ctranslate2 {precision}")
+        if ours is not None and theirs is not None:
+            found[precision] = {
+                "ratio": round(ratio(ours.per_cpu_second, theirs.per_cpu_second), 3),
+                "wall_ratio": round(ratio(ours.per_second, theirs.per_second), 3),
+                "same_outputs": round(same(ours, theirs), 4),
+                "tokens_per_cpu_second": round(median(ours.per_cpu_second), 1),
+            }
+    return found
+
+
+def table(options: argparse.Namespace, measured: dict[str, Measured]) -> str:
+    """Markdown."""
+    columns = ["engine", "tokens/s", "tokens/CPU-s", "of CTranslate2", "same outputs"]
+    columns += [f"p{p} ms" for p in LATENCIES] if options.latency else []
+    columns += ["peak MiB"] if options.memory else []
+    lines = [
+        f"{options.size}, batch {options.batch}, beam {options.beam}, "
+        f"{options.length or 'news'} tokens, {options.rounds} rounds",
+        "",
+        f"| {' | '.join(columns)} |",
+        "|-|" + "-:|" * (len(columns) - 1),
+    ]
+    for name, record in measured.items():
+        precision = name.split()[1]
+        reference = measured.get(f"ctranslate2 {precision}")
+        cells = [
+            name,
+            f"{median(record.per_second):,.0f}",
+            f"{median(record.per_cpu_second):,.0f}",
+            f"{ratio(record.per_cpu_second, reference.per_cpu_second):.2f}" if reference else "",
+            f"{same(record, reference):.0%}" if reference else "",
+        ]
+        if options.latency:
+            times = torch.tensor(record.milliseconds)
+            cells += [f"{torch.quantile(times, p / 100).item():.1f}" for p in LATENCIES]
+        if options.memory:
+            cells.append(f"{record.peak_mib:,}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,302 @@
+"""One model in `transduce`, CTranslate2 and transformers: the same weights, the same questions.
+
+Each peer takes rows of source ids, without an end of sentence, and gives the ids of the best
+hypothesis of each.  What a user would have to do is counted: tokens in and tokens out, batches
+and padding are the library's own business.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from workload import BOS, EOS, PAD, UNK, VOCABULARY, Size
+
+from transduce.decoding import DecodingOptions
+from transduce.models.encoder_decoder import (
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    build_encoder_decoder,
+)
+from transduce.nn.int8 import to_int8
+from transduce.nn.positions import SinusoidalPositions
+from transduce.nn.transformer import TransformerConfig
+from transduce.tasks.translator import Translator
+from transduce.text.normalizer import Normalizer
+from transduce.text.symbols import SymbolTokenizer
+
+Rows = Sequence[Sequence[int]]
+TOGETHER = 10**9
+"""Tokens of a batch: whatever is given at once is decoded at once."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """How to decode.
+
+    length: tokens of every output; None lets the model stop as it likes, within the bounds of
+    `options`.
+    """
+
+    beam: int
+    length: int | None
+    options: DecodingOptions
+
+    @property
+    def ours(self) -> DecodingOptions:
+        """As our options."""
+        if self.length is None:
+            return self.options
+        return DecodingOptions(
+            beam_size=self.beam,
+            length_penalty="none",
+            min_length=self.length,
+            max_length_ratio=0.0,
+            max_length_extra=self.length,
+            free_end=True,
+            batch_tokens=TOGETHER,
+        )
+
+
+Peer = Callable[[Rows, Question], list[list[int]]]
+
+
+def marian_shaped(size: Size, seed: int) -> tuple[EncoderDecoder, EncoderDecoderConfig]:
+    """Random weights in the shape of a Marian model.
+
+    Padding, unknown and beginning of sentence are ruled out by the bias on the logits.
+    """
+    torch.manual_seed(seed)
+    stack = TransformerConfig(
+        n_layers=size.layers,
+        n_heads=size.heads,
+        d_ff=size.inner,
+        norm_order="post",
+        positions="sinusoidal-halves",
+    )
+    config = EncoderDecoderConfig(
+        d_model=size.width, encoder=stack, decoder=stack, output_bias=True
+    )
+    model = build_encoder_decoder(config, VOCABULARY, VOCABULARY, joint=True).eval()
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.Linear):  # larger than first weights, as trained ones are
+                module.weight.normal_(0, 1.2 * module.in_features**-0.5)
+                module.bias.normal_(0, 0.02)
+        assert model.head.bias is not None
+        model.head.bias[[PAD, UNK, BOS]] = -1e9
+    return model, config
+
+
+def transduce(model: EncoderDecoder, precision: str = "float32") -> Peer:
+    """Our own translator, its words being numbers."""
+    words = SymbolTokenizer([str(i) for i in range(4, VOCABULARY)], Normalizer())
+    if precision == "int8":
+        model = copy.deepcopy(model)
+        to_int8(model)
+    translator = Translator(model, words, words, DecodingOptions(), 10**6)
+
+    def translate(rows: Rows, question: Question) -> list[list[int]]:
+        texts = [" ".join(map(str, row)) for row in rows]
+        found = translator.translate(texts, question.ours)
+        return [[int(word) for word in translation.tokens] for translation in found]
+
+    return translate
+
+
+def ctranslate2(
+    model: EncoderDecoder, config: EncoderDecoderConfig, precision: str, threads: int
+) -> Peer:
+    """CTranslate2, its model converted from ours."""
+    library = importlib.import_module("ctranslate2")
+    names = ["<pad>", "<unk>", "<s>", "</s>", *(str(i) for i in range(4, VOCABULARY))]
+    numbers = {name: i for i, name in enumerate(names)}
+    with tempfile.TemporaryDirectory() as directory:
+        write_ctranslate2(model, config, names, Path(directory))
+        translator = library.Translator(
+            directory, compute_type=precision, inter_threads=1, intra_threads=threads
+        )
+
+    def translate(rows: Rows, question: Question) -> list[list[int]]:
+        tokens = [[*(names[i] for i in row), "</s>"] for row in rows]
+        found = translator.translate_batch(
+            tokens,
+            beam_size=question.beam,
+            max_decoding_length=question.length,
+            min_decoding_length=question.length,
+            length_penalty=0,
+            max_batch_size=0,
+        )
+        return [[numbers[name] for name in one.hypotheses[0]] for one in found]
+
+    return translate
+
+
+def write_ctranslate2(
+    model: EncoderDecoder, config: EncoderDecoderConfig, names: Sequence[str], directory: Path
+) -> None:
+    """A directory that CTranslate2 loads: our Transformer, sinusoidal and ungated."""
+    specs = importlib.import_module("ctranslate2.specs")
+    encoder, decoder = config.encoder, config.decoder
+    assert isinstance(encoder, TransformerConfig)
+    assert isinstance(decoder, TransformerConfig)
+    activations = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"}
+    spec = specs.TransformerSpec.from_config(
+        (encoder.n_layers, decoder.n_layers),
+        decoder.n_heads,
+        pre_norm=decoder.norm_order == "pre",
+        activation=specs.common_spec.Activation[activations[decoder.activation]],
+    )
+    for theirs, ours, front in (
+        (spec.encoder, model.encoder, model.source),
+        (spec.decoder, model.decoder, model.target),
+    ):
+        theirs.scale_embeddings = front.scale
+        (theirs.embeddings[0] if ours is model.encoder else theirs.embeddings).weight = array(
+            front.embedding.weight
+        )
+        assert isinstance(ours.positions, SinusoidalPositions)
+        nothing = torch.zeros(1, 1024, config.d_model)
+        theirs.position_encodings.encodings = array(
+            ours.positions.embed(nothing, torch.arange(1024))[0]
+        )
+        if decoder.norm_order == "pre":
+            norm(theirs.layer_norm, ours.norm)
+        for layer, source in zip(theirs.layer, ours.layers, strict=True):
+            copy_layer(layer, source)
+    linear(spec.decoder.projection, model.head.weight, model.head.bias)
+    spec.register_source_vocabulary(list(names))
+    spec.register_target_vocabulary(list(names))
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = names[1:4]
+    spec.config.decoder_start_token = names[BOS]
+    spec.config.layer_norm_epsilon = decoder.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=None)
+    spec.save(str(directory))
+
+
+def copy_layer(theirs: Any, ours: Any) -> None:
+    """One layer of either stack."""
+    own = ours.self_attention
+    linear(theirs.self_attention.linear[0], own.query_key_value.weight, own.query_key_value.bias)
+    linear(theirs.self_attention.linear[1], own.output.weight, own.output.bias)
+    norm(theirs.self_attention.layer_norm, ours.self_attention_residual.norm)
+    if hasattr(ours, "cross_attention"):
+        cross = ours.cross_attention
+        for spec, part in zip(
+            theirs.attention.linear, (cross.query, cross.key_value, cross.output), strict=True
+        ):
+            linear(spec, part.weight, part.bias)
+        norm(theirs.attention.layer_norm, ours.cross_attention_residual.norm)
+    linear(theirs.ffn.linear_0, ours.feed_forward.inner.weight, ours.feed_forward.inner.bias)
+    linear(theirs.ffn.linear_1, ours.feed_forward.outer.weight, ours.feed_forward.outer.bias)
+    norm(theirs.ffn.layer_norm, ours.feed_forward_residual.norm)
+
+
+def linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
+    """A matrix and its bias."""
+    spec.weight = array(weight)
+    if bias is not None:
+        spec.bias = array(bias)
+
+
+def norm(spec: Any, ours: nn.LayerNorm) -> None:
+    """A layer norm."""
+    spec.gamma, spec.beta = array(ours.weight), array(ours.bias)
+
+
+def array(tensor: Tensor) -> Any:
+    """As numpy sees it."""
+    return tensor.detach().float().contiguous().numpy()
+
+
+def transformers(model: EncoderDecoder, config: EncoderDecoderConfig) -> Peer:
+    """MarianMTModel of transformers and its `generate`, with fused attention."""
+    library = importlib.import_module("transformers")
+    stack = config.decoder
+    assert isinstance(stack, TransformerConfig)
+    assert stack.norm_order == "post"
+    theirs = library.MarianMTModel(
+        library.MarianConfig(
+            vocab_size=VOCABULARY,
+            d_model=config.d_model,
+            encoder_layers=stack.n_layers,
+            decoder_layers=stack.n_layers,
+            encoder_attention_heads=stack.n_heads,
+            decoder_attention_heads=stack.n_heads,
+            encoder_ffn_dim=stack.d_ff,
+            decoder_ffn_dim=stack.d_ff,
+            activation_function="relu",
+            scale_embedding=True,
+            pad_token_id=PAD,
+            bos_token_id=BOS,
+            eos_token_id=EOS,
+            decoder_start_token_id=BOS,
+            forced_eos_token_id=None,
+            attn_implementation="sdpa",
+        )
+    ).eval()
+    theirs.generation_config.forced_eos_token_id = None
+    copy_marian(theirs, model)
+
+    @torch.inference_mode()
+    def translate(rows: Rows, question: Question) -> list[list[int]]:
+        longest = max(map(len, rows)) + 1
+        ids = torch.full((len(rows), longest), PAD)
+        for i, row in enumerate(rows):
+            ids[i, : len(row) + 1] = torch.tensor([*row, EOS])
+        found = theirs.generate(
+            input_ids=ids,
+            attention_mask=(ids != PAD).long(),
+            num_beams=question.beam,
+            do_sample=False,
+            min_new_tokens=question.length,
+            max_new_tokens=question.length,
+            max_length=None,
+            length_penalty=0.0,
+            early_stopping=False,
+        )
+        outputs: list[list[int]] = found[:, 1:].tolist()
+        return outputs
+
+    return translate
+
+
+@torch.no_grad()
+def copy_marian(theirs: Any, ours: EncoderDecoder) -> None:
+    """Our weights into theirs."""
+    theirs.model.shared.weight.copy_(ours.head.weight)
+    theirs.final_logits_bias.copy_(ours.head.bias)
+    for name, stack in (("encoder", ours.encoder), ("decoder", ours.decoder)):
+        for i, layer in enumerate(getattr(theirs.model, name).layers):
+            own: Any = stack.layers[i]  # type: ignore[attr-defined]
+            parts = {
+                "self_attn.q_proj self_attn.k_proj self_attn.v_proj": (
+                    own.self_attention.query_key_value
+                ),
+                "self_attn.out_proj": own.self_attention.output,
+                "self_attn_layer_norm": own.self_attention_residual.norm,
+                "fc1": own.feed_forward.inner,
+                "fc2": own.feed_forward.outer,
+                "final_layer_norm": own.feed_forward_residual.norm,
+            }
+            if name == "decoder":
+                parts |= {
+                    "encoder_attn.q_proj": own.cross_attention.query,
+                    "encoder_attn.k_proj encoder_attn.v_proj": own.cross_attention.key_value,
+                    "encoder_attn.out_proj": own.cross_attention.output,
+                    "encoder_attn_layer_norm": own.cross_attention_residual.norm,
+                }
+            for targets, source in parts.items():
+                for values in ("weight", "bias"):
+                    pieces = [layer.get_parameter(f"{x}.{values}") for x in targets.split()]
+                    chunks = getattr(source, values).chunk(len(pieces))
+                    for piece, chunk in zip(pieces, chunks, strict=True):
+                        piece.copy_(chunk)
