@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
@@ -27,6 +27,7 @@ def nameable(name: Name) -> Name:
 
 Column = Annotated[int, Field(ge=0)] | str
 FilePath = Annotated[Path, AfterValidator(nameable)]
+Tag = Annotated[str, Field(pattern=r"^[^<>\s]*$")]
 
 
 @section
@@ -38,6 +39,8 @@ class ParallelFiles:
     """File with one source text a line."""
     target: FilePath
     """File with one target text a line."""
+    tag: Tag = ""
+    """Put before every source as `<tag> `, such as the language that is wanted."""
 
 
 @section
@@ -51,6 +54,10 @@ class TabSeparated:
     """Column of the source: a number from 0, or a name from the header line."""
     target: Column = 1
     """Column of the target: a number from 0, or a name from the header line."""
+    tag: Tag = ""
+    """Put before every source as `<tag> `, such as the language that is wanted."""
+    tag_columns: tuple[Column, ...] = ()
+    """Columns whose values are put before the source in the same way, in this order."""
 
 
 @section
@@ -64,6 +71,10 @@ class JsonLines:
     """Field of the source; `translation.en` goes into nested objects."""
     target: str = "target"
     """Field of the target."""
+    tag: Tag = ""
+    """Put before every source as `<tag> `, such as the language that is wanted."""
+    tag_columns: tuple[str, ...] = ()
+    """Fields whose values are put before the source in the same way, in this order."""
 
 
 @section
@@ -77,6 +88,10 @@ class Parquet:
     """Column of the source; `translation.en` goes into nested columns."""
     target: str = "target"
     """Column of the target."""
+    tag: Tag = ""
+    """Put before every source as `<tag> `, such as the language that is wanted."""
+    tag_columns: tuple[str, ...] = ()
+    """Columns whose values are put before the source in the same way, in this order."""
 
 
 @section
@@ -94,6 +109,10 @@ class HubDataset:
     """Column of the source; `translation.en` goes into nested columns."""
     target: str = "target"
     """Column of the target."""
+    tag: Tag = ""
+    """Put before every source as `<tag> `, such as the language that is wanted."""
+    tag_columns: tuple[str, ...] = ()
+    """Columns whose values are put before the source in the same way, in this order."""
 
 
 PairsConfig = Annotated[
@@ -107,11 +126,18 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
     root: the directory that relative paths start from.  Raises DataError, while reading, for
     any input that is not what the section says it is.
     """
-    if isinstance(config, ParallelFiles):
-        yield from _parallel(root / config.source, root / config.target)
-        return
-    # Two columns were asked for, so every row is a pair.
-    yield from cast(Iterator[tuple[str, str]], _rows(config, root))
+    tag = mark(config.tag) if config.tag else ""
+    for source, target, *tags in _rows(config, root):
+        marks = tag + "".join(map(mark, tags))
+        yield (marks + source if source.strip() else source), target
+
+
+def mark(tag: str) -> str:
+    """How a tag stands before a source.
+
+    It is text like any other, so whoever wants a translation with it writes it there.
+    """
+    return f"<{' '.join(tag.split())}> "
 
 
 def inputs_of(config: PairsConfig, root: Path) -> list[Path]:
@@ -157,19 +183,24 @@ def stamp(config: Any, paths: Iterable[Path]) -> str:
     return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _rows(
-    config: TabSeparated | JsonLines | Parquet | HubDataset, root: Path
-) -> Iterator[tuple[str, ...]]:
+def _rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
+    """Source, target and tags of each row."""
     match config:
+        case ParallelFiles():
+            return _parallel(root / config.source, root / config.target)
         case TabSeparated():
-            return tsv_rows(root / config.path, (config.source, config.target))
+            columns = (config.source, config.target, *config.tag_columns)
+            return tsv_rows(root / config.path, columns)
         case JsonLines():
-            return jsonl_rows(root / config.path, (config.source, config.target))
+            names = (config.source, config.target, *config.tag_columns)
+            return jsonl_rows(root / config.path, names)
         case Parquet():
-            return parquet_rows(root / config.path, (config.source, config.target))
+            names = (config.source, config.target, *config.tag_columns)
+            return parquet_rows(root / config.path, names)
         case HubDataset():
+            names = (config.source, config.target, *config.tag_columns)
             path = config.path if config.path.startswith(HUB) else root / config.path
-            return hub_rows(path, (config.source, config.target), config.split, config.name)
+            return hub_rows(path, names, config.split, config.name)
 
 
 def _parallel(source_path: Path, target_path: Path) -> Iterator[tuple[str, str]]:
