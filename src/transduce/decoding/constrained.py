@@ -104,14 +104,14 @@ def choose_constrained(beam_size: int, tracker: Tracker) -> Chooser:
     plain = choose_best(beam_size)
 
     def choose(log_probs: Tensor, live: Live) -> Candidates:
-        found = plain(log_probs, live)
-        count = found.tokens.shape[1]
         places = tracker.progress(live)
         if not places:
-            return found
+            return plain(log_probs, live)
         some = torch.tensor([i for i, _, _ in places], device=log_probs.device)
         totals = log_probs[some] + live.log_probs[some].unsqueeze(2)  # (some, w, v)
         rows = totals.flatten(0, 1)
+        found = plain(log_probs, live)  # which may overwrite them
+        count = found.tokens.shape[1]
         best = (
             part.view(*totals.shape[:2], -1) for part in largest(rows, min(count, rows.shape[1]))
         )

@@ -42,7 +42,7 @@ class Phrases:
         """continues: tokens that make the word before them longer."""
         assert all(phrase.ids for constraint in constraints for phrase in constraint)
         self.everything = (1 << len(constraints)) - 1
-        self._continues = continues
+        self.continues = continues
         self.continuing = sorted(continues)
         self._shortest = [min(len(p.ids) for p in constraint) for constraint in constraints]
         self._children: list[dict[int, int]] = [{}]
@@ -57,7 +57,7 @@ class Phrases:
     def next(self, progress: Progress, token: int) -> Progress:
         """Where a hypothesis stands after one more token."""
         node, met, fresh = progress
-        if fresh and token in self._continues:
+        if fresh and token in self.continues:
             met &= ~fresh
         while node and token not in self._children[node]:
             node = self._fail[node]
