@@ -1,0 +1,224 @@
+"""What the same data and the same CPU time make of a model here and in transformers.
+
+    python benchmarks/quality.py recipes/translation/tatoeba-zh-en.toml --runs runs/quality
+
+`transduce train` follows the recipe.  Then Marian, as transformers has it, is trained with as many
+layers, heads and units on the same batches of the same token ids, with the same loss and schedule,
+for as many CPU-seconds, once with each of `--peaks` as its learning rate; the one with the lowest
+validation loss counts.  Both translate the test set with the recipe's beam.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from workload import BOS, EOS, PAD, machine
+
+import transduce
+from transduce.data.batches import PairBatch, TokenBatches, pair_batches
+from transduce.data.encoded import encode_pairs
+from transduce.data.rows import Side
+from transduce.metrics import measure
+from transduce.run_directory import read_recipe
+from transduce.tasks.recipe import Split, TranslationRecipe, read_pairs_of
+from transduce.training.schedules import learning_rate
+
+LONGEST = 512
+"""Positions that Marian is given."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--runs", type=Path, default=Path("runs/quality"))
+    parser.add_argument("--peaks", default="5e-4,1e-3,2e-3", help="learning rates of transformers")
+    parser.add_argument("--steps", type=int, help="of ours, in place of the recipe's")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    changes = ["training.threads=1", "training.device=cpu"]
+    if options.steps:
+        changes.append(f"training.steps={options.steps}")
+    path = options.runs / options.recipe.stem
+    started = time.process_time()
+    transduce.train(options.recipe, path, changes, overwrite=True)
+    seconds = time.process_time() - started
+    run = transduce.load(path, "cpu")
+    evaluation = run.evaluate("test")
+    ours = {
+        "library": "transduce",
+        "parameters": run.info()["parameters"],
+        "cpu_seconds": seconds,
+        "scores": {name: evaluation.scores[name] for name in ("bleu", "chrf")},
+    }
+    trials = [Marian(run, path).trained(seconds, float(peak)) for peak in options.peaks.split(",")]
+    best = min(trials, key=lambda trial: trial.loss)
+    results = [ours, best.tested(evaluation.sources, evaluation.references)]
+    print(json.dumps(results) if options.json else table(results))
+    return 0
+
+
+class Marian:
+    """Marian of transformers, of a run's size, on its data."""
+
+    def __init__(self, run: transduce.Run, path: Path) -> None:
+        recipe = read_recipe(path)
+        assert isinstance(recipe, TranslationRecipe)
+        self.recipe = recipe
+        self.translator = run.translator
+        self.seconds, self.peak, self.loss = 0.0, 0.0, math.inf
+        torch.manual_seed(recipe.seed)
+        self.model = build(recipe, self.translator.source.size, self.translator.target.size)
+
+    def trained(self, seconds: float, peak: float) -> Marian:
+        """For so long; keeps the loss on the validation pairs."""
+        training = self.recipe.training
+        batches = self.batches("train", training.batch_tokens).iterate()
+        optimizer = torch.optim.AdamW(self.model.parameters(), weight_decay=0.0, fused=True)
+        schedule = training.schedule
+        self.peak = peak
+        self.model.train()
+        started, step = time.process_time(), 0
+        while (spent := time.process_time() - started) < seconds:
+            step += 1
+            rate = learning_rate(schedule, step, spent / seconds, self.recipe.model.d_model)
+            for group in optimizer.param_groups:
+                group["lr"] = rate * peak / schedule.peak
+            batch, _ = next(batches)
+            loss = self.mean_loss(batch, training.label_smoothing)
+            torch.autograd.backward(loss)
+            nn.utils.clip_grad_norm_(self.model.parameters(), training.clip_norm or math.inf)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.seconds = time.process_time() - started
+        self.loss = self.validated()
+        print(f"peak {peak:g}: {step} steps, validation loss {self.loss:.3f}", file=sys.stderr)
+        return self
+
+    @torch.inference_mode()
+    def validated(self) -> float:
+        """Nats per token of the validation pairs."""
+        self.model.eval()
+        total, tokens = 0.0, 0
+        for batch in self.batches("valid", 4096).in_order():
+            total += self.mean_loss(batch, 0.0).item() * batch.target_tokens
+            tokens += batch.target_tokens
+        return total / tokens
+
+    def mean_loss(self, batch: PairBatch, smoothing: float) -> Tensor:
+        """Cross-entropy per target token."""
+        target = batch.target.values
+        wanted = target[:, 1:].masked_fill(~batch.target.real[:, 1:], -100)
+        logits = self.model(
+            input_ids=batch.source.values,
+            attention_mask=batch.source.real,
+            decoder_input_ids=target[:, :-1],
+            use_cache=False,
+        ).logits
+        return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), label_smoothing=smoothing)
+
+    def batches(self, split: Split, tokens: int) -> TokenBatches[PairBatch]:
+        """The recipe's pairs of a split."""
+        source, target = self.translator.source, self.translator.target
+        with tempfile.TemporaryDirectory() as directory:
+            pairs = encode_pairs(
+                read_pairs_of(self.recipe.data, split),
+                Side(source.encode_batch, source.size),
+                Side(target.encode_batch, target.size),
+                self.recipe.data.filters,
+                Path(directory) / split,
+                split,
+            )
+        return pair_batches(pairs, tokens, self.recipe.seed)
+
+    @torch.inference_mode()
+    def tested(self, sources: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Any]:
+        """Scores of the recipe's beam on the test set."""
+        self.model.eval()
+        source, target = self.translator.source, self.translator.target
+        decoding = self.recipe.decoding
+        found: list[str] = []
+        for start in range(0, len(sources), 32):
+            rows = [[*ids, EOS] for ids in source.encode_batch(list(sources[start : start + 32]))]
+            longest = max(map(len, rows))
+            ids = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+            outputs = self.model.generate(
+                input_ids=ids,
+                attention_mask=ids != PAD,
+                num_beams=decoding.beam_size,
+                length_penalty=1.0 if decoding.length_penalty == "mean" else 0.0,
+                max_new_tokens=2 * longest + 20,
+            )
+            found += [
+                target.decode([token for token in row if token > EOS]) for row in outputs.tolist()
+            ]
+        language = self.recipe.evaluation.target_language
+        scores = measure(("bleu", "chrf"), found, references, language)
+        return {
+            "library": "transformers (Marian)",
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "cpu_seconds": self.seconds,
+            "peak": self.peak,
+            "scores": {name: scores[name] for name in ("bleu", "chrf")},
+        }
+
+
+def build(recipe: TranslationRecipe, sources: int, targets: int) -> Any:
+    """Marian with as many layers, heads and units."""
+    transformers = importlib.import_module("transformers")
+    encoder, decoder = recipe.model.encoder, recipe.model.decoder
+    config = transformers.MarianConfig(
+        vocab_size=sources,
+        decoder_vocab_size=targets,
+        share_encoder_decoder_embeddings=sources == targets and recipe.text.target is None,
+        d_model=recipe.model.d_model,
+        encoder_layers=encoder.n_layers,
+        decoder_layers=decoder.n_layers,
+        encoder_attention_heads=encoder.n_heads,
+        decoder_attention_heads=decoder.n_heads,
+        encoder_ffn_dim=encoder.d_ff,
+        decoder_ffn_dim=decoder.d_ff,
+        dropout=encoder.dropout,
+        activation_function=encoder.activation,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        forced_eos_token_id=None,
+        decoder_start_token_id=BOS,
+        max_position_embeddings=LONGEST,
+        scale_embedding=True,
+        attn_implementation="sdpa",
+    )
+    return transformers.MarianMTModel(config)
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """Markdown."""
+    lines = [
+        machine(),
+        "",
+        "| library | parameters | CPU-seconds of training | BLEU | chrF |",
+        "|-|-:|-:|-:|-:|",
+    ]
+    for found in results:
+        scores = found["scores"]
+        lines.append(
+            f"| {found['library']} | {found['parameters']:,} | {found['cpu_seconds']:,.0f} | "
+            f"{scores['bleu']:.2f} | {scores['chrf']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
