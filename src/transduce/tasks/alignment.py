@@ -17,14 +17,8 @@ from transduce.errors import DataError, SettingError
 from transduce.inspect.alignment import Symmetry, attended_above, most_attended, symmetrised
 from transduce.inspect.attention import record_attention
 from transduce.sequence import Padded
-from transduce.tasks.translator import (
-    LONGEST_SCORED,
-    SCORED_TOGETHER,
-    SCORED_TOKENS,
-    Translator,
-    check_layer,
-    in_batches,
-)
+from transduce.tasks.forced import LONGEST_SCORED, SCORED_TOGETHER, SCORED_TOKENS, in_batches
+from transduce.tasks.translator import Translator, check_layer
 from transduce.text import BOS, EOS, PAD
 from transduce.text.pharaoh import Link
 from transduce.text.units import Unit, units_of_tokens

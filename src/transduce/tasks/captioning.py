@@ -323,4 +323,5 @@ def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outco
 
 def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Captioner:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    return with_weights(Captioner(recipe, tokenizer_of(run), run.parent / ".cache"), run, device)
+    tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
+    return with_weights(lambda: Captioner(recipe, tokenizer, cache), run, device)

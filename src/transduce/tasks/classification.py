@@ -391,7 +391,8 @@ def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) 
 
 def load_classification(recipe: ClassificationRecipe, run: Path, device: str) -> TextClassifier:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    return with_weights(TextClassifier(recipe, tokenizer_of(run), load_labels(run)), run, device)
+    tokenizer, labels = tokenizer_of(run), load_labels(run)
+    return with_weights(lambda: TextClassifier(recipe, tokenizer, labels), run, device)
 
 
 def _encoded(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import os
 import re
 import unicodedata
@@ -20,10 +21,12 @@ from torch import nn
 from transduce.config import load_toml, merge
 from transduce.data.pairs import nameable
 from transduce.errors import DataError, RunError, SettingError
+from transduce.tasks.run_files import check_files
 from transduce.tasks.task import Split
 from transduce.text import Tokenizer, load_tokenizer
 from transduce.training.config import TrainingConfig
-from transduce.training.weights import load_weights, read_tensors
+from transduce.training.file_head import head_of
+from transduce.training.weights import check_weights, load_weights, read_tensors, weights_of
 
 T = TypeVar("T")
 
@@ -160,16 +163,57 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def with_weights(predictor: P, run: Path, device: str) -> P:
+def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     """A predictor on its device, with the weights of a trained run.
 
-    Raises RunError for weights that are missing, damaged or of another model.
+    build: makes it, with any weights.  No memory is taken before the file of the weights has been
+    found to be of this very model, however large a stranger's recipe says that it is.
+
+    Raises RunError for weights that are missing, damaged, of another model or no numbers.
     """
+    file = run / "weights.safetensors"
+    shapes = head_of(file).shapes
+    with torch.device("meta"):
+        found = {name: torch.empty(shape) for name, shape in shapes.items()}
+        check_weights(weights_of(build().model), found, str(file))
+    predictor = build()
     predictor.model.to(find_device(device))
-    weights = run / "weights.safetensors"
-    load_weights(predictor.model, read_tensors(weights), str(weights))
+    weights = read_tensors(file)
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not tensor.float().isfinite().all():
+            raise RunError(
+                f"{file}: {name!r} holds values that are no numbers (nan or infinite); take "
+                "weights from before training went wrong"
+            )
+    load_weights(predictor.model, weights, str(file))
     predictor.model.eval()
     return predictor
+
+
+def check_model_size(settings: Any, run: Path) -> None:
+    """Raises RunError where the model of a recipe is far beyond the run's file of weights.
+
+    settings: the recipe's `model`.  It is what keeps the building of a model, even without memory,
+    from taking for ever.
+    """
+    file = run / "weights.safetensors"
+    shapes = head_of(file).shapes
+    most = {"n_layers": len(shapes), "d_model": sum(map(math.prod, shapes.values()))}
+    for name, value in _numbers(settings, "model"):
+        limit = most.get(name.rpartition(".")[2])
+        if limit is not None and value > limit:
+            raise RunError(
+                f"{run}: the recipe says {name} = {value}, but {file.name} is of a smaller model"
+            )
+
+
+def _numbers(settings: Any, name: str) -> Iterator[tuple[str, int]]:
+    """Every whole number among settings, with its dotted name."""
+    if isinstance(settings, Mapping):
+        for key, value in settings.items():
+            yield from _numbers(value, f"{name}.{key}")
+    elif isinstance(settings, int):
+        yield name, settings
 
 
 def describe_batch(what: str, numbers: Sequence[int] | NDArray[np.int64]) -> str:
@@ -196,6 +240,7 @@ def base_settings(run: Path) -> dict[str, Any]:
     """The settings of the run that another starts from.  Raises RunError when it is none."""
     if not (run / "recipe.toml").is_file():
         raise RunError(f"fine_tune.run: {run} is not a run directory")
+    check_files(run)
     return load_toml(run / "recipe.toml")
 
 

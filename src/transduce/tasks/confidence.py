@@ -10,11 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
-
-from transduce.sequence import Padded
-from transduce.tasks.translator import SCORED_TOKENS, Translation, Translator, in_batches
-from transduce.text import BOS, EOS, PAD
+from transduce.tasks.forced import forced_log_probs
+from transduce.tasks.translator import Translation, Translator
 
 
 class Confidence(NamedTuple):
@@ -57,13 +54,9 @@ def confidences(
             targets = translation.candidates[0].parts
             sources = list(translator.in_pieces(ids))
             pieces += ((i, s, list(t)) for s, t in zip(sources, targets, strict=True))
-    lengths = [1 + max(len(source), len(target)) for _, source, target in pieces]
-    order = sorted(range(len(pieces)), key=lengths.__getitem__, reverse=True)
-    log_probs: list[list[float]] = [[] for _ in pieces]
-    for rows in in_batches(order, lengths, SCORED_TOKENS):
-        batch = [pieces[i][1] for i in rows], [pieces[i][2] for i in rows]
-        for i, found in zip(rows, _forced(translator, *batch), strict=True):
-            log_probs[i] = found
+    log_probs = forced_log_probs(
+        translator.model, [(source, target) for _, source, target in pieces]
+    )
     by_text: dict[int, list[list[float]]] = {}
     for (i, _, _), found in zip(pieces, log_probs, strict=True):
         by_text.setdefault(i, []).append(found)
@@ -75,17 +68,3 @@ def _joined(parts: list[list[float]] | None, source_length: int) -> Confidence |
         return None
     tokens = tuple(log_prob for part in parts for log_prob in part[:-1])
     return Confidence(tokens, tuple(part[-1] for part in parts), source_length)
-
-
-@torch.inference_mode()
-def _forced(
-    translator: Translator, sources: list[list[int]], targets: list[list[int]]
-) -> list[list[float]]:
-    """Log-probabilities of each target's tokens and its end."""
-    model, device = translator.model.eval(), translator.device
-    source = Padded.from_rows([[*ids, EOS] for ids in sources], PAD).to(device)
-    given = Padded.from_rows([[BOS, *ids] for ids in targets], PAD).to(device)
-    wanted = Padded.from_rows([[*ids, EOS] for ids in targets], PAD).to(device)
-    log_probs = model(source, given).float().log_softmax(-1)  # (b, t, v)
-    at_target = log_probs.gather(-1, wanted.values[..., None])[..., 0].tolist()
-    return [row[: len(ids) + 1] for row, ids in zip(at_target, targets, strict=True)]

@@ -39,7 +39,7 @@ from transduce.tasks.common import (
     with_base_model,
     with_weights,
 )
-from transduce.tasks.generator import Continuation, Generator, TextStream, Wording
+from transduce.tasks.generator import Continuation, Generator, Wording
 from transduce.tasks.language_model import (
     LanguageModelTraining,
     TextConfig,
@@ -49,6 +49,7 @@ from transduce.tasks.language_model import (
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import TextConfig as TokenizerSection
 from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
+from transduce.tasks.translator import TextStream
 from transduce.text import BOS, Tokenizer
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig, Fit
@@ -273,7 +274,8 @@ class TrainedDialogue(Generator):
 
 def load_dialogue(recipe: DialogueRecipe, run: Path, device: str) -> TrainedDialogue:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    return with_weights(TrainedDialogue(recipe, tokenizer_of(run)), run, device)
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: TrainedDialogue(recipe, tokenizer), run, device)
 
 
 class Conversation:

@@ -168,4 +168,5 @@ def train_embedding(recipe: EmbeddingRecipe, run: Path, resume: bool) -> NoRetur
 
 def load_embedding(recipe: EmbeddingRecipe, run: Path, device: str) -> TextEmbedder:
     """The encoder of a run directory.  Raises RunError for what is missing or damaged."""
-    return with_weights(TextEmbedder(recipe, tokenizer_of(run)), run, device)
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: TextEmbedder(recipe, tokenizer), run, device)

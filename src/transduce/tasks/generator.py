@@ -20,7 +20,8 @@ from transduce.decoding.search import Snapshot, search_steps
 from transduce.decoding.window import WindowedState, windowed_step
 from transduce.models.decoder_only import DecoderOnly
 from transduce.sequence import Padded
-from transduce.tasks.translator import TextStream, in_batches
+from transduce.tasks.forced import in_batches
+from transduce.tasks.translator import TextStream
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT, UNK
 

@@ -266,6 +266,5 @@ def load_image_classification(
     recipe: ImageClassificationRecipe, run: Path, device: str
 ) -> ImageClassifier:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    return with_weights(
-        ImageClassifier(recipe, load_labels(run), run.parent / ".cache"), run, device
-    )
+    labels, cache = load_labels(run), run.parent / ".cache"
+    return with_weights(lambda: ImageClassifier(recipe, labels, cache), run, device)

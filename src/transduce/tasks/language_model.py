@@ -301,7 +301,8 @@ def load_language_model(
     recipe: LanguageModelRecipe, run: Path, device: str
 ) -> TrainedLanguageModel:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    return with_weights(TrainedLanguageModel(recipe, tokenizer_of(run)), run, device)
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: TrainedLanguageModel(recipe, tokenizer), run, device)
 
 
 def _with_ends_shown(text: str) -> str:

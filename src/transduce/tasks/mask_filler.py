@@ -17,6 +17,7 @@ from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
 from transduce.tasks.common import begin, find_device, with_weights
+from transduce.tasks.forced import in_batches
 from transduce.tasks.masked_language_model import (
     MaskedLanguageModel,
     MaskedLanguageModelling,
@@ -36,7 +37,6 @@ from transduce.tasks.text_encoder import (
     tokenizer_of,
     vocabulary_rows,
 )
-from transduce.tasks.translator import in_batches
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word
 from transduce.training.trainer import Outcome, train
@@ -267,4 +267,5 @@ def load_masked_language_model(
     recipe: MaskedLanguageModelRecipe, run: Path, device: str
 ) -> MaskFiller:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    return with_weights(MaskFiller(recipe, tokenizer_of(run)), run, device)
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: MaskFiller(recipe, tokenizer), run, device)

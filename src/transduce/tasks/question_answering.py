@@ -343,7 +343,8 @@ def load_question_answering(
     recipe: QuestionAnsweringRecipe, run: Path, device: str
 ) -> TrainedAnswerer:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    return with_weights(TrainedAnswerer(recipe, tokenizer_of(run)), run, device)
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: TrainedAnswerer(recipe, tokenizer), run, device)
 
 
 def encoded_windows(recipe: QuestionAnsweringRecipe, answerer: Answerer) -> EncodedWindows:

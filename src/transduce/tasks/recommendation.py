@@ -304,7 +304,8 @@ class Recommender:
 
 def load_recommendation(recipe: RecommendationRecipe, run: Path, device: str) -> Recommender:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    return with_weights(Recommender(recipe, tokenizer_of(run)), run, device)
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: Recommender(recipe, tokenizer), run, device)
 
 
 def answered(

@@ -29,7 +29,7 @@ from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.stacks import longest_sequence
 from transduce.sequence import Padded
 from transduce.tasks.common import saved_tokenizer
-from transduce.tasks.translator import in_batches
+from transduce.tasks.forced import in_batches
 from transduce.text import (
     BOS,
     EOS,

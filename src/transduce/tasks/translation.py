@@ -229,7 +229,7 @@ def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> Train
     if saved is None:
         raise _no_tokenizers(run)
     source, target = saved
-    translator = with_weights(TrainedTranslator(recipe, source, target), run, device)
+    translator = with_weights(lambda: TrainedTranslator(recipe, source, target), run, device)
     translator.shortlist = load_shortlist(run, source, target)
     return translator
 

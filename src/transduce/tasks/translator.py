@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import itertools
 import logging
 import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -28,6 +27,8 @@ from transduce.errors import RunError, SettingError
 from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
+from transduce.tasks.forced import forced_scores, in_batches
+from transduce.tasks.pieces import in_pieces
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
 
@@ -36,16 +37,8 @@ TextStream = Generator[str, None, None]
 
 logger = logging.getLogger("transduce")
 
-SENTENCE_ENDS = tuple(".!?。！？…;；:：")
-
-
 PIECE_BITS = 40
 """Where the number of a piece begins in the number of its random stream, above the text's."""
-SCORED_TOGETHER = 512
-"""Pairs that are read before they are scored."""
-SCORED_TOKENS = 1024
-"""Target tokens scored at once: their log-probabilities over the vocabulary are all held."""
-LONGEST_SCORED = 8192
 
 
 @dataclass(frozen=True)
@@ -212,10 +205,7 @@ class Translator:
 
         Pairs beyond `LONGEST_SCORED` tokens get nan and a warning.
         """
-        rest, first = iter(pairs), 0
-        while chunk := list(itertools.islice(rest, SCORED_TOGETHER)):
-            yield from self._score(chunk, first)
-            first += len(chunk)
+        return forced_scores(self.model, self.source, self.target, pairs)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
         """How each target token, and the end, looked at the source tokens in one layer.
@@ -389,52 +379,7 @@ class Translator:
 
     def in_pieces(self, ids: list[int]) -> Iterator[list[int]]:
         """Source ids whole, or in the pieces that they are translated in."""
-        while len(ids) > self.longest:
-            cut = self._cut(self.source.tokens(ids[: self.longest + 1]))
-            yield ids[:cut]
-            ids = ids[cut:]
-        yield ids
-
-    def _cut(self, tokens: Sequence[str]) -> int:
-        """Where to cut: after the last end of a sentence in the later half, else before a word."""
-        half = len(tokens) // 2
-        for i in range(len(tokens) - 1, half, -1):
-            if tokens[i - 1].endswith(SENTENCE_ENDS):
-                return i
-        for i in range(len(tokens) - 1, half, -1):
-            if tokens[i].startswith(("▁", " ")):
-                return i
-        return len(tokens) - 1
-
-    def _score(self, pairs: Sequence[tuple[str, str]], first: int) -> list[float]:
-        """Scores of some pairs, in batches of like lengths; `first` is the number of the first."""
-        self.model.eval()
-        sources = [[*ids, EOS] for ids in self.source.encode_batch([s for s, _ in pairs])]
-        targets = [[*ids, EOS] for ids in self.target.encode_batch([t for _, t in pairs])]
-        lengths = [max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
-        scores = [math.nan] * len(pairs)
-        order = []
-        for i in sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True):
-            if lengths[i] > LONGEST_SCORED:
-                message = "pair %d has %d tokens on a side, more than the %d that are scored"
-                logger.warning(message, first + i + 1, lengths[i], LONGEST_SCORED)
-            else:
-                order.append(i)
-        for rows in in_batches(order, lengths, SCORED_TOKENS):
-            batch = [sources[i] for i in rows], [targets[i] for i in rows]
-            for i, score in zip(rows, self._forced(*batch), strict=True):
-                scores[i] = score
-        return scores
-
-    @torch.inference_mode()
-    def _forced(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
-        """Log-probability of each target, given its source."""
-        given = self._batch([[BOS, *ids[:-1]] for ids in targets])
-        wanted = self._batch(targets)
-        log_probs = self.model(self._batch(sources), given).float().log_softmax(-1)
-        at_target = log_probs.gather(-1, wanted.values[..., None])[..., 0]  # (b, t)
-        totals: list[float] = at_target.masked_fill(~wanted.real, 0.0).sum(1).tolist()
-        return totals
+        return in_pieces(ids, self.longest, self.source)
 
     def _batch(self, rows: Sequence[Sequence[int]]) -> Padded:
         return Padded.from_rows(rows, PAD).to(self.device)
@@ -479,12 +424,3 @@ def least_risk(
         chosen.setdefault(candidate.text, dataclasses.replace(candidate, score=score))
     ranked = sorted(chosen.values(), key=lambda candidate: -candidate.score)
     return ranked[: options.n_best]
-
-
-def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Items in an order of falling lengths, cut so that none but a lone one exceeds `tokens`."""
-    at = 0
-    while at < len(order):
-        rows = list(order[at : at + max(1, tokens // lengths[order[at]])])
-        at += len(rows)
-        yield rows
