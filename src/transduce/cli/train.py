@@ -18,6 +18,7 @@ def train(
     *more: Annotated[str, Parameter(show=False)],
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
     run: Path | None = None,
+    seed: int | None = None,
     resume: Flag = False,
     overwrite: Flag = False,
 ) -> None:
@@ -36,6 +37,8 @@ def train(
         Settings to change, as a.b=value; may be given several times.
     run
         Directory to make; by default runs/ and the recipe's name.
+    seed
+        Another seed than the recipe's, as in `--set seed=7`.
     resume
         Go on where an interrupted run stopped.
     overwrite
@@ -47,5 +50,6 @@ def train(
         run = recipe
     import transduce
 
-    path, _ = transduce.train(recipe, run, (*overrides, *more), resume, overwrite)
+    seeded = () if seed is None else (f"seed={seed}",)
+    path, _ = transduce.train(recipe, run, (*overrides, *more, *seeded), resume, overwrite)
     print_lines(str(path))
