@@ -63,6 +63,7 @@ def test_a_few_kills(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # a busy machine takes minutes for ten kills of one family
 @pytest.mark.parametrize("family", FAMILIES)
 def test_many_kills(server: Server, family: str, tmp_path: Path) -> None:
     kill_and_resume(server, tmp_path, family, KILLS, seed=len(family))
