@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import tomllib
 import types
 import typing
@@ -131,12 +132,18 @@ def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
     """
     prefix = f"{where}: " if where else ""
     try:
-        return pydantic.TypeAdapter(kind).validate_python(settings)
+        return _reader(kind).validate_python(settings)
     except SettingError as error:  # from a section that checks what its settings mean together
         raise SettingError(f"{prefix}{error}") from None
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise SettingError(prefix + _explain(kind, settings, first)) from None
+
+
+@functools.cache
+def _reader(kind: type[T]) -> pydantic.TypeAdapter[T]:
+    """Making it takes longer than using it a thousand times."""
+    return pydantic.TypeAdapter(kind)
 
 
 def to_dict(value: Any) -> Any:

@@ -22,6 +22,7 @@ from transduce.run_directory import (
     vocabularies_of,
 )
 from transduce.tasks import TASKS
+from transduce.tasks.common import check_model_size
 from transduce.tasks.generator import Generator
 from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
 from transduce.tasks.translator import Alignment, TextStream, Translation, Translator
@@ -42,6 +43,7 @@ class Run:
     def __init__(self, path: Path, device: str = "auto", precision: Precision = "float32") -> None:
         self.path = path
         self.recipe = read_recipe(path)
+        check_model_size(to_dict(self.recipe.model), path)
         self.predictor = TASKS[self.recipe.task].load(self.recipe, path, device)
         self.model = self.predictor.model
         if precision == "int8":

@@ -20,6 +20,7 @@ Nothing in it is a program: loading a stranger's model can run no code.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import fcntl
 import importlib.metadata
@@ -30,13 +31,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transduce.config import apply_overrides, did_you_mean, load_toml, to_dict, to_toml
+from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.tasks import TASKS
 from transduce.tasks.provenance import PROVENANCE, provenance_text
+from transduce.tasks.run_files import check_files
 from transduce.tasks.task import Recipe
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
+from transduce.training.file_head import head_of
+from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome
 
 VOCABULARIES = ("*tokenizer.*", "labels.json")
@@ -88,7 +92,26 @@ def read_recipe(path: Path) -> Recipe:
         raise RunError(f"{path} is not a directory; a run is the directory that training made")
     if not (path / "recipe.toml").is_file():
         raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
-    return parse_recipe(load_toml(path / "recipe.toml"), str(path / "recipe.toml"))
+    check_files(path)
+    settings = load_toml(path / "recipe.toml")
+    try:
+        return _closed_recipe(settings, str(path / "recipe.toml"))
+    except SettingError:
+        if (path / "weights.safetensors").is_file():
+            head_of(path / "weights.safetensors")  # a newer format may have other settings
+        raise
+
+
+def _closed_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe of a run, which spells everything out: the run it began from is not opened."""
+    fine_tune = settings.get("fine_tune")
+    if not isinstance(fine_tune, Mapping) or not isinstance(fine_tune.get("run"), str):
+        return parse_recipe(settings, where)
+    closed = {**settings, "fine_tune": {**fine_tune, "run": os.devnull}}
+    recipe: Any = parse_recipe(closed, where)
+    run = parse(FineTuneConfig, fine_tune, where).run
+    opened = dataclasses.replace(recipe.fine_tune, run=run)
+    return dataclasses.replace(recipe, fine_tune=opened)  # type: ignore[no-any-return]
 
 
 def make_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
@@ -121,6 +144,8 @@ def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> No
     if fine_tune is not None and Path(fine_tune.run).resolve() == path.resolve() and not resume:
         raise RunError(f"{path} is the run to start from, fine_tune.run; give another --run")
     holds_run = (path / "recipe.toml").is_file()
+    if holds_run:
+        check_files(path)  # what is written to is not what a link names
     # What stopped before its first checkpoint, at a misspelt file name say, is nothing to spoil.
     begun = holds_run and ((path / "weights.safetensors").exists() or checkpoints_of(path))
     if resume and holds_run:

@@ -175,11 +175,18 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     shapes = head_of(file).shapes
     with torch.device("meta"):
         found = {name: torch.empty(shape) for name, shape in shapes.items()}
-        check_weights(weights_of(build().model), found, str(file))
+        try:
+            model = build().model
+        except (RuntimeError, OverflowError, TypeError) as error:  # sizes beyond 64 bits
+            reason = str(error).splitlines()[0]
+            raise RunError(f"{run}: its recipe's model cannot be built: {reason}") from None
+        check_weights(weights_of(model), found, str(file))
     predictor = build()
     predictor.model.to(find_device(device))
     weights = read_tensors(file)
     for name, tensor in weights.items():
+        if tensor.is_complex():
+            raise RunError(f"{file}: {name!r} is of {tensor.dtype}, which no model here has")
         if tensor.is_floating_point() and not tensor.float().isfinite().all():
             raise RunError(
                 f"{file}: {name!r} holds values that are no numbers (nan or infinite); take "

@@ -1,0 +1,49 @@
+"""What may lie in a run directory: plain files of its own, of a size that files of their kind have.
+
+A run directory may come from a stranger.  A link in it could name any file of the machine, a named
+pipe would never end, and a vocabulary of a hundred gigabytes would fill the memory.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from transduce.errors import RunError
+
+READ_WHOLE = (".toml", ".json", ".model")
+LARGEST_READ_WHOLE = 2**28
+"""Bytes of a recipe, vocabulary and such; weights are checked by their own head."""
+
+
+def check_files(run: Path) -> None:
+    """Raises RunError for files of a run directory that are no plain files of its own.
+
+    Directories in it are not looked into: nothing in them is needed to use a run.
+    """
+    try:
+        entries = list(os.scandir(run))
+        home = run.resolve()
+        for entry in entries:
+            target = Path(entry.path).resolve()
+            if entry.is_symlink() and not entry.is_dir() and not target.is_relative_to(home):
+                raise RunError(
+                    f"{entry.path} is a link to a file outside the run directory; where you trust "
+                    f"it, copy the run with cp -rL"
+                )
+            if not entry.is_symlink() or target.exists():
+                _check_kind(entry)
+    except OSError as error:
+        raise RunError(f"{error.filename or run} cannot be read: {error.strerror}") from None
+
+
+def _check_kind(entry: os.DirEntry[str]) -> None:
+    status = entry.stat()
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise RunError(f"{entry.path} is neither a file nor a directory; delete it")
+    if entry.name.endswith(READ_WHOLE) and status.st_size > LARGEST_READ_WHOLE:
+        raise RunError(
+            f"{entry.path} has {status.st_size >> 20} MiB, more than the "
+            f"{LARGEST_READ_WHOLE >> 20} that a file of its kind may have"
+        )
