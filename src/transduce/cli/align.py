@@ -41,7 +41,7 @@ def align(
     json: Flag = False,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Print which words of each source and target belong together, by the model's attention.
+    """Print which words of each source and target belong together.
 
     One line for each pair in the format of Pharaoh, `0-0 1-2`: source word, target word, both
     counted from 0.

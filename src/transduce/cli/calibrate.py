@@ -25,7 +25,7 @@ def calibrate(
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Fit an estimate of the quality of single outputs, for `translate --jsonl --confidence`.
+    """Learn to say how good a translation is, without a reference.
 
     Translates the validation pairs, fits the chrF of each from the model's confidence, and keeps
     the estimate in the run directory.  Prints its correlation with chrF on the test pairs, and that

@@ -15,7 +15,7 @@ Natural = Annotated[int, Parameter(validator=validators.Number(gte=0))]
 
 
 def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> None:
-    """Learn a vocabulary shortlist from a run's training pairs, for `translate --shortlist`.
+    """Learn which few target tokens a source can need, for faster translation.
 
     Keeps it in the run directory, and prints which share of the tokens of the validation targets
     it covers, and how many tokens a sentence may use on average.
