@@ -76,6 +76,8 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path}: byte {error.start} is not UTF-8; TOML is UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"{path} is not valid TOML: {error}") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise SettingError(f"{path} is not a recipe: {error}") from None
     except RecursionError:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
 
@@ -97,7 +99,7 @@ def apply_overrides(
             raise SettingError(f"--set {override!r}: write it as section.name=value")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except (tomllib.TOMLDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # no TOML
             value = text
         inner = given
         for key in keys[:-1]:
@@ -132,16 +134,22 @@ def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
     """
     prefix = f"{where}: " if where else ""
     try:
-        return _reader(kind).validate_python(settings)
+        parsed: T = _reader(kind).validate_python(settings)  # type: ignore[arg-type]
     except SettingError as error:  # from a section that checks what its settings mean together
-        raise SettingError(f"{prefix}{error}") from None
+        raise SettingError(_printable(f"{prefix}{error}")) from None
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise SettingError(prefix + _explain(kind, settings, first)) from None
+        raise SettingError(_printable(prefix + _explain(kind, settings, first))) from None
+    return parsed
+
+
+def _printable(text: str) -> str:
+    """One line that does nothing to a terminal, whatever stood in the settings."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @functools.cache
-def _reader(kind: type[T]) -> pydantic.TypeAdapter[T]:
+def _reader(kind: Any) -> pydantic.TypeAdapter[Any]:
     """Making it takes longer than using it a thousand times."""
     return pydantic.TypeAdapter(kind)
 

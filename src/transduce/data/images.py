@@ -304,11 +304,24 @@ def _names_below(path: Path) -> list[str]:
 
     names: list[str] = []
     for directory, folders, files in os.walk(path, onerror=fail, followlinks=True):
-        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        folders[:] = [
+            folder
+            for folder in folders
+            if not folder.startswith(".") and not _leads_back(Path(directory) / folder, path)
+        ]
         inside = Path(directory).relative_to(path).as_posix()
         before = "" if inside == "." else f"{inside}/"
         names += [before + file for file in files if _is_image(before + file)]
     return sorted(names)
+
+
+def _leads_back(folder: Path, top: Path) -> bool:
+    """Whether it is a link to a folder on the way to it from the top, which would never end."""
+    if not folder.is_symlink():
+        return False
+    way = [folder.parent, *folder.parent.parents][: len(folder.relative_to(top).parts)]
+    target = folder.resolve()
+    return any(passed.resolve().is_relative_to(target) for passed in way)
 
 
 def _is_image(name: str) -> bool:

@@ -88,6 +88,8 @@ def read_idx(path: Path) -> NDArray[Any]:
         raise DataError(f"{path} is not a whole gzip file ({error}); fetch it again") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # sizes that have a 0 among them, or too many dimensions
+        raise DataError(f"{path}: its header tells what cannot be ({error})") from None
 
 
 def _pixels(image: PillowImage, mode: str) -> Tensor:

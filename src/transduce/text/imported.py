@@ -19,6 +19,7 @@ from transduce.text.normalizer import Normalizer
 from transduce.text.tokenizer import BOS, EOS, PAD, REPLACEMENT, SPECIAL_TOKENS, UNK, Tokenizer
 
 Id = Annotated[int, Field(ge=0)]
+LARGEST_VOCABULARY = 2**24
 
 
 @section
@@ -36,7 +37,7 @@ class Numbering:
     Two special tokens may be one there; a missing one is made up, and its row in `rows` is -1.
     """
 
-    size: Annotated[int, Field(ge=1)]
+    size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
     """Ids of the vocabulary there: rows of its embedding."""
     pad: Id | None = None
     unk: Id | None = None

@@ -36,7 +36,7 @@ def head_of(path: Path) -> FileHead:
             f"{path} is not a whole safetensors file ({error}); copy or train it again"
         ) from None
     version = texts.get("transduce_format", "1")
-    if not version.isdecimal() or int(version) > FORMAT:
+    if not version.isdecimal() or len(version) > 9 or int(version) > FORMAT:
         raise RunError(
             f"{path} is of format {version}, newer than this version of transduce "
             f"(format {FORMAT}); upgrade transduce"

@@ -1,0 +1,44 @@
+"""Run directories made by earlier versions load in this one, and say what they said then."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transduce
+
+KEPT = Path(__file__).parents[1] / "runs"
+CASES = [
+    (run.name, case)
+    for run in sorted(KEPT.iterdir())
+    if (run / "expected.json").is_file()
+    for case in json.loads((run / "expected.json").read_text(encoding="utf-8"))
+]
+
+
+def close(found: Any, expected: Any) -> bool:
+    """Equal, save for what another processor's order of summation changes."""
+    if isinstance(expected, dict):
+        return all(close(found[name], value) for name, value in expected.items())
+    if isinstance(expected, list):
+        pairs = zip(found, expected, strict=True)
+        return all(close(one, other) for one, other in pairs)
+    if isinstance(expected, float):
+        return bool(found == pytest.approx(expected, abs=1e-4))
+    return bool(found == expected)
+
+
+def test_something_is_kept() -> None:
+    assert ("0.1.0", "translation") in CASES and ("0.1.0", "classification") in CASES
+
+
+@pytest.mark.parametrize(("version", "task"), CASES)
+def test_loads_and_answers(version: str, task: str) -> None:
+    expected = json.loads((KEPT / version / "expected.json").read_text(encoding="utf-8"))[task]
+    run = transduce.load(KEPT / version / task, "cpu")
+    answers = list(run.predict([case["input"] for case in expected]))
+    for case, answer in zip(expected, answers, strict=True):
+        wanted = {name: value for name, value in case.items() if name != "input"}
+        assert close(answer.fields(), wanted), (answer, case)
+    assert run.info()["task"] == task
