@@ -12,6 +12,7 @@ import pytest
 
 import transduce
 from helpers.command_line import Done
+from transduce.nn.int8 import Precision
 
 Here = Callable[..., Done]
 
@@ -59,8 +60,8 @@ def loaded(run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @functools.cache
-def load_once(path: Path, device: str) -> transduce.Run:
-    return transduce.Run(path, device)
+def load_once(path: Path, device: str, precision: Precision) -> transduce.Run:
+    return transduce.Run(path, device, precision)
 
 
 @pytest.mark.parametrize("names", PAIRS, ids="+".join)
