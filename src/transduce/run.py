@@ -27,6 +27,7 @@ from transduce.tasks.generator import Generator
 from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
 from transduce.tasks.translator import Alignment, TextStream, Translation, Translator
 from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
+from transduce.training.distributed import joined
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_text, write_weights
 
@@ -238,15 +239,33 @@ def train(
 
     run: directory to make, by default `runs/` and the recipe's name.  overrides: `a.b=value`.
     resume: go on where an interrupted run stopped.  overwrite: delete what is in `run`.
-    Returns the run directory and how training ended; use it with `load`.
+    Returns the run directory and how training ended; use it with `load`.  Started by torchrun, all
+    its processes train together; they need one file system.
     """
-    parsed, name = as_recipe(recipe, overrides)
-    path = Path(run) if run is not None else Path("runs") / name
+    with joined() as ranks:
+        if not ranks.first:
+            ranks.wait()  # in `trainer.train` the first one says that the data are prepared
+        parsed, name = as_recipe(recipe, overrides)
+        path = Path(run) if run is not None else Path("runs") / name
+        if ranks.first:
+            outcome = _train_and_describe(parsed, path, resume, overwrite)
+        elif (path / "recipe.toml").is_file():
+            outcome = TASKS[parsed.task].train(parsed, path, resume)
+        else:
+            raise RunError(
+                f"process {ranks.rank} does not see {path.resolve()}, which process 0 has made; "
+                "give a --run on a file system that all machines share"
+            )
+        ranks.wait()
+    return path, outcome
+
+
+def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: bool) -> Outcome:
     with taken(path, parsed, resume, overwrite):
         write_text(path / "recipe.toml", to_toml(parsed))
         outcome = TASKS[parsed.task].train(parsed, path, resume)
         write_text(path / "README.md", model_card(path, parsed, outcome))
-    return path, outcome
+    return outcome
 
 
 def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:

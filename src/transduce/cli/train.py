@@ -25,7 +25,8 @@ def train(
     """Train a model by a recipe.
 
     Prints the run directory when it is done; the way there is told on stderr.  Ctrl-C writes a
-    checkpoint and stops; --resume goes on from it.
+    checkpoint and stops; --resume goes on from it.  Under torchrun, as in
+    `torchrun --nproc-per-node 2 -m transduce train RECIPE`, several processes train one model.
 
     Parameters
     ----------
@@ -49,7 +50,9 @@ def train(
     if resume and run is None and (recipe / "recipe.toml").is_file():
         run = recipe
     import transduce
+    from transduce.training.distributed import is_first
 
     seeded = () if seed is None else (f"seed={seed}",)
     path, _ = transduce.train(recipe, run, (*overrides, *more, *seeded), resume, overwrite)
-    print_lines(str(path))
+    if is_first():
+        print_lines(str(path))

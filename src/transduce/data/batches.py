@@ -11,6 +11,7 @@ random, anew in each epoch.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,6 +67,14 @@ class DataState:
 
     epoch: int = 0
     position: int = 0
+
+
+@dataclass(frozen=True)
+class Turns(DataState):
+    """The same for one of `every` readers that take turns, a batch each, number `turn` first."""
+
+    turn: int = 0
+    every: int = 1
 
 
 class _Plan(NamedTuple):
@@ -176,10 +185,12 @@ def resumable(
 ) -> Iterator[tuple[B, DataState]]:
     """Batches without end, each with the state that leads on to the one after it.
 
-    batches_in: batches of an epoch.  batch: makes batch i of an epoch.  Raises DataError for a
-    state that cannot be of this data.
+    batches_in: batches of an epoch.  batch: makes batch i of an epoch; where readers take turns,
+    only this one's are made.  Raises DataError for a state that cannot be of this data.
     """
     epoch, position = (state.epoch, state.position) if state else (0, 0)
+    turn, every = (state.turn, state.every) if isinstance(state, Turns) else (0, 1)
+    passed = 0
     if position > batches_in(epoch):
         raise DataError(
             f"cannot resume at batch {position} of epoch {epoch}, which has only "
@@ -188,9 +199,24 @@ def resumable(
     while True:
         count = batches_in(epoch)
         for i in range(position, count):
-            after = DataState(epoch + 1, 0) if i + 1 == count else DataState(epoch, i + 1)
-            yield batch(epoch, i), after
+            if passed % every == turn:
+                after = DataState(epoch + 1, 0) if i + 1 == count else DataState(epoch, i + 1)
+                yield batch(epoch, i), after
+            passed += 1
         epoch, position = epoch + 1, 0
+
+
+def in_turn(
+    batches: Callable[[DataState | None], Iterator[tuple[B, DataState]]], state: DataState | None
+) -> Iterator[tuple[B, DataState]]:
+    """Of batches that only making them can count, those that fall to this reader.
+
+    batches: all of them from a state on.
+    """
+    if not isinstance(state, Turns):
+        return batches(state)
+    every = batches(DataState(state.epoch, state.position))
+    return itertools.islice(every, state.turn, None, state.every)
 
 
 def pair_batches(

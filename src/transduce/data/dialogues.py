@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from transduce.config import did_you_mean, section
-from transduce.data.batches import DataState
+from transduce.data.batches import DataState, in_turn
 from transduce.data.documents import FILES, VERSION, EncodedDocuments, NoDocumentsError
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.pairs import stamp
@@ -124,6 +124,9 @@ class DialogueBatches(PackedBatches):
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[PackedBatch, DataState]]:
         """Batches without end, each with the state that leads on to the one after it."""
+        return in_turn(self._to_learn_from, state)
+
+    def _to_learn_from(self, state: DataState | None) -> Iterator[tuple[PackedBatch, DataState]]:
         for batch, after in super().iterate(state):
             batch = self._counting(batch)
             if batch.target_tokens:

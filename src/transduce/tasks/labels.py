@@ -17,6 +17,7 @@ from torch import Tensor
 
 from transduce.errors import DataError, RunError
 from transduce.training.checkpoints import checkpoints_of
+from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
 from transduce.training.weights import write_text
 
@@ -62,6 +63,8 @@ def label_loss(scores: Tensor, labels: Tensor, smoothing: float) -> LossSums:
 
 def save_labels(run: Path, labels: tuple[str, ...]) -> None:
     """Write the labels into a run directory.  Raises RunError when that cannot be done."""
+    if not Ranks.present().first:
+        return
     lines = ",\n  ".join(json.dumps(label, ensure_ascii=False) for label in labels)
     write_text(run / FILE, f"[\n  {lines}\n]\n")
 

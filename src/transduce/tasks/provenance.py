@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from transduce.training.distributed import Ranks
 from transduce.training.weights import write_text
 
 PROVENANCE = "provenance.json"
@@ -35,7 +36,7 @@ def read_provenance(data: Path) -> dict[str, Any] | None:
 def record_provenance(data: Iterable[Path], run: Path) -> None:
     """Keep in a run directory how those of its data files came about that say so."""
     found = [{"file": str(file), **facts} for file in data if (facts := read_provenance(file))]
-    if found:
+    if found and Ranks.present().first:
         text = json.dumps({"synthetic": found}, indent=2, ensure_ascii=False)
         write_text(run / PROVENANCE, text + "\n")
 

@@ -60,6 +60,8 @@ def as_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         return {field.name: as_json(getattr(value, field.name)) for field in fields}
+    if isinstance(value, dict):
+        return {str(name): as_json(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):

@@ -2,7 +2,7 @@
 
 checkpoints/step-00001000/
     model.safetensors  optimizer.safetensors  [ema.safetensors]
-    random.safetensors      states of the random generators
+    random.safetensors      states of the random generators, of each rank
     progress.json           step, place in the data, best score, time used
     SHA256SUMS              checksums of all of these, as `sha256sum --check` reads them
 """
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transduce.data.batches import DataState
 from transduce.errors import RunError
 from transduce.training.averaging import MovingAverage
+from transduce.training.distributed import Ranks
 from transduce.training.weights import (
     flush_directory,
     load_weights,
@@ -55,6 +56,8 @@ class Progress:
     interrupted: bool = False
     """Written where a signal came, not after a validation.  Such a checkpoint is there to resume
     from and goes with the next one, so that an interruption leaves no trace in the results."""
+    ranks: int = 1
+    """Processes that made the last step."""
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
@@ -86,9 +89,11 @@ def save_checkpoint(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     ema: MovingAverage | None,
+    random: dict[str, Tensor] | None = None,
 ) -> None:
     """Write a checkpoint aside and rename it into place: it is complete or absent.
 
+    random: the `random_states` of all ranks; by default those of this process, which is alone.
     Raises RunError when it cannot be written; older checkpoints are left as they are.
     """
     final = checkpoint_path(run, progress.step)
@@ -97,7 +102,7 @@ def save_checkpoint(
         "model.safetensors": weights_of(model),
         "optimizer.safetensors": _optimizer_tensors(optimizer),
         **({} if ema is None else {"ema.safetensors": ema.weights}),
-        "random.safetensors": _random_states(),
+        "random.safetensors": _own_random_states() if random is None else random,
     }
     try:
         shutil.rmtree(aside, ignore_errors=True)
@@ -160,6 +165,7 @@ def load_checkpoint(
 ) -> Progress:
     """Put everything back as it was when the checkpoint was written.
 
+    Random numbers begin afresh where it was written by another number of ranks.
     Raises RunError for a checkpoint that is damaged, or of something else.
     """
     check_sums(path)
@@ -174,7 +180,7 @@ def load_checkpoint(
         averages = read_tensors(path / "ema.safetensors")
         ema.load(averages, str(path / "ema.safetensors"))
     try:
-        _load_random_states(read_tensors(path / "random.safetensors"))
+        _load_random_states(read_tensors(path / "random.safetensors"), progress)
     except (KeyError, TypeError, RuntimeError):
         raise RunError(f"{path}/random.safetensors holds no states of random generators") from None
     return progress
@@ -244,14 +250,38 @@ def _load_optimizer(
     optimizer.load_state_dict({**whole, "state": state})
 
 
-def _random_states() -> dict[str, Tensor]:
+def random_states() -> dict[str, Tensor]:
+    """States of the random generators of all ranks, which they ask for together."""
+    ranks = Ranks.present()
+    if ranks.world == 1:
+        return _own_random_states()
+    own = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():  # of the one GPU that the rank has
+        own["cuda"] = torch.cuda.get_rng_state()
+    return {
+        f"rank{rank}.{name}": state
+        for name, part in own.items()
+        for rank, state in enumerate(ranks.gather_bytes(part))
+    }
+
+
+def _own_random_states() -> dict[str, Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         states |= {f"cuda.{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
     return states
 
 
-def _load_random_states(states: dict[str, Tensor]) -> None:
+def _load_random_states(states: dict[str, Tensor], progress: Progress) -> None:
+    ranks = Ranks.present()
+    if progress.ranks != ranks.world:
+        ranks.own_random_numbers(progress.step)
+        return
+    if ranks.world > 1:
+        torch.set_rng_state(states[f"rank{ranks.rank}.cpu"])
+        if torch.cuda.is_available() and f"rank{ranks.rank}.cuda" in states:
+            torch.cuda.set_rng_state(states[f"rank{ranks.rank}.cuda"])
+        return
     torch.set_rng_state(states["cpu"])
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):

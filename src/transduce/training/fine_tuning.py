@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from transduce.config import did_you_mean, section
 from transduce.errors import RunError, SettingError
+from transduce.training.distributed import Ranks
 from transduce.training.weights import (
     merged,
     read_tensors,
@@ -150,7 +151,8 @@ def start_from(
             own = weights_of(model)
             new = frozenset(own.keys() - found.keys())
             adapter = Adapter(new, tuple(left_out), fingerprint(found))
-            adapter.write(run, own)  # a resumed run learns from it what was new
+            if Ranks.present().first:
+                adapter.write(run, own)  # a resumed run learns from it what was new
         parameters = model.named_parameters()
         trained = {name: p for name, p in parameters if name in adapter.names}
     wanted = {id(p) for p in trained.values()} - frozen

@@ -22,6 +22,7 @@ from rich.progress import (
 )
 
 from transduce.errors import SettingError, TrainingError
+from transduce.training.distributed import Ranks
 from transduce.training.weights import flush, write_text
 
 T = TypeVar("T")
@@ -149,6 +150,28 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
+class SilentLog(TrainingLog):
+    """That of the ranks which leave writing and speaking to the first."""
+
+    def __init__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __enter__(self) -> SilentLog:
+        return self
+
+    def rewind(self, step: int) -> None:
+        """Nothing, as all that follows."""
+
+    def flush(self) -> None: ...  # noqa: D102
+
+    def training(self, *_: object) -> None: ...  # noqa: D102
+
+    def validation(self, *_: object) -> None: ...  # noqa: D102
+
+    def say(self, text: str) -> None: ...  # noqa: D102
+
+
 class Counter:
     """Shows on a terminal how many items have passed, while something long is prepared."""
 
@@ -163,7 +186,10 @@ class Counter:
             more = TextColumn("of {task.total:,.0f}"), BarColumn(bar_width=24)
             columns = (*columns, *more, TimeRemainingColumn())
         self._progress = Progress(
-            *columns, console=console, transient=True, disable=not console.is_terminal
+            *columns,
+            console=console,
+            transient=True,
+            disable=not (console.is_terminal and Ranks.present().first),
         )
         self._task = self._progress.add_task(what, total=total)
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.training.config import TrainingConfig
+from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
 
 
@@ -43,7 +44,8 @@ class Learner(Protocol):
 class NonFiniteError(Exception):
     """A loss or a gradient is no finite number; the step has changed nothing.
 
-    what: which it is, for messages.  batches: those it may come of.
+    what: which it is, for messages.  batches: those of this rank that it may come of; both empty
+    where it was in another's.
     """
 
     def __init__(self, what: str, batches: Sequence[Any]) -> None:
@@ -60,17 +62,21 @@ class OptimizerStep:
         task: Learner,
         config: TrainingConfig,
         optimizer: torch.optim.Optimizer,
+        ranks: Ranks,
         say: Callable[[str], None],
     ) -> None:
         """say: tells the reader one line."""
         self.task = task
         self.config = config
         self.optimizer = optimizer
+        self.ranks = ranks
         self._say = say
         self._has_split = False
 
-    def __call__(self, number: int, batches: Sequence[Batch], rate: float) -> float:
+    def __call__(self, number: int, batches: Sequence[Batch], rate: float, count: int) -> float:
         """Make a step; returns the negative log-likelihood of its target tokens, summed.
+
+        batches: of this rank.  count: target tokens of all ranks.
 
         A batch that is too large for the memory is split, which leaves the step what it is, since
         the sums of losses add up.  Raises NonFiniteError, and TrainingError where a single row is
@@ -79,7 +85,7 @@ class OptimizerStep:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
         self.task.model.train()
-        nll = self._gradient(number, list(batches))
+        nll = self._whole_gradient(number, batches, count)
         parameters = [p for p in self.task.model.parameters() if p.grad is not None]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if not torch.isfinite(norm):
@@ -89,8 +95,20 @@ class OptimizerStep:
         self.optimizer.step()
         return nll
 
-    def _gradient(self, number: int, parts: list[Batch]) -> float:
-        count = sum(part.target_tokens for part in parts)
+    def _whole_gradient(self, number: int, batches: Sequence[Batch], count: int) -> float:
+        """The gradient and the negative log-likelihood of all ranks."""
+        failed, nll = None, 0.0
+        try:
+            nll = self._gradient(number, list(batches), count)
+        except NonFiniteError as error:
+            failed = error
+        failures, nll = self.ranks.sums(failed is not None, nll)
+        if failures:
+            raise failed or NonFiniteError("", [])
+        self.ranks.sum_gradients(self.task.model.parameters())
+        return nll
+
+    def _gradient(self, number: int, parts: list[Batch], count: int) -> float:
         self.optimizer.zero_grad(set_to_none=True)
         nll, done = 0.0, 0
         while done < len(parts):

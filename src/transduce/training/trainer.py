@@ -22,18 +22,20 @@ from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
 from transduce.errors import RunError, SettingError, TrainingError
 from transduce.training.averaging import MovingAverage, averaged_weights
-from transduce.training.bad_batches import save_batches
+from transduce.training.bad_batches import as_json, save_batches
 from transduce.training.checkpoints import (
     Progress,
     checkpoint_path,
     checkpoints_of,
     load_checkpoint,
     prune_checkpoints,
+    random_states,
     save_checkpoint,
     served_weights,
     what_is_kept,
 )
 from transduce.training.config import TrainingConfig
+from transduce.training.distributed import Ranks
 from transduce.training.fine_tuning import (
     Adapter,
     FineTuneConfig,
@@ -41,7 +43,7 @@ from transduce.training.fine_tuning import (
     remove_low_rank_updates,
     start_from,
 )
-from transduce.training.log import TrainingLog
+from transduce.training.log import SilentLog, TrainingLog
 from transduce.training.loss import LossSums
 from transduce.training.optimizer import build_optimizer
 from transduce.training.schedules import learning_rate
@@ -52,6 +54,7 @@ from transduce.training.weights import (
     mean,
     merged,
     read_tensors,
+    weights_of,
     write_weights,
 )
 
@@ -112,7 +115,10 @@ def train(
     RunError where something cannot be written or the run to start from does not fit, SettingError
     for settings that do not fit it.
     """
-    with TrainingLog(run, config.tensorboard) as log:
+    ranks = Ranks.present()
+    if ranks.first:
+        ranks.wait()  # the others may open now what it has prepared
+    with TrainingLog(run, config.tensorboard) if ranks.first else SilentLog() as log:
         resuming = resume and bool(checkpoints_of(run))
         adapter = None
         if fine_tune:
@@ -120,6 +126,9 @@ def train(
             optimizer = build_optimizer(task.model, config, fine_tune.layer_decay)
         else:
             optimizer = build_optimizer(task.model, config)
+        ranks.check_device(task.model)
+        ranks.check_same(weights_of(task.model).values())
+        ranks.own_random_numbers()
         return _Trainer(task, config, run, log, optimizer, adapter).train(resume)
 
 
@@ -140,7 +149,8 @@ class _Trainer:
         self.optimizer = optimizer
         self.adapter = adapter
         self.ema = MovingAverage(task.model, config.ema) if config.ema else None
-        self.step = OptimizerStep(task, config, optimizer, log.say)
+        self.ranks = Ranks.present()
+        self.step = OptimizerStep(task, config, optimizer, self.ranks, log.say)
         self.progress = Progress()
         self.signals = Signals()
 
@@ -153,8 +163,9 @@ class _Trainer:
                     getattr(self.task.model, name).compile(dynamic=True)
         self._before, self._started = self.progress.seconds, time.monotonic()
         self._since_log = _SinceLog(time.monotonic())
-        batches = prefetch(self.task.batches(self.progress.data))
+        batches = prefetch(self.task.batches(self.ranks.turns(self.progress.data)))
         with self.signals.noted(), contextlib.closing(batches):
+            self._agree()
             # However short the time, there is a first step, and so something to keep.
             finished = self.progress.step > 0 and self._finished()
             if self.progress.interrupted and (finished or self._validation_is_due()):
@@ -164,13 +175,19 @@ class _Trainer:
                 self._step(list(itertools.islice(batches, self.config.accumulate)))
                 # Asked once: had the clock passed the end between two looks, the last weights
                 # would never be validated.
+                self._agree()
                 finished = self._finished()
-                if self.signals.number:
+                if self._signal:
                     self._stop_for_signal()
                 if finished or self._validation_is_due():
                     self._validate()
                     finished = finished or self._finished()
         return self._finish()
+
+    def _agree(self) -> None:
+        """What time it is and whether a signal came, the same for all ranks."""
+        signal, self._elapsed = self.ranks.largest(self.signals.number, self._seconds())
+        self._signal = int(signal)
 
     def _step(self, micro_batches: list[tuple[Any, DataState]]) -> None:
         """One optimizer step over one or more batches."""
@@ -178,9 +195,10 @@ class _Trainer:
         step = progress.step + 1
         rate = learning_rate(self.config.schedule, step, self._share_done(), self.task.d_model)
         batches = [batch for batch, _ in micro_batches]
-        count = sum(batch.target_tokens for batch in batches)
+        own = sum(batch.target_tokens for batch in batches)
+        count, progress.data = self.ranks.whole_step(own, micro_batches[-1][1])
         try:
-            nll = self.step(step, batches, rate)
+            nll = self.step(step, batches, rate, count)
         except NonFiniteError as error:
             self._skip_or_stop(step, error)
         else:
@@ -189,30 +207,33 @@ class _Trainer:
                 self.ema.update(self.task.model, step)
             self._since_log.add(nll, count)
         progress.step = step
-        progress.data = micro_batches[-1][1]
         progress.target_tokens += count
         if step % self.config.log_every == 0:
             self._log(rate)
 
     def _skip_or_stop(self, step: int, error: NonFiniteError) -> None:
-        described = [(self.task.describe(batch), batch) for batch in error.batches]
+        own = [(self.task.describe(batch), as_json(batch)) for batch in error.batches]
+        found = self.ranks.gather_values((error.what, own))
+        what = next(what for what, _ in found if what)
+        described = [one for _, own in found for one in own]
         where = " in " + " and ".join(text for text, _ in described)
-        kept = save_batches(self.run, step, error.what, described)
-        if kept:
+        if self.ranks.first and (kept := save_batches(self.run, step, what, described)):
             where += f", which is in {kept}"
         self.progress.skipped += 1
         limit = self.config.skip_at_most
         if self.config.non_finite == "stop":
-            self._fail(error.what, step, where)
+            self._fail(what, step, where)
         if self.progress.skipped > limit:
-            self._fail(error.what, step, f"{where}, after {limit} skipped steps in a row")
+            self._fail(what, step, f"{where}, after {limit} skipped steps in a row")
         self._since_log.skipped += 1
-        self.log.say(f"the {error.what} at step {step:,}{where}; the step is skipped")
+        self.log.say(f"the {what} at step {step:,}{where}; the step is skipped")
 
     def _fail(self, what: str, step: int, where: str) -> NoReturn:
-        raise TrainingError(
-            f"the {what} at step {step:,}{where}; {what_is_kept(self.run)}; lower the learning "
-            "rate, warm up longer, or set training.clip_norm = 1.0"
+        raise self.ranks.told_by_first(
+            TrainingError(
+                f"the {what} at step {step:,}{where}; {what_is_kept(self.run)}; lower the "
+                "learning rate, warm up longer, or set training.clip_norm = 1.0"
+            )
         )
 
     def _validation_is_due(self) -> bool:
@@ -224,7 +245,7 @@ class _Trainer:
     def _share_done(self) -> float:
         share = self.progress.step / self.config.steps
         if self.config.minutes is not None:
-            share = max(share, self._seconds() / (60 * self.config.minutes))
+            share = max(share, self._elapsed / (60 * self.config.minutes))
         return min(share, 1.0)
 
     def _finished(self) -> bool:
@@ -251,9 +272,9 @@ class _Trainer:
     def _validate(self) -> None:
         """Score the weights, write a checkpoint, keep the weights if they are the best."""
         progress = self.progress
-        try:
-            scores = self._scores()
-        except StoppedValidation:
+        scores = self.ranks.from_first(self._scores)
+        if scores is None:
+            self._agree()
             self._stop_for_signal()
         if not math.isfinite(scores["loss"]):
             self._fail(f"validation loss is {scores['loss']}", progress.step, "")
@@ -275,28 +296,41 @@ class _Trainer:
             self._keep(averaged_weights(self.task.model, self.ema))
         self._prune()
         self._since_log = _SinceLog(time.monotonic())
+        self._agree()
 
     def _prune(self) -> None:
+        if not self.ranks.first:
+            return
         kept = max(self.config.keep_last, self.config.average_last)
         prune_checkpoints(self.run, kept, self.progress.step)
 
-    def _scores(self) -> dict[str, float]:
+    def _scores(self) -> dict[str, float] | None:
+        """Of the weights as they are; None where a signal came."""
         self.task.model.eval()
         averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
         # Decoding comes in too many shapes to compile for.
         stance = "force_eager" if self.config.compile else "default"
-        with averaged, torch.compiler.set_stance(stance), self.signals.cutting_short():
-            return self.task.validate()
+        with averaged, torch.compiler.set_stance(stance):
+            try:
+                with self.signals.cutting_short():
+                    return self.task.validate()
+            except StoppedValidation:
+                return None
 
     def _keep(self, weights: dict[str, torch.Tensor]) -> None:
+        if not self.ranks.first:
+            return
         write_weights(self.run / "weights.safetensors", merged(weights))
         if self.adapter is not None:
             self.adapter.write(self.run, weights)
 
     def _save(self) -> None:
-        self.progress.seconds = self._seconds()
+        self.progress.seconds, self.progress.ranks = self._seconds(), self.ranks.world
         self.log.flush()
-        save_checkpoint(self.run, self.progress, self.task.model, self.optimizer, self.ema)
+        model, states = self.task.model, random_states()
+        self.ranks.check_same(weights_of(model).values())
+        if self.ranks.first:
+            save_checkpoint(self.run, self.progress, model, self.optimizer, self.ema, states)
 
     def _resume(self) -> None:
         found = checkpoints_of(self.run)
@@ -304,12 +338,24 @@ class _Trainer:
             self.log.say("nothing to resume from yet; starting at the beginning")
             self.log.rewind(0)
             return
-        self.progress = self._load_newest(found)
-        self._check_kept()
+        if self.ranks.first:
+            self.progress = self._load_newest(found)
+        step = self.ranks.from_first(lambda: self.progress.step)
+        if not self.ranks.first:
+            self.progress = self._load_newest([checkpoint_path(self.run, step)])
+        if self.ranks.first:
+            self._check_kept()
+        self.progress.best_scores = self.ranks.from_first(lambda: self.progress.best_scores)
         # Resumed with another `select_by`, old and new scores must not be compared.
         self.progress.best = self.progress.best_scores.get(self.config.select_by)
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
+        then, now = self.progress.ranks, self.ranks.world
+        if then != now:
+            self.log.say(
+                f"number of processes: {then} before, {now} now; random numbers begin afresh, and "
+                f"a step has {now}/{then} of the batches that it had"
+            )
 
     def _load_newest(self, found: list[Path]) -> Progress:
         """The newest checkpoint that is not damaged; what is wrong with newer ones is said."""
@@ -349,15 +395,18 @@ class _Trainer:
     def _stop_for_signal(self) -> NoReturn:
         self.progress.interrupted = True
         self._save()
-        raise InterruptedTraining(
-            self.signals.number,
-            f"stopped after step {self.progress.step:,}; go on with --resume",
-        )
+        stopped = f"stopped after step {self.progress.step:,}; go on with --resume"
+        error = InterruptedTraining(self._signal, stopped)
+        raise self.ranks.told_by_first(error, 128 + self._signal)
 
     def _finish(self) -> Outcome:
         """Average the last checkpoints if asked to, and say how it ended."""
         self._prune()  # where a kill came between the last checkpoint and this
         progress, scores = self.progress, self.progress.best_scores
+        higher_is_better = self.task.higher_is_better(self.config.select_by)
+        if not self.ranks.first:
+            seconds = self._seconds()
+            return Outcome(progress.step, seconds, progress.best_step, scores, higher_is_better)
         last = checkpoints_of(self.run)[-self.config.average_last :]
         if self.config.average_last and len(last) > 1:
             averaged = mean(read_tensors(served_weights(path)) for path in last)
@@ -370,7 +419,6 @@ class _Trainer:
         best = read_tensors(self.run / "weights.safetensors")
         load_weights(self.task.model, best, str(self.run))
         self.task.model.eval()
-        higher_is_better = self.task.higher_is_better(self.config.select_by)
         return Outcome(progress.step, self._seconds(), progress.best_step, scores, higher_is_better)
 
 

@@ -1,0 +1,241 @@
+"""Several processes that train one model, as `torchrun` starts them; a process alone is one of one.
+
+Data parallel: each rank has the whole model and its own share of the batches of a step.  Gradients
+are of sums over tokens, divided by the tokens of all ranks before they are added up, so a token
+weighs the same wherever it was.  What ranks decide they decide together: the same numbers are
+handed round, and each comes to the same conclusion.  The first rank alone writes and speaks.
+
+Raises, from everything that is done together, TrainingError where another rank has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from transduce.data.batches import DataState, Turns
+from transduce.errors import SettingError, TrainingError, is_out_of_memory
+
+T = TypeVar("T")
+
+PATIENCE = datetime.timedelta(days=1)
+"""For the others while one prepares data or validates; a rank that ends is noticed at once."""
+BUCKET = 1 << 24
+"""Elements of the gradient that are sent together: many enough to be fast, few enough to hold."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes of a training: how many there are, and which of them this one is, from 0."""
+
+    rank: int = 0
+    world: int = 1
+
+    @staticmethod
+    def present() -> Ranks:
+        """Those that this process has joined."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return Ranks()
+        return Ranks(dist.get_rank(), dist.get_world_size())
+
+    @property
+    def first(self) -> bool:
+        """Whether this one writes the run directory and speaks."""
+        return self.rank == 0
+
+    def turns(self, state: DataState) -> DataState:
+        """From a place in the data on, those batches that fall to this rank."""
+        if self.world == 1:
+            return state
+        return Turns(state.epoch, state.position, self.rank, self.world)
+
+    def whole_step(self, tokens: int, after: DataState) -> tuple[int, DataState]:
+        """Target tokens of all ranks in a step, and the place in the data after all its batches.
+
+        tokens, after: those of this rank.
+        """
+        if self.world == 1:
+            return tokens, after
+        found = self.gather(tokens, after.epoch, after.position)
+        _, epoch, position = found[-1]  # whose turn was last
+        return int(sum(count for count, *_ in found)), DataState(int(epoch), int(position))
+
+    def own_random_numbers(self, step: int = 0) -> None:
+        """Go on with random numbers that no other rank has; the first keeps its own at step 0."""
+        if self.rank or step:
+            mixed = np.random.SeedSequence([torch.initial_seed(), step, self.rank])
+            torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+
+    def check_device(self, model: nn.Module) -> None:
+        """Raises SettingError where two ranks of a machine would share a GPU."""
+        device = next(model.parameters()).device
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if self.world > 1 and device.type == "cuda" and device.index != local:
+            raise SettingError(
+                f"process {local} of this machine would train on {device}, which is another's; "
+                f"leave training.device at 'auto' and give torchrun --nproc-per-node "
+                f"{torch.cuda.device_count()}"
+            )
+
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        self.gather()
+
+    def gather(self, *numbers: float) -> list[tuple[float, ...]]:
+        """The numbers of each rank."""
+        if self.world == 1:
+            return [numbers]
+        own = torch.tensor([*numbers, 0.0], dtype=torch.float64)  # never empty
+        return [tuple(part[:-1].tolist()) for part in self._parts(own)]
+
+    def sums(self, *numbers: float) -> list[float]:
+        """Each number summed over the ranks."""
+        return [sum(column) for column in zip(*self.gather(*numbers), strict=True)]
+
+    def largest(self, *numbers: float) -> list[float]:
+        """The largest that any rank has of each number."""
+        return [max(column) for column in zip(*self.gather(*numbers), strict=True)]
+
+    def gather_bytes(self, own: Tensor) -> list[Tensor]:
+        """The bytes of each rank: tensors (n,) uint8, whose lengths may differ."""
+        if self.world == 1:
+            return [own]
+        sizes = [int(size) for (size,) in self.gather(len(own))]
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(own)] = own
+        parts = self._parts(padded)
+        return [part[:size] for part, size in zip(parts, sizes, strict=True)]
+
+    def gather_values(self, value: T) -> list[T]:
+        """What each rank has, made of what JSON has."""
+        if self.world == 1:
+            return [value]
+        own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        return [json.loads(part.numpy().tobytes()) for part in self.gather_bytes(own)]
+
+    def from_first(self, make: Callable[[], T]) -> T:
+        """What the first rank makes, of what JSON has; the others wait for it."""
+        return self.gather_values(make() if self.first else None)[0]  # type: ignore[return-value]
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Add up the gradients of all ranks; each has the same sums, to the last bit.
+
+        A parameter is left without a gradient where no rank has one.
+        """
+        if self.world == 1:
+            return
+        bucket: list[nn.Parameter] = []
+        for parameter in parameters:
+            if not parameter.requires_grad:
+                continue
+            if bucket and sum(p.numel() for p in bucket) + parameter.numel() > BUCKET:
+                self._sum_bucket(bucket)
+                bucket = []
+            bucket.append(parameter)
+        if bucket:
+            self._sum_bucket(bucket)
+
+    def check_same(self, weights: Iterable[Tensor]) -> None:
+        """Raises TrainingError unless all ranks have these weights to the last bit."""
+        if self.world == 1:
+            return
+        sums = [int(w.reshape(-1).view(torch.uint8).sum(dtype=torch.int64)) for w in weights]
+        if any(other != sums for other in self.gather_values(sums)):
+            raise self.told_by_first(
+                TrainingError(
+                    "the processes of this training no longer have the same weights, which points "
+                    "to different software or a fault of one machine; go on with --resume"
+                )
+            )
+
+    def told_by_first(self, error: Exception, code: int = 1) -> BaseException:
+        """What to raise where all ranks stop alike, so that it is said once."""
+        return error if self.first else SystemExit(code)
+
+    def _parts(self, own: Tensor) -> list[Tensor]:
+        parts = [torch.empty_like(own) for _ in range(self.world)]
+        with self._together():
+            dist.all_gather(parts, own)
+        return parts
+
+    @torch.no_grad()
+    def _sum_bucket(self, parameters: list[nn.Parameter]) -> None:
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        there = gradients[0].new_tensor([float(p.grad is not None) for p in parameters])
+        flat = torch.cat([*(g.reshape(-1) for g in gradients), there])
+        with self._together():
+            dist.all_reduce(flat)
+        sizes = [*(g.numel() for g in gradients), len(parameters)]
+        *sums, there = torch.split(flat, sizes)
+        for parameter, total, ranks in zip(parameters, sums, there.tolist(), strict=True):
+            if ranks:
+                parameter.grad = total.view_as(parameter)
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            lost = TrainingError(
+                "another process of this training has ended, so this one ends too; go on with "
+                "--resume"
+            )
+            raise self.told_by_first(lost) from None
+
+
+def is_first() -> bool:
+    """Whether this process may write to stdout: the first of those of torchrun, or the only one."""
+    return not _started_together() or os.environ["RANK"] == "0"
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[Ranks]:
+    """The ranks that torchrun started, joined for as long as the context lasts.
+
+    Without torchrun, and for one process, nothing is set up.  Raises TrainingError where they do
+    not reach each other.
+    """
+    if not _started_together() or Ranks.present().world > 1:
+        yield Ranks.present()
+        return
+    backend = "gloo"
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if torch.cuda.is_available():
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(min(local, torch.cuda.device_count() - 1))
+    try:
+        dist.init_process_group(backend, timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise TrainingError(
+            f"the processes that torchrun started do not reach each other: {error}; if this is a "
+            "restart by --max-restarts, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun"
+        ) from None
+    ranks = Ranks.present()
+    logger = logging.getLogger("transduce")
+    level = logger.level
+    if not ranks.first:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield ranks
+    finally:
+        logger.setLevel(level)
+    # After an error the process ends, and with it its connections, which tells the others.
+    dist.destroy_process_group()
+
+
+def _started_together() -> bool:
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    return all(name in os.environ for name in names) and os.environ["WORLD_SIZE"] != "1"

@@ -1,0 +1,299 @@
+"""Several processes train one model: the same one, and nothing is lost when one of them dies."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tomli_w
+import torch
+
+from helpers.ranks import (
+    Ended,
+    RankServer,
+    children_of,
+    rank_server,
+    torchrun,
+    torchrun_environment,
+)
+from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_pairs
+from transduce.training.checkpoints import checkpoint_path, checkpoints_of
+from transduce.training.weights import read_tensors
+
+STEPS = 12
+CHANCE = (
+    "model.encoder.dropout=0.2",
+    "model.decoder.dropout=0.2",
+    "training.ema=0.8",
+    "training.accumulate=2",
+    "text.source={kind='bpe', size=280}",
+    "text.source_sampling=0.3",
+)
+WEIGHTS = "weights.safetensors"
+
+AT_STEP = """
+from transduce.training.log import SilentLog
+from transduce.training.step import OptimizerStep
+import os, signal
+made = OptimizerStep.__call__
+def call(self, number, *rest):
+    nll = made(self, number, *rest)
+    if number == {step}:
+        {what}
+    return nll
+OptimizerStep.__call__ = call
+"""
+"""Python that has a rank do something after it has made a step."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankServer]:
+    with rank_server(tmp_path_factory.mktemp("said")) as server:
+        yield server
+
+
+def write_recipe(place: Path, *overrides: str) -> Path:
+    place.mkdir(parents=True, exist_ok=True)
+    data = write_pairs(place / "pairs.tsv", reversal_pairs(200))
+    sizes = (
+        f"training.steps={STEPS}",
+        "training.validate_every=4",
+        "training.batch_tokens=96",
+        "training.threads=1",
+        "evaluation.validation_pairs=4",
+    )
+    recipe = place / "recipe.toml"
+    recipe.write_text(tomli_w.dumps(tiny_settings(data, *sizes, *overrides)))
+    return recipe
+
+
+def check_quiet(others: list[Ended], code: int = 0) -> None:
+    for other in others:
+        assert (other.code, other.out, other.err) == (code, "", ""), other
+
+
+def train(server: RankServer, recipe: Path, run: Path, *more: object, world: int = 2) -> Ended:
+    """Train to the end; how the first rank ended."""
+    first, *others = server.run("train", recipe, "--run", run, *more, world=world)
+    check_quiet(others)
+    assert first.code == 0, first
+    return first
+
+
+def losses(run: Path) -> list[float]:
+    steps = [record["step"] for record in records(run, "train")]
+    assert steps == list(range(1, STEPS + 1))
+    return [record["loss"] for kind in ("train", "validation") for record in records(run, kind)]
+
+
+def check_alike(run: Path, whole: Path) -> None:
+    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    for file in ("model", "optimizer", "random", "ema"):
+        parts = [checkpoint_path(p, STEPS) / f"{file}.safetensors" for p in (run, whole)]
+        assert parts[0].read_bytes() == parts[1].read_bytes()
+    assert losses(run) == losses(whole)
+
+
+@pytest.fixture(scope="module")
+def whole(server: RankServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two ranks with all sorts of chance, never touched; its recipe is beside it."""
+    place = tmp_path_factory.mktemp("whole")
+    train(server, write_recipe(place, *CHANCE), place / "run")
+    return place / "run"
+
+
+def begun(server: RankServer, whole: Path, place: Path, what: str, step: int) -> list[Ended]:
+    """The same training in `place`, where something happens to the second rank at a step."""
+    place.mkdir()
+    command = "train", whole.parent / "recipe.toml", "--run", place / "run"
+    return server.run(*command, before=("", AT_STEP.format(step=step, what=what)))
+
+
+WATCH = """
+import os, sys
+def watch(event, arguments):
+    if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        touched = arguments[0]
+    elif event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"):
+        touched = arguments[0]
+    else:
+        return
+    if {place!r} in str(touched):
+        os.write(2, f"{{event}} {{touched}}\\n".encode())
+sys.addaudithook(watch)
+"""
+
+
+def test_two_ranks_learn_what_one_does(server: RankServer, tmp_path: Path) -> None:
+    """With half the batches each; in buckets of the gradient; and the second touches no file."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    settings = "training.clip_norm=0.5", "training.label_smoothing=0.1"
+    train(server, write_recipe(tmp_path, *settings), one, "--set", "training.accumulate=4", world=1)
+    small = "import transduce.training.distributed as d; d.BUCKET = 500\n"
+    watched = small + WATCH.format(place=str(tmp_path))
+    recipe = write_recipe(tmp_path, *settings, "training.accumulate=2")
+    first, second = server.run("train", recipe, "--run", two, before=(small, watched))
+    check_quiet([second])
+    assert first.code == 0 and first.out == f"{two}\n"
+    assert losses(two) == pytest.approx(losses(one), abs=1e-5)
+    progress = [
+        json.loads((checkpoints_of(p)[-1] / "progress.json").read_text()) for p in (one, two)
+    ]
+    for same in ("data", "target_tokens", "best_step", "skipped"):
+        assert progress[0][same] == progress[1][same]
+
+
+def test_each_rank_has_chance_of_its_own(whole: Path) -> None:
+    states = read_tensors(checkpoint_path(whole, STEPS) / "random.safetensors")
+    assert set(states) >= {"rank0.cpu", "rank1.cpu"}
+    assert not torch.equal(states["rank0.cpu"], states["rank1.cpu"])
+
+
+def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
+    """The other one ends too; resumed by two the run is as never touched, and one can go on."""
+    kill = "os.kill(os.getpid(), signal.SIGKILL)"
+    first, second = begun(server, whole, tmp_path / "a", kill, step=7)
+    assert second.code == -signal.SIGKILL
+    assert first.code == 1
+    (complaint,) = first.complaints
+    assert "another process of this training has ended" in complaint
+    run, recipe = tmp_path / "a" / "run", whole.parent / "recipe.toml"
+    assert [path.name for path in checkpoints_of(run)] == ["step-00000004"]
+    shutil.copytree(run, tmp_path / "b")
+    said = train(server, recipe, run, "--resume").err
+    assert "resuming after step 4" in said and "number of processes" not in said
+    check_alike(run, whole)
+    said = train(server, recipe, tmp_path / "b", "--resume", world=1).err
+    assert "number of processes: 2 before, 1 now" in said
+    assert len(losses(tmp_path / "b")) == len(losses(whole))
+    assert (tmp_path / "b" / WEIGHTS).read_bytes() != (run / WEIGHTS).read_bytes()
+
+
+def test_a_signal_to_one_stops_all(server: RankServer, whole: Path, tmp_path: Path) -> None:
+    first, second = begun(
+        server, whole, tmp_path / "a", "signal.raise_signal(signal.SIGTERM)", step=6
+    )
+    check_quiet([second], 128 + signal.SIGTERM)
+    assert first.code == 128 + signal.SIGTERM
+    assert first.complaints == ["stopped after step 6; go on with --resume"]
+    run = tmp_path / "a" / "run"
+    train(server, whole.parent / "recipe.toml", run, "--resume")
+    check_alike(run, whole)
+
+
+def test_weights_that_part_are_noticed(server: RankServer, whole: Path, tmp_path: Path) -> None:
+    part = "next(self.task.model.parameters()).data.view(-1)[0] += 1e-4"
+    first, second = begun(server, whole, tmp_path / "a", part, step=3)
+    check_quiet([second], 1)
+    (complaint,) = first.complaints
+    assert first.code == 1 and "no longer have the same weights" in complaint
+    assert checkpoints_of(tmp_path / "a" / "run") == []
+
+
+BAD_LOSS = """
+import transduce.tasks.translation as translation
+right, calls = translation.pair_loss, []
+def pair_loss(model, batch, *rest):
+    calls.append(batch)
+    if len(calls) == 3:
+        {what}
+    return right(model, batch, *rest)
+translation.pair_loss = pair_loss
+"""
+NOT_FINITE = BAD_LOSS.format(
+    what="sums = right(model, batch, *rest); return sums._replace(total=sums.total * float('nan'))"
+)
+NO_MEMORY = BAD_LOSS.format(what='raise RuntimeError("can\'t allocate memory")')
+
+
+@pytest.mark.parametrize("policy", ["skip", "stop"])
+def test_a_loss_that_is_not_finite_on_one(server: RankServer, tmp_path: Path, policy: str) -> None:
+    recipe, run = write_recipe(tmp_path, f"training.non_finite='{policy}'"), tmp_path / "run"
+    first, second = server.run("train", recipe, "--run", run, before=("", NOT_FINITE))
+    check_quiet([second], 0 if policy == "skip" else 1)
+    (kept,) = (run / "non_finite").iterdir()
+    content = json.loads(kept.read_text())
+    assert kept.name == "step-00000003.json" and content["what"] == "loss is nan"
+    assert len(content["batches"]) == 1 and content["batches"][0]["content"]["source"]
+    if policy == "skip":
+        assert first.code == 0 and "the step is skipped" in first.err
+        assert [r["step"] for r in records(run, "train") if r["loss"] is None] == [3]
+    else:
+        (complaint,) = first.complaints
+        assert first.code == 1 and "the loss is nan at step 3 in the batch of" in complaint
+
+
+def test_memory_that_does_not_suffice_on_one(server: RankServer, tmp_path: Path) -> None:
+    recipe, run, plain = write_recipe(tmp_path), tmp_path / "run", tmp_path / "plain"
+    first, second = server.run("train", recipe, "--run", run, before=("", NO_MEMORY))
+    check_quiet([second])
+    assert first.code == 0
+    train(server, recipe, plain)
+    assert losses(run) == pytest.approx(losses(plain), abs=1e-5)
+
+
+def test_what_is_wrong_is_said_once(server: RankServer, whole: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, "data.train.path='nowhere.tsv'")
+    first, second = server.run("train", recipe, "--run", tmp_path / "run")
+    check_quiet([second], 1)
+    assert first.code in (1, 2) and len(first.complaints) == 1 and "nowhere" in first.err
+    first, second = server.run("train", whole.parent / "recipe.toml", "--run", whole)
+    check_quiet([second], 1)
+    assert len(first.complaints) == 1 and "holds a run already" in first.err
+
+
+TOGETHER = """
+import torch
+from transduce.data.batches import DataState
+from transduce.training.distributed import joined
+with joined() as ranks:
+    mine = ranks.rank
+    assert ranks.world == 3
+    assert ranks.gather(mine, 2.5) == [(0, 2.5), (1, 2.5), (2, 2.5)]
+    assert ranks.sums(1, mine) == [3, 3] and ranks.largest(mine, -mine) == [2, 0]
+    values = ranks.gather_values({"rank": mine, "text": "é" * mine})
+    assert [value["text"] for value in values] == ["", "é", "éé"]
+    assert ranks.from_first(lambda: [mine, None]) == [0, None]
+    sizes = [len(part) for part in ranks.gather_bytes(torch.ones(mine * 5, dtype=torch.uint8))]
+    assert sizes == [0, 5, 10]
+    used, seldom, never, frozen = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(4))
+    frozen.requires_grad_(False)
+    used.grad = torch.full((2, 3), float(mine))
+    if mine == 1:
+        seldom.grad = torch.arange(6.0).view(2, 3)
+    ranks.sum_gradients([used, seldom, never, frozen])
+    assert torch.equal(used.grad, torch.full((2, 3), 3.0))
+    assert torch.equal(seldom.grad, torch.arange(6.0).view(2, 3))
+    assert never.grad is None and frozen.grad is None
+    assert ranks.whole_step(10 + mine, DataState(1, mine)) == (33, DataState(1, 2))
+"""
+
+
+def test_what_ranks_do_together(server: RankServer) -> None:
+    check_quiet(server.run(world=3, before=[TOGETHER] * 3))
+
+
+@pytest.mark.slow
+def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> None:
+    """The real torchrun: a worker is killed, all are started again, and nothing is lost."""
+    run = tmp_path / "run"
+    options = torchrun("--nproc-per-node=2", "--max-restarts=1")
+    command = [*options, "train", str(whole.parent / "recipe.toml"), f"--run={run}", "--resume"]
+    log = tmp_path / "said"
+    with log.open("w") as said:
+        agent = subprocess.Popen(command, stdout=said, stderr=said, env=torchrun_environment())
+        end = time.monotonic() + 240
+        while not checkpoints_of(run) and agent.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        workers = children_of(agent.pid)
+        if workers:
+            os.kill(workers[-1], signal.SIGKILL)
+        assert agent.wait(240) == 0, log.read_text()
+    text = log.read_text()
+    assert "resuming after step" in text, text
+    check_alike(run, whole)

@@ -1,0 +1,157 @@
+"""Commands run by several ranks, as torchrun would start them, each forked from one process that
+has imported what is slow to import."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.command_line import environment
+
+SERVER = """
+import json, os, sys
+from transduce.cli import main as cli
+import sacrebleu, torch._dynamo, torch.distributed, torch.optim
+import transduce.run
+
+def run(job):
+    os.environ.update(job["environment"])
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    code = 70
+    try:
+        exec(job["before"], {})
+        code = cli.main(job["arguments"]) if job["arguments"] else 0
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+for line in sys.stdin:
+    job = json.loads(line)
+    if "wait" in job:
+        print(os.waitstatus_to_exitcode(os.waitpid(job["wait"], 0)[1]), flush=True)
+    else:
+        child = os.fork()
+        if not child:
+            run(job)
+        print(child, flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one rank ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaints(self) -> list[str]:
+        """Lines that say why it ended."""
+        assert "Traceback" not in self.err, self.err
+        lines = self.err.splitlines()
+        return [line.removeprefix("transduce: ") for line in lines if line.startswith("transduce:")]
+
+
+class RankServer:
+    """Starts ranks."""
+
+    def __init__(self, place: Path) -> None:
+        """place: an empty directory for what the ranks say."""
+        arguments = [sys.executable, "-W", "ignore", "-c", SERVER]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            arguments, stdin=pipe, stdout=pipe, text=True, env=environment()
+        )
+        self._place = place
+        self._started = 0
+
+    def run(
+        self, *arguments: object, world: int = 2, before: Sequence[str] = ("", "")
+    ) -> list[Ended]:
+        """Run a command by all ranks to its end; without one only what comes `before` it.
+
+        before: for each rank, Python that it executes first.
+        """
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+        numbers, files = [], []
+        for rank in range(world):
+            self._started += 1
+            names = {end: str(self._place / f"{self._started}.{end}") for end in ("out", "err")}
+            together = {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            }
+            job = {
+                "arguments": [str(argument) for argument in arguments],
+                "environment": together if world > 1 else {},
+                "before": before[rank],
+            }
+            numbers.append(self._ask({**job, **names}))
+            files.append(names)
+        codes = [self._ask({"wait": number}) for number in numbers]
+        return [
+            Ended(code, Path(names["out"]).read_text(), Path(names["err"]).read_text())
+            for code, names in zip(codes, files, strict=True)
+        ]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _ask(self, job: dict[str, object]) -> int:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+@contextlib.contextmanager
+def rank_server(place: Path) -> Iterator[RankServer]:
+    """A server for as long as the context lasts."""
+    server = RankServer(place)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def children_of(number: int) -> list[int]:
+    """The processes that a process has started."""
+    found = Path(f"/proc/{number}/task/{number}/children")
+    with contextlib.suppress(OSError):
+        return [int(child) for child in found.read_text().split()]
+    return []
+
+
+def torchrun(*options: str) -> list[str]:
+    """The command that starts ranks, as far as the arguments of `transduce`."""
+    module = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"]
+    return [*module, "--standalone", *options, "-m", "--", "transduce"]
+
+
+def torchrun_environment() -> dict[str, str]:
+    """Without what the tests themselves were started with."""
+    own = environment()
+    kept = {name: own[name] for name in own if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    return {**kept, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
