@@ -90,7 +90,7 @@ def test_help_says_whose_length_is_bounded_how(verb: str, here: Here) -> None:
         (["translate", "run", "--beam-size", "many"], '"many" into int'),
         (["translate", "run", "--n-best", "0"], "Must be >= 1"),
         (["translate", "run", "--length-penalty", "men"], 'Did you mean "mean"?'),
-        (["score", "run", "--source", "a"], "--target requires an argument"),
+        (["score", "run", "--source", "a"], "give --target for pairs, or --n-best for candidates"),
         (["train", "r.toml", "--resume", "--overwrite"], "give one of them"),
         (["evaluate", "run", "--source", "a"], "--source and --reference go together"),
     ],
