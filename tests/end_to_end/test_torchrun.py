@@ -13,6 +13,7 @@ import pytest
 import tomli_w
 import torch
 
+from helpers.kills import FAMILIES, assert_same_run, write_family
 from helpers.ranks import (
     Ended,
     RankServer,
@@ -172,6 +173,18 @@ def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
     assert "number of processes: 2 before, 1 now" in said
     assert len(losses(tmp_path / "b")) == len(losses(whole))
     assert (tmp_path / "b" / WEIGHTS).read_bytes() != (run / WEIGHTS).read_bytes()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_resumed_exactly(server: RankServer, family: str, tmp_path: Path) -> None:
+    recipe = write_family(tmp_path / "recipe", family, threads=1)
+    train(server, recipe, tmp_path / "whole")
+    kill = AT_STEP.format(step=10, what="os.kill(os.getpid(), signal.SIGKILL)")
+    run = tmp_path / "run"
+    first, second = server.run("train", recipe, "--run", run, before=("", kill))
+    assert (first.code, second.code) == (1, -signal.SIGKILL)
+    assert "resuming after step 8" in train(server, recipe, run, "--resume").err
+    assert_same_run(run, tmp_path / "whole")
 
 
 def test_a_signal_to_one_stops_all(server: RankServer, whole: Path, tmp_path: Path) -> None:

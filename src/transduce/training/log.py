@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -148,6 +149,22 @@ def _clock(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+@dataclass
+class SinceLog:
+    """Sums since the last line of the log."""
+
+    started: float
+    nll: float = 0.0
+    count: int = 0
+    skipped: int = 0
+    """Steps."""
+
+    def add(self, nll: float, count: int) -> None:
+        """One step more: negative log-likelihood, summed over so many target tokens."""
+        self.nll += nll
+        self.count += count
 
 
 class SilentLog(TrainingLog):

@@ -43,7 +43,7 @@ from transduce.training.fine_tuning import (
     remove_low_rank_updates,
     start_from,
 )
-from transduce.training.log import SilentLog, TrainingLog
+from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.loss import LossSums
 from transduce.training.optimizer import build_optimizer
 from transduce.training.schedules import learning_rate
@@ -162,7 +162,7 @@ class _Trainer:
                 if hasattr(self.task.model, name):
                     getattr(self.task.model, name).compile(dynamic=True)
         self._before, self._started = self.progress.seconds, time.monotonic()
-        self._since_log = _SinceLog(time.monotonic())
+        self._since_log = SinceLog(time.monotonic())
         batches = prefetch(self.task.batches(self.ranks.turns(self.progress.data)))
         with self.signals.noted(), contextlib.closing(batches):
             self._agree()
@@ -264,7 +264,7 @@ class _Trainer:
         }
         if since.skipped:
             record["skipped"] = since.skipped
-        self._since_log = _SinceLog(now)
+        self._since_log = SinceLog(now)
         share = self._share_done()
         left = self._seconds() * (1 - share) / share if share else 0.0
         self.log.training(record, share, left)
@@ -295,7 +295,7 @@ class _Trainer:
         if best:  # after the checkpoint, from which `_resume` makes up for a kill in between
             self._keep(averaged_weights(self.task.model, self.ema))
         self._prune()
-        self._since_log = _SinceLog(time.monotonic())
+        self._since_log = SinceLog(time.monotonic())
         self._agree()
 
     def _prune(self) -> None:
@@ -420,18 +420,3 @@ class _Trainer:
         load_weights(self.task.model, best, str(self.run))
         self.task.model.eval()
         return Outcome(progress.step, self._seconds(), progress.best_step, scores, higher_is_better)
-
-
-@dataclasses.dataclass
-class _SinceLog:
-    """Sums since the last line of the log."""
-
-    started: float
-    nll: float = 0.0
-    count: int = 0
-    skipped: int = 0
-    """Steps."""
-
-    def add(self, nll: float, count: int) -> None:
-        self.nll += nll
-        self.count += count
