@@ -1,9 +1,10 @@
 """Matrix products in 8 bits: twice as fast or more on a CPU, and a quarter of the memory.
 
 Weights are rounded once, each row of a matrix by its own scale.  Activations are rounded as they
-come, each position by its own largest value, so that what becomes of a sentence does not depend on
-which others it is decoded with.  They get seven bits: without the newest instructions, sums of
-products of eight bits overflow.
+come, each position by its own largest value and not by that of the batch.  What a sentence is
+decoded with still matters by float rounding before that, which now and then tips a level: one line
+in some hundreds changes (docs/promises.md).  Activations get seven bits: without the newest
+instructions, sums of products of eight bits overflow.
 """
 
 from __future__ import annotations
