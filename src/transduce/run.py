@@ -167,10 +167,10 @@ class Run:
                     f"{self.path}; train the language model with that run's target tokenizer"
                 )
             speaker = LanguageModel(predictor.model.eval(), predictor.window)
-        joined = copy.copy(self)
+        together = copy.copy(self)
         others = [other.translator for other in ensemble]
-        joined.predictor = own.beside(others, speaker)  # type: ignore[assignment]
-        return joined
+        together.predictor = own.beside(others, speaker)  # type: ignore[assignment]
+        return together
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each given (source, target) pair."""

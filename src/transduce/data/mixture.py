@@ -93,3 +93,8 @@ def _spans(starts: Ints, lengths: Ints) -> Ints:
     total = int(ends[-1]) if len(ends) else 0
     within: Ints = np.arange(total) - np.repeat(ends - lengths, lengths)
     return within + np.repeat(starts, lengths)
+
+
+def as_mixed(pairs: EncodedPairs | MixedPairs) -> MixedPairs:
+    """One corpus seen as a mixture of itself alone; a mixture as it is."""
+    return pairs if isinstance(pairs, MixedPairs) else MixedPairs([pairs], [1.0])

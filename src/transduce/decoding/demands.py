@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.avoided import Avoided
-from transduce.decoding.filters import Filter
+from transduce.decoding.filters import Filter, apply_all
 from transduce.decoding.hypotheses import DEAD, Live
 from transduce.decoding.lexicon import Lexicon, last_is_letter
 from transduce.decoding.options import DecodingOptions
@@ -109,21 +109,6 @@ def avoid(demands: Sequence[Demand]) -> Filter:
     return apply
 
 
-def bound_below(eos: int, demands: Sequence[Demand]) -> Filter:
-    """No end of a sentence before its own minimum; the maximum goes first where they conflict."""
-
-    def apply(log_probs: Tensor, live: Live) -> None:
-        rows = [
-            i
-            for i, (sentence, limit) in enumerate(zip(live.sentences, live.limits, strict=True))
-            if live.length < min(demands[sentence].min_length, limit)
-        ]
-        if rows:
-            log_probs[torch.tensor(rows, device=log_probs.device), :, eos] = DEAD
-
-    return apply
-
-
 def begin(demands: Sequence[Demand], filters: Sequence[Filter]) -> Filter:
     """The prefix of each sentence, then the filters; as long as it lasts they do not count."""
     longest = max(len(demand.prefix) for demand in demands)
@@ -143,9 +128,3 @@ def begin(demands: Sequence[Demand], filters: Sequence[Filter]) -> Filter:
         return None
 
     return apply
-
-
-def apply_all(filters: Sequence[Filter], log_probs: Tensor, live: Live) -> None:
-    """One filter after the other."""
-    for apply in filters:
-        apply(log_probs, live)

@@ -22,6 +22,12 @@ Filter = Callable[[Tensor, Live], None]
 """Called with log-probabilities (l, w, v) and the hypotheses that they continue."""
 
 
+def apply_all(filters: Sequence[Filter], log_probs: Tensor, live: Live) -> None:
+    """One filter after the other."""
+    for apply in filters:
+        apply(log_probs, live)
+
+
 def forbid(tokens: Sequence[int]) -> Filter:
     """Never emit these ids."""
 
@@ -32,11 +38,13 @@ def forbid(tokens: Sequence[int]) -> Filter:
     return apply
 
 
-def bound_length(eos: int, min_length: int, free_end: bool = False) -> Filter:
-    """No end of sentence before `min_length` tokens; nothing else at the sentence's limit.
+def bound_length(eos: int, least: Sequence[int], free_end: bool = False) -> Filter:
+    """No end of a sentence before `least` (n) tokens of it; nothing else at its limit.
 
-    free_end: there it is certain, whatever the model says of it.
+    The limit goes first where they conflict.  free_end: there the end is certain, whatever the
+    model says of it.
     """
+    longest = max(least, default=0)
 
     def apply(log_probs: Tensor, live: Live) -> None:
         full = [i for i, limit in enumerate(live.limits) if limit <= live.length]
@@ -45,9 +53,10 @@ def bound_length(eos: int, min_length: int, free_end: bool = False) -> Filter:
             end = log_probs[rows, :, eos]  # (full, w)
             log_probs[rows] = DEAD
             log_probs[rows, :, eos] = end.clamp(min=0.0) if free_end else end
-        if live.length < min_length and len(full) < len(live.limits):
-            open_ = [i for i, limit in enumerate(live.limits) if limit > live.length]
-            log_probs[torch.tensor(open_, device=log_probs.device), :, eos] = DEAD
+        if live.length < longest:
+            bounds = zip(live.sentences, live.limits, strict=True)
+            early = [i for i, (s, limit) in enumerate(bounds) if live.length < min(least[s], limit)]
+            log_probs[torch.tensor(early, dtype=torch.long, device=log_probs.device), :, eos] = DEAD
 
     return apply
 

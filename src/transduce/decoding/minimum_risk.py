@@ -62,7 +62,7 @@ def chrf_of_pairs(texts: Sequence[str]) -> Floats:
 
 def bleu_of_pairs(texts: Sequence[str], language: str = "") -> Floats:
     """(n, n) sentence BLEU of each text against each: exponential smoothing, effective order."""
-    words = [_bleu_tokeniser(language)(text.rstrip()).split() for text in texts]
+    words = [_bleu_tokenizer(language)(text.rstrip()).split() for text in texts]
     lengths = np.array([float(len(row)) for row in words])
     n = len(texts)
     logs, orders, smoothing = np.zeros((n, n)), np.zeros((n, n)), np.ones((n, n))
@@ -103,6 +103,6 @@ def _matches(counters: Sequence[Counter[tuple[str, ...]]]) -> tuple[Floats, Floa
 
 
 @lru_cache(maxsize=8)
-def _bleu_tokeniser(language: str) -> Callable[[str], str]:
-    tokeniser: Callable[[str], str] = BLEU(tokenize=bleu_tokenizer(language)).tokenizer
-    return tokeniser
+def _bleu_tokenizer(language: str) -> Callable[[str], str]:
+    tokenizer: Callable[[str], str] = BLEU(tokenize=bleu_tokenizer(language)).tokenizer
+    return tokenizer

@@ -21,8 +21,15 @@ from torch import Tensor
 
 from transduce.decoding.choosers import Chooser, choose_best, choose_diverse, choose_random
 from transduce.decoding.constrained import Tracker, choose_constrained, hold_phrases
-from transduce.decoding.demands import NO_WISHES, Wishes, avoid, begin, bound_below
-from transduce.decoding.filters import Filter, bound_length, forbid, no_repeats, penalise_repeats
+from transduce.decoding.demands import NO_WISHES, Wishes, avoid, begin
+from transduce.decoding.filters import (
+    Filter,
+    apply_all,
+    bound_length,
+    forbid,
+    no_repeats,
+    penalise_repeats,
+)
 from transduce.decoding.hypotheses import (
     DEAD,
     Candidates,
@@ -117,7 +124,7 @@ def search_steps(
         limits[i] = max(limits[i], len(demand.prefix))
     tracker = _tracker(wishes)
     chooser = _chooser(options, streams or range(len(limits)), limits, tracker)
-    filters = _filters(options, eos, forbidden, wishes, tracker)
+    filters = _filters(options, eos, forbidden, wishes, tracker, len(limits))
     results = _Results(options, len(limits), ended)
     fed, live = prefix, _start(prefix.values, limits)
     logits = live.log_probs
@@ -129,8 +136,7 @@ def search_steps(
             logits = step(fed, state)
         own, broken = _log_probs(logits, live)
         log_probs = _adjusted(own, live, state, options, wishes)
-        for apply in filters:
-            apply(log_probs, live)
+        apply_all(filters, log_probs, live)
         candidates = chooser(log_probs, live)
         if log_probs is not own:
             candidates = candidates._replace(own=_own(own, live, candidates))
@@ -170,13 +176,14 @@ def _filters(
     forbidden: Sequence[int],
     wishes: Wishes,
     tracker: Tracker | None,
+    n: int,
 ) -> list[Filter]:
-    filters = [forbid(forbidden), bound_length(eos, options.min_length, options.free_end)]
+    demands = wishes.demands
+    least = [max(options.min_length, demand.min_length) for demand in demands]
+    least = least or [options.min_length] * n
+    filters = [forbid(forbidden), bound_length(eos, least, options.free_end)]
     if options.no_repeat_ngram:
         filters.append(no_repeats(options.no_repeat_ngram))
-    demands = wishes.demands
-    if any(demand.min_length for demand in demands):
-        filters.append(bound_below(eos, demands))
     if any(demand.avoided for demand in demands):
         filters.append(avoid(demands))
     if tracker is not None:
@@ -218,12 +225,10 @@ def _adjusted(
 ) -> Tensor:
     """Log-probabilities (l, w, v) to rank by; those of the model itself where nothing is added."""
     adjusted = own
-    if options.repetition_penalty > 1 and live.length:
+    if options.repetition_penalty > 1:
         adjusted = penalise_repeats(adjusted, live.tokens, options.repetition_penalty)
     if wishes.token_bonus is not None:
         adjusted = adjusted + wishes.token_bonus(state).view_as(own)
-    if adjusted is own and options.repetition_penalty > 1:
-        return own.clone()
     return adjusted
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Link = tuple[int, int]
+from transduce.text.pharaoh import Link
+
 Symmetry = Literal["intersection", "union", "grow-diag"]
 
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))

@@ -17,8 +17,7 @@ import numpy as np
 
 from transduce.errors import DataError
 from transduce.metrics.metric import Statistics
-
-Link = tuple[int, int]
+from transduce.text.pharaoh import Link
 
 
 def alignment_statistics(

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from transduce.nn.masks import Mask, key_mask
+from transduce.nn.masks import Mask, key_mask, somewhere_to_look
 from transduce.nn.positions import position_ids
 from transduce.sequence import Padded
 
@@ -218,7 +218,7 @@ class Lineage:
         causal = torch.ones(t, t, dtype=torch.bool, device=real.device).tril()
         present = ones[:, :, None] & causal[:, None, :]  # (g, w, t, w, t)
         allowed = torch.cat([before, present.reshape(g, w, t, w * t)], 3).flatten(1, 2)
-        return allowed | ~allowed.any(-1, keepdim=True)  # padding must have somewhere to look
+        return somewhere_to_look(allowed)
 
     def select(self, rows: Tensor, caches: list[KeyValueCache]) -> None:
         """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""

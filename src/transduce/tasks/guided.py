@@ -18,7 +18,7 @@ from transduce.data.encoded import EncodedPairs
 from transduce.data.lexicon import Lexicon, chunks_of, learn_lexicon
 from transduce.data.lines import read_lines
 from transduce.data.links import LinkRows
-from transduce.data.mixture import MixedPairs
+from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.data.pairs import read_pairs, stamp
 from transduce.errors import DataError, RunError
 from transduce.inspect.alignment import symmetrised
@@ -82,7 +82,7 @@ def training_links(
     """
     config = recipe.training.alignment
     assert config is not None
-    mixed = train if isinstance(train, MixedPairs) else MixedPairs([train], [1.0])
+    mixed = as_mixed(train)
     facts: list[Any] = [VERSION, *(part.directory.name for part in mixed.parts)]
     if config.links is not None:
         file = Path(recipe.data.root) / config.links

@@ -11,7 +11,7 @@ import torch
 
 from transduce.data.encoded import EncodedPairs
 from transduce.data.lexicon import learn_lexicon
-from transduce.data.mixture import MixedPairs
+from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.decoding.shortlist import Shortlist
 from transduce.errors import RunError
 from transduce.text import EOS, Tokenizer
@@ -38,7 +38,7 @@ def learn_shortlist(
 ) -> Shortlist:
     """The `likely` likeliest target tokens of each source token, by EM over the training pairs,
     and the `frequent` most frequent ones."""
-    mixed = pairs if isinstance(pairs, MixedPairs) else MixedPairs([pairs], [1.0])
+    mixed = as_mixed(pairs)
     counts = np.zeros(target.size, np.int64)
     for part in mixed.parts:
         counts += np.bincount(part.target_tokens, minlength=target.size)

@@ -252,15 +252,15 @@ class Translator:
             demand = demand if not j else Demand(avoided=demand.avoided)
             demand = dataclasses.replace(demand, min_length=options.min_length_for(len(part)))
             pieces.append(Piece(text, part, first + text + (j << PIECE_BITS), demand))
-            if demand.least > self._limit(part, options):
+            if demand.least and demand.least > int(self._limits([part], options)):
                 message = "line %d: there is no room for its %s; raise max_length_extra"
                 logger.warning(message, line, "constraints" if options.constraints else "prefix")
         return pieces
 
-    def _limit(self, ids: Sequence[int], options: DecodingOptions) -> int:
-        """Most tokens of the output for a source."""
-        limit = int(options.max_lengths(torch.tensor([len(ids)])))
-        return limit if self.reach is None else min(limit, self.reach)
+    def _limits(self, sources: Sequence[list[int]], options: DecodingOptions) -> Tensor:
+        """Most tokens (n,) of the output for each source."""
+        limits = options.max_lengths(torch.tensor([len(ids) for ids in sources]))
+        return limits if self.reach is None else limits.clamp(max=self.reach)
 
     def _decode(self, pieces: Sequence[Piece], options: DecodingOptions) -> list[list[Hypothesis]]:
         """Hypotheses for each piece, decoded in batches of like lengths."""
@@ -305,7 +305,7 @@ class Translator:
             speaker.step,
             state,
             Padded.unpadded(torch.full((len(pieces), 1), BOS, device=self.device)),
-            torch.tensor([self._limit(piece.ids, options) for piece in pieces]),
+            self._limits([piece.ids for piece in pieces], options),
             EOS,
             (BOS, PAD),
             options,

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import torch
-from torch import nn
 
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
@@ -44,11 +43,10 @@ from transduce.training.fine_tuning import (
     start_from,
 )
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
-from transduce.training.loss import LossSums
 from transduce.training.optimizer import build_optimizer
 from transduce.training.schedules import learning_rate
 from transduce.training.signals import InterruptedTraining, Signals, StoppedValidation
-from transduce.training.step import NonFiniteError, OptimizerStep
+from transduce.training.step import Learner, NonFiniteError, OptimizerStep
 from transduce.training.weights import (
     load_weights,
     mean,
@@ -59,23 +57,13 @@ from transduce.training.weights import (
 )
 
 
-class Trainable(Protocol):
-    """What the loop needs to know of a task."""
+class Trainable(Learner, Protocol):
+    """What the loop needs to know of a task, beside what a step does."""
 
     d_model: int
 
-    @property
-    def model(self) -> nn.Module:
-        """What is trained."""
-
     def batches(self, state: DataState) -> Iterator[tuple[Any, DataState]]:
         """Training batches from `state` on, without end, each with the state after it."""
-
-    def loss(self, batch: Any) -> LossSums:
-        """Loss of one batch."""
-
-    def describe(self, batch: Any) -> str:
-        """A batch in a few words, for messages about it."""
 
     def validate(self) -> dict[str, float]:
         """Scores on held-out data, "loss" among them."""
