@@ -19,17 +19,12 @@ import torch
 
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
-from transduce.errors import RunError, SettingError, TrainingError
-from transduce.training.averaging import MovingAverage, averaged_weights
+from transduce.errors import SettingError, TrainingError
+from transduce.training.averaging import MovingAverage
 from transduce.training.bad_batches import as_json, save_batches
 from transduce.training.checkpoints import (
     Progress,
-    checkpoint_path,
     checkpoints_of,
-    load_checkpoint,
-    prune_checkpoints,
-    random_states,
-    save_checkpoint,
     served_weights,
     what_is_kept,
 )
@@ -42,19 +37,13 @@ from transduce.training.fine_tuning import (
     remove_low_rank_updates,
     start_from,
 )
+from transduce.training.keeper import Keeper
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.optimizer import build_optimizer
 from transduce.training.schedules import learning_rate
 from transduce.training.signals import InterruptedTraining, Signals, StoppedValidation
 from transduce.training.step import Learner, NonFiniteError, OptimizerStep
-from transduce.training.weights import (
-    load_weights,
-    mean,
-    merged,
-    read_tensors,
-    weights_of,
-    write_weights,
-)
+from transduce.training.weights import load_weights, mean, read_tensors, weights_of
 
 
 class Trainable(Learner, Protocol):
@@ -134,11 +123,10 @@ class _Trainer:
         self.config = config
         self.run = run
         self.log = log
-        self.optimizer = optimizer
-        self.adapter = adapter
         self.ema = MovingAverage(task.model, config.ema) if config.ema else None
         self.ranks = Ranks.present()
         self.step = OptimizerStep(task, config, optimizer, self.ranks, log.say)
+        self.keeper = Keeper(run, task.model, optimizer, self.ema, adapter, log.say)
         self.progress = Progress()
         self.signals = Signals()
 
@@ -281,16 +269,14 @@ class _Trainer:
         self.log.validation(record, best)
         self._save()
         if best:  # after the checkpoint, from which `_resume` makes up for a kill in between
-            self._keep(averaged_weights(self.task.model, self.ema))
+            self.keeper.keep_best()
         self._prune()
         self._since_log = SinceLog(time.monotonic())
         self._agree()
 
     def _prune(self) -> None:
-        if not self.ranks.first:
-            return
         kept = max(self.config.keep_last, self.config.average_last)
-        prune_checkpoints(self.run, kept, self.progress.step)
+        self.keeper.prune(kept, self.progress.step)
 
     def _scores(self) -> dict[str, float] | None:
         """Of the weights as they are; None where a signal came."""
@@ -305,35 +291,18 @@ class _Trainer:
             except StoppedValidation:
                 return None
 
-    def _keep(self, weights: dict[str, torch.Tensor]) -> None:
-        if not self.ranks.first:
-            return
-        write_weights(self.run / "weights.safetensors", merged(weights))
-        if self.adapter is not None:
-            self.adapter.write(self.run, weights)
-
     def _save(self) -> None:
         self.progress.seconds, self.progress.ranks = self._seconds(), self.ranks.world
         self.log.flush()
-        model, states = self.task.model, random_states()
-        self.ranks.check_same(weights_of(model).values())
-        if self.ranks.first:
-            save_checkpoint(self.run, self.progress, model, self.optimizer, self.ema, states)
+        self.keeper.save(self.progress)
 
     def _resume(self) -> None:
-        found = checkpoints_of(self.run)
-        if not found:
+        progress = self.keeper.resume()
+        if progress is None:
             self.log.say("nothing to resume from yet; starting at the beginning")
             self.log.rewind(0)
             return
-        if self.ranks.first:
-            self.progress = self._load_newest(found)
-        step = self.ranks.from_first(lambda: self.progress.step)
-        if not self.ranks.first:
-            self.progress = self._load_newest([checkpoint_path(self.run, step)])
-        if self.ranks.first:
-            self._check_kept()
-        self.progress.best_scores = self.ranks.from_first(lambda: self.progress.best_scores)
+        self.progress = progress
         # Resumed with another `select_by`, old and new scores must not be compared.
         self.progress.best = self.progress.best_scores.get(self.config.select_by)
         self.log.rewind(self.progress.step)
@@ -344,41 +313,6 @@ class _Trainer:
                 f"number of processes: {then} before, {now} now; random numbers begin afresh, and "
                 f"a step has {now}/{then} of the batches that it had"
             )
-
-    def _load_newest(self, found: list[Path]) -> Progress:
-        """The newest checkpoint that is not damaged; what is wrong with newer ones is said."""
-        reasons = []
-        for path in reversed(found):
-            try:
-                progress = load_checkpoint(path, self.task.model, self.optimizer, self.ema)
-            except RunError as error:
-                reasons.append(str(error))
-                continue
-            for reason in reasons:
-                self.log.say(f"{reason}; falling back to the checkpoint before it")
-            return progress
-        raise RunError(f"{self.run} has no checkpoint that can be resumed from: {reasons[0]}")
-
-    def _check_kept(self) -> None:
-        """See to it that the best weights are those that the checkpoint speaks of."""
-        progress, weights = self.progress, self.run / "weights.safetensors"
-        if progress.best is None:
-            return
-        if progress.best_step == progress.step:
-            self._keep(averaged_weights(self.task.model, self.ema))
-            return
-        try:
-            read_tensors(weights)
-        except RunError as error:
-            best = checkpoint_path(self.run, progress.best_step)
-            try:
-                found = read_tensors(served_weights(best))
-            except RunError:
-                self.log.say(f"{error}; the best from now on will be kept in its place")
-                progress.best_scores = {}
-            else:
-                self.log.say(f"{error}; taken from {best}")
-                self._keep(found)
 
     def _stop_for_signal(self) -> NoReturn:
         self.progress.interrupted = True
@@ -401,7 +335,7 @@ class _Trainer:
             load_weights(self.task.model, averaged, "the average of the last checkpoints")
             self.task.model.eval()
             scores = self.task.validate()
-            self._keep(averaged)
+            self.keeper.keep(averaged)
             self.log.validation({"step": progress.step, "averaged": len(last), **scores}, True)
         remove_low_rank_updates(self.task.model)
         best = read_tensors(self.run / "weights.safetensors")

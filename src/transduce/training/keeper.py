@@ -1,0 +1,123 @@
+"""What a run keeps while it is trained: checkpoints to resume from, and the weights to use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from transduce.errors import RunError
+from transduce.training.averaging import MovingAverage, averaged_weights
+from transduce.training.checkpoints import (
+    Progress,
+    checkpoint_path,
+    checkpoints_of,
+    load_checkpoint,
+    prune_checkpoints,
+    random_states,
+    save_checkpoint,
+    served_weights,
+)
+from transduce.training.distributed import Ranks
+from transduce.training.fine_tuning import Adapter
+from transduce.training.weights import merged, read_tensors, weights_of, write_weights
+
+
+class Keeper:
+    """Writes and reads what a run directory keeps; all ranks call it, and the first one writes."""
+
+    def __init__(
+        self,
+        run: Path,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        ema: MovingAverage | None,
+        adapter: Adapter | None,
+        say: Callable[[str], None],
+    ) -> None:
+        """say: tells the reader one line."""
+        self.run = run
+        self.model = model
+        self.optimizer = optimizer
+        self.ema = ema
+        self.adapter = adapter
+        self.ranks = Ranks.present()
+        self._say = say
+
+    def save(self, progress: Progress) -> None:
+        """Write a checkpoint.  Raises RunError when it cannot be written."""
+        states = random_states()
+        self.ranks.check_same(weights_of(self.model).values())
+        if self.ranks.first:
+            save_checkpoint(self.run, progress, self.model, self.optimizer, self.ema, states)
+
+    def keep_best(self) -> None:
+        """Make the weights that would be served now those of the run."""
+        self.keep(averaged_weights(self.model, self.ema))
+
+    def keep(self, weights: Mapping[str, Tensor]) -> None:
+        """Make these the weights of the run."""
+        if not self.ranks.first:
+            return
+        write_weights(self.run / "weights.safetensors", merged(weights))
+        if self.adapter is not None:
+            self.adapter.write(self.run, weights)
+
+    def prune(self, last: int, step: int) -> None:
+        """Delete all but so many checkpoints up to `step`, where the run stands."""
+        if self.ranks.first:
+            prune_checkpoints(self.run, last, step)
+
+    def resume(self) -> Progress | None:
+        """Go on from the newest checkpoint that is not damaged; None where there is none yet.
+
+        Raises RunError where none can be read.
+        """
+        found = checkpoints_of(self.run)
+        if not found:
+            return None
+        progress = self._newest(found) if self.ranks.first else Progress()
+        step = self.ranks.from_first(lambda: progress.step)
+        if not self.ranks.first:
+            progress = self._newest([checkpoint_path(self.run, step)])
+        if self.ranks.first:
+            self._check_best(progress)
+        progress.best_scores = self.ranks.from_first(lambda: progress.best_scores)
+        return progress
+
+    def _newest(self, found: list[Path]) -> Progress:
+        """What is wrong with newer ones is said."""
+        reasons = []
+        for path in reversed(found):
+            try:
+                progress = load_checkpoint(path, self.model, self.optimizer, self.ema)
+            except RunError as error:
+                reasons.append(str(error))
+                continue
+            for reason in reasons:
+                self._say(f"{reason}; falling back to the checkpoint before it")
+            return progress
+        raise RunError(f"{self.run} has no checkpoint that can be resumed from: {reasons[0]}")
+
+    def _check_best(self, progress: Progress) -> None:
+        """See to it that the best weights are those that the checkpoint speaks of."""
+        weights = self.run / "weights.safetensors"
+        if progress.best is None:
+            return
+        if progress.best_step == progress.step:
+            self.keep_best()
+            return
+        try:
+            read_tensors(weights)
+        except RunError as error:
+            best = checkpoint_path(self.run, progress.best_step)
+            try:
+                found = read_tensors(served_weights(best))
+            except RunError:
+                self._say(f"{error}; the best from now on will be kept in its place")
+                progress.best_scores = {}
+            else:
+                self._say(f"{error}; taken from {best}")
+                self.keep(found)
