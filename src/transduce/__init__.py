@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transduce.inspect.attention import record_attention
     from transduce.run import Run, load, train
     from transduce.tasks.task import Evaluation
-    from transduce.tasks.translator import Alignment, Candidate, Translation
+    from transduce.tasks.translations import Alignment, Candidate, Translation
 
 __version__ = "0.1.0"
 
@@ -44,12 +44,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Alignment": "transduce.tasks.translator",
-    "Candidate": "transduce.tasks.translator",
+    "Alignment": "transduce.tasks.translations",
+    "Candidate": "transduce.tasks.translations",
     "DecodingOptions": "transduce.decoding.options",
     "Evaluation": "transduce.tasks.task",
     "Run": "transduce.run",
-    "Translation": "transduce.tasks.translator",
+    "Translation": "transduce.tasks.translations",
     "load": "transduce.run",
     "record_attention": "transduce.inspect.attention",
     "train": "transduce.run",

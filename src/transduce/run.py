@@ -25,7 +25,8 @@ from transduce.tasks import TASKS
 from transduce.tasks.common import check_model_size
 from transduce.tasks.generator import Generator
 from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
-from transduce.tasks.translator import Alignment, TextStream, Translation, Translator
+from transduce.tasks.translations import Alignment, Translation
+from transduce.tasks.translator import TextStream, Translator
 from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
 from transduce.training.distributed import joined
 from transduce.training.trainer import Outcome

@@ -19,7 +19,7 @@ from transduce.errors import SettingError
 if TYPE_CHECKING:
     from transduce.run import Run
     from transduce.tasks.quality import Judge
-    from transduce.tasks.translator import Translation
+    from transduce.tasks.translations import Translation
 
 
 def translate(

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from transduce.tasks.forced import forced_log_probs
-from transduce.tasks.translator import Translation, Translator
+from transduce.tasks.translations import Translation
+from transduce.tasks.translator import Translator
 
 
 class Confidence(NamedTuple):

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from transduce.errors import DataError, RunError
 from transduce.metrics.measure import make_metric
 from transduce.tasks.confidence import Confidence, confidences
-from transduce.tasks.translator import Translation, Translator
+from transduce.tasks.translations import Translation
+from transduce.tasks.translator import Translator
 from transduce.training.weights import write_text
 
 Floats = NDArray[np.float64]

@@ -6,9 +6,7 @@ import copy
 import dataclasses
 import functools
 import logging
-import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +16,6 @@ from transduce.decoding.agreed import agreed
 from transduce.decoding.demands import Demand, Wishes, demand_of
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.lexicon import Lexicon
-from transduce.decoding.minimum_risk import expected_utilities
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import Snapshot, search_steps
 from transduce.decoding.shortlist import NarrowModel, Shortlist, check_shortlist
@@ -29,6 +26,7 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
 from transduce.tasks.forced import forced_scores, in_batches
 from transduce.tasks.pieces import in_pieces
+from transduce.tasks.translations import Alignment, Candidate, Translation, least_risk
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
 
@@ -39,47 +37,6 @@ logger = logging.getLogger("transduce")
 
 PIECE_BITS = 40
 """Where the number of a piece begins in the number of its random stream, above the text's."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One possible output."""
-
-    text: str
-    tokens: tuple[str, ...]
-    """Pieces as the model made them."""
-    score: float
-    """What candidates are ranked by: log-probability after the length penalty."""
-    log_prob: float
-    """Natural logarithm of the probability of the tokens and the end."""
-    parts: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
-    """Ids of the tokens, for each piece of the source."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The best output for one input, and the other candidates that were asked for."""
-
-    text: str
-    tokens: tuple[str, ...] = ()
-    score: float = 0.0
-    log_prob: float = 0.0
-    candidates: tuple[Candidate, ...] = field(default=(), repr=False)
-    """The n best, best first; the first is this translation itself."""
-
-    def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
-        return {"translation": self.text, "score": self.score, "tokens": self.tokens}
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """How the target looked at the source."""
-
-    source: tuple[str, ...]
-    target: tuple[str, ...]
-    weights: Tensor
-    """(len(target), len(source)): each row sums to one; mean over the heads of a layer."""
 
 
 class Piece(NamedTuple):
@@ -402,25 +359,3 @@ def check_layer(layer: int, n_layers: int) -> None:
 def alike(options: DecodingOptions) -> DecodingOptions:
     """What texts that are decoded together have in common."""
     return dataclasses.replace(options, prefix="", constraints=(), avoid=())
-
-
-def least_risk(
-    candidates: Sequence[Candidate], options: DecodingOptions, language: str
-) -> list[Candidate]:
-    """The `n_best` candidates that are most like all of them, with their expected utility.
-
-    Samples count alike, since the likelier come more often; outputs of a beam count by their
-    probabilities.
-    """
-    weights = [1.0] * len(candidates)
-    if options.method == "beam":
-        best = max(candidate.log_prob for candidate in candidates)
-        weights = [math.exp(candidate.log_prob - best) for candidate in candidates]
-    texts = [candidate.text for candidate in candidates]
-    assert options.minimum_risk != "none"
-    scores = expected_utilities(texts, weights, options.minimum_risk, language)
-    chosen: dict[str, Candidate] = {}
-    for candidate, score in zip(candidates, scores, strict=True):
-        chosen.setdefault(candidate.text, dataclasses.replace(candidate, score=score))
-    ranked = sorted(chosen.values(), key=lambda candidate: -candidate.score)
-    return ranked[: options.n_best]
