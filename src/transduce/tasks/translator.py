@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -52,6 +52,18 @@ class Piece(NamedTuple):
     demand: Demand
 
 
+class Engine(Protocol):
+    """What searches for the outputs of pieces in place of our own search."""
+
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError for options that it cannot follow."""
+
+    def search(
+        self, pieces: Sequence[Piece], limits: Sequence[int], options: DecodingOptions
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses of each piece, best first, of at most `limits` tokens."""
+
+
 class Translator:
     """Turns source texts into target texts."""
 
@@ -85,6 +97,8 @@ class Translator:
         """Layer and head to align by unless another is asked for; no head for the mean of all."""
         self.shortlist: Shortlist | None = None
         """The target tokens that sources can need, for `options.shortlist`."""
+        self.engine: Engine | None = None
+        """What searches, if it is not we."""
 
     @property
     def device(self) -> torch.device:
@@ -135,6 +149,8 @@ class Translator:
         options = options or self.options
         if options.minimum_risk != "none":
             raise SettingError("minimum_risk chooses at the end; leave it out to stream")
+        if self.engine is not None:
+            raise SettingError("streaming needs PyTorch's own search; leave out --engine")
         options = dataclasses.replace(options, n_best=1)
         pieces = self._pieces(self.source.encode(text), options, 0, number)
         return self._parts(pieces if text.strip() else [], alike(options))
@@ -143,6 +159,11 @@ class Translator:
         self, others: Sequence[Translator] = (), language_model: LanguageModel | None = None
     ) -> Translator:
         """The same translator in an ensemble, or with a language model beside it."""
+        if any(one.engine is not None for one in (self, *others)):
+            raise SettingError(
+                "an ensemble or a language model beside needs PyTorch's own search; leave out "
+                "--engine"
+            )
         joined = copy.copy(self)
         joined.others = tuple(other.model.eval() for other in others)
         joined.language_model = language_model
@@ -188,6 +209,8 @@ class Translator:
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError or RunError for options that this model cannot follow."""
         demand_of(options, lambda: self.lexicon)
+        if self.engine is not None:
+            self.engine.check(options)
         if options.shortlist:
             check_shortlist(options)
         if options.coverage_penalty:
@@ -198,6 +221,8 @@ class Translator:
     ) -> list[Piece]:
         """What is decoded for a text: mostly one piece; prefix and constraints are the first's."""
         line = first + text + 1
+        if self.engine is not None:
+            self.engine.check(options)
         if options.shortlist:
             check_shortlist(options)
         try:
@@ -229,16 +254,21 @@ class Translator:
         order = sorted(range(len(pieces)), key=lengths.__getitem__, reverse=True)
         results: list[list[Hypothesis]] = [[] for _ in pieces]
         for rows in in_batches(order, lengths, options.batch_tokens):
-            chosen = [pieces[i] for i in rows]
-            narrow = self._narrow([piece.ids for piece in chosen], options)
-            found: list[list[Hypothesis]] = []
-            for snapshot in self._steps(chosen, options, narrow):
-                found = snapshot.best
-            if narrow is not None:
-                found = narrow.widened(found)
+            found = self._search([pieces[i] for i in rows], options)
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
         return results
+
+    def _search(self, pieces: Sequence[Piece], options: DecodingOptions) -> list[list[Hypothesis]]:
+        """Hypotheses for each of some pieces, decoded together."""
+        sources = [piece.ids for piece in pieces]
+        if self.engine is not None:
+            return self.engine.search(pieces, self._limits(sources, options).tolist(), options)
+        narrow = self._narrow(sources, options)
+        found: list[list[Hypothesis]] = []
+        for snapshot in self._steps(pieces, options, narrow):
+            found = snapshot.best
+        return found if narrow is None else narrow.widened(found)
 
     def _steps(
         self, pieces: Sequence[Piece], options: DecodingOptions, narrow: NarrowModel | None

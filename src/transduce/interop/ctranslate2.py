@@ -1,0 +1,172 @@
+"""CTranslate2: our encoder-decoder as a directory that it loads.
+
+The weights go into its specification by name; what the specification has no place for is refused.
+Ids stay as they are, so a vocabulary is only a list of names for them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transduce.errors import RunError, SettingError
+from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from transduce.nn.feed_forward import GatedFeedForward
+from transduce.nn.front_ends.text import TextFrontEnd
+from transduce.nn.int8 import Precision
+from transduce.nn.transformer import TransformerConfig
+from transduce.text.tokenizer import BOS, EOS, UNK
+
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu-tanh": "GELUTanh",
+    "silu": "SWISH",
+    "swiglu": "SWISH",
+}
+
+
+def library(name: str = "") -> Any:
+    """The package `ctranslate2`, or a module of it.  Raises SettingError where it is missing."""
+    try:
+        return importlib.import_module(f"ctranslate2{name}")
+    except ImportError:
+        raise SettingError(
+            "CTranslate2 needs the extra: pip install 'transduce[ctranslate2]'"
+        ) from None
+
+
+def check_expressible(config: EncoderDecoderConfig) -> None:
+    """Raises RunError, naming the setting, for a model that CTranslate2 cannot express."""
+    for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+        if not isinstance(stack, TransformerConfig):
+            raise RunError(f"CTranslate2 has no stack like model.{side}.kind = {stack.kind!r}")
+        if stack.positions == "alibi":
+            raise RunError(f"CTranslate2 has no positions like model.{side}.positions = 'alibi'")
+    if config.encoder.norm_epsilon != config.decoder.norm_epsilon:  # type: ignore[union-attr]
+        raise RunError("CTranslate2 has one norm_epsilon for both model.encoder and model.decoder")
+
+
+def write_ctranslate2(
+    model: EncoderDecoder,
+    config: EncoderDecoderConfig,
+    directory: Path,
+    source: Sequence[str],
+    target: Sequence[str],
+    positions: int,
+    precision: Precision = "float32",
+    adds_end: bool = True,
+) -> None:
+    """Write model.bin, config.json and the vocabularies into a directory that is there.
+
+    source, target: a name for each id, all different.  positions: how many the model can tell
+    apart there, where its own have no limit.  adds_end: to each source that is not empty
+    CTranslate2 adds the end of sentence by itself.  Raises RunError for what it cannot express.
+    """
+    check_expressible(config)
+    assert isinstance(config.encoder, TransformerConfig)
+    assert isinstance(config.decoder, TransformerConfig)
+    specs = library(".specs")
+    encoder = specs.TransformerEncoderSpec(*_sizes(config.encoder), **_shape(specs, config.encoder))
+    decoder = specs.TransformerDecoderSpec(*_sizes(config.decoder), **_shape(specs, config.decoder))
+    _front_end(encoder, encoder.embeddings[0], model.source)
+    _front_end(decoder, decoder.embeddings, model.target)
+    _stack(encoder, model.encoder, config.encoder, config.d_model, positions)
+    _stack(decoder, model.decoder, config.decoder, config.d_model, positions)
+    _linear(decoder.projection, model.head.weight, model.head.bias)
+    spec = specs.TransformerSpec(encoder, decoder)
+    spec.register_source_vocabulary(list(source))
+    spec.register_target_vocabulary(list(target))
+    spec.config.unk_token = target[UNK]
+    spec.config.bos_token = spec.config.decoder_start_token = target[BOS]
+    spec.config.eos_token = target[EOS]
+    spec.config.add_source_eos = adds_end
+    spec.config.layer_norm_epsilon = config.decoder.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization="int8" if precision == "int8" else None)
+    spec.save(str(directory))
+
+
+def _sizes(stack: TransformerConfig) -> tuple[int, int]:
+    return stack.n_layers, stack.n_heads
+
+
+def _shape(specs: Any, stack: TransformerConfig) -> dict[str, Any]:
+    """How the specification names what a stack is made of."""
+    shape: dict[str, Any] = {
+        "pre_norm": stack.norm_order == "pre",
+        "activation": specs.common_spec.Activation[ACTIVATIONS[stack.activation]],
+        "layernorm_embedding": stack.embedding_norm,
+        "ffn_glu": stack.activation == "swiglu",
+    }
+    if stack.positions == "rotary":
+        shape |= {"rotary_dim": 0, "rotary_interleave": False}
+    return shape
+
+
+def _front_end(spec: Any, embeddings: Any, ours: Any) -> None:
+    assert isinstance(ours, TextFrontEnd)
+    embeddings.weight = _array(ours.embedding.weight)
+    spec.scale_embeddings = ours.scale
+
+
+def _stack(spec: Any, ours: Any, stack: TransformerConfig, d_model: int, positions: int) -> None:
+    """Positions, norms and layers of the encoder or the decoder."""
+    if stack.positions != "rotary":
+        rows = stack.max_positions if stack.positions == "learned" else positions
+        nothing = torch.zeros(rows, d_model, device=next(ours.parameters()).device)
+        at = torch.arange(rows, device=nothing.device)
+        spec.position_encodings.encodings = _array(ours.positions.embed(nothing, at))
+    if stack.embedding_norm:
+        _norm(spec.layernorm_embedding, ours.embedding_norm)
+    if stack.norm_order == "pre":
+        _norm(spec.layer_norm, ours.norm)
+    for theirs, layer in zip(spec.layer, ours.layers, strict=True):
+        _layer(theirs, layer)
+
+
+def _layer(spec: Any, ours: Any) -> None:
+    own = ours.self_attention
+    parts: list[tuple[Any, Sequence[Any]]] = [
+        (spec.self_attention.linear, (own.query_key_value, own.output))
+    ]
+    _norm(spec.self_attention.layer_norm, ours.self_attention_residual.norm)
+    if hasattr(ours, "cross_attention"):
+        cross = ours.cross_attention
+        parts.append((spec.attention.linear, (cross.query, cross.key_value, cross.output)))
+        _norm(spec.attention.layer_norm, ours.cross_attention_residual.norm)
+    for theirs, linears in parts:
+        for place, linear in zip(theirs, linears, strict=True):
+            _linear(place, linear.weight, linear.bias)
+    _feed_forward(spec.ffn, ours.feed_forward)
+    _norm(spec.ffn.layer_norm, ours.feed_forward_residual.norm)
+
+
+def _feed_forward(spec: Any, ours: Any) -> None:
+    if isinstance(ours, GatedFeedForward):
+        gate, inner = ours.gate_inner.weight.chunk(2)
+        _linear(spec.linear_0, gate, None)
+        _linear(spec.linear_0_noact, inner, None)
+    else:
+        _linear(spec.linear_0, ours.inner.weight, ours.inner.bias)
+    _linear(spec.linear_1, ours.outer.weight, ours.outer.bias)
+
+
+def _linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
+    spec.weight = _array(weight)
+    if bias is not None:
+        spec.bias = _array(bias)
+
+
+def _norm(spec: Any, ours: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = _array(ours.weight), _array(ours.bias)
+
+
+def _array(tensor: Tensor) -> Any:
+    """A copy, since the specification quantises arrays where they lie."""
+    return tensor.detach().to("cpu", torch.float32, copy=True).contiguous().numpy()
