@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 import transformers
 from torch import Tensor
@@ -202,7 +203,9 @@ def distilbert(kind: str, directory: Path) -> Any:
 
 
 def roberta(kind: str, directory: Path) -> Any:
-    made_of = config(transformers.RobertaConfig, vocab_size=300, type_vocab_size=1)
+    made_of = config(
+        transformers.RobertaConfig, vocab_size=300, type_vocab_size=1, max_position_embeddings=130
+    )
     model = getattr(transformers, kind)(made_of)
     save(model, directory)
     byte_level(directory, 300, ("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
@@ -236,6 +239,77 @@ def test_labels_of_kin(make: Any, tmp_path: Path) -> None:
         expected = reference(ids, real.long()).logits
         found = run.model(padded(ours(ids, numbering), real))
     assert largest_difference(found, expected) < TOLERANCE
+
+
+def roberta_pairs(kind: str, directory: Path) -> tuple[Any, Any]:
+    """A model and its tokenizer, with the two marks between texts as RoBERTa's file has them."""
+    reference = roberta(kind, directory)
+    file = str(directory / "tokenizer.json")
+    library = tokenizers.Tokenizer.from_file(file)
+    marks = {name: (name, library.token_to_id(name)) for name in ("</s>", "<s>")}
+    library.post_processor = tokenizers.processors.RobertaProcessing(
+        marks["</s>"], marks["<s>"], trim_offsets=True, add_prefix_space=False
+    )
+    library.save(file)
+    return reference, transformers.PreTrainedTokenizerFast(tokenizer_file=file)
+
+
+def test_labels_of_pairs_in_roberta(tmp_path: Path) -> None:
+    reference, tokenizer = roberta_pairs("RobertaForSequenceClassification", tmp_path / "model")
+    made = import_run(tmp_path / "model", tmp_path / "run", overrides=["data.pairs=true"])
+    run = transduce.load(made, "cpu")
+    for pair in zip(sentences(5, seed=1), sentences(5, seed=2), strict=True):
+        ids = torch.tensor([tokenizer(*pair)["input_ids"]])
+        with torch.no_grad():
+            expected = reference(ids).logits.softmax(-1)[0]
+        (answer,) = run.predict([pair])
+        found = torch.tensor(list(answer.fields()["probabilities"].values()))
+        assert largest_difference(found, expected) < TOLERANCE
+
+
+PASSAGES = [
+    "the owl (bubo bubo) eats 3,5 mice... a night!",
+    "na\u00efve cafe\u0301 in \u6771\u4eac \U0001f600\U0001f3fd (\u20ac5/\u00a33).",
+    "  two  spaces\tand a tab\u00a0here ",
+    'he said: "no," and -- again -- "no!".',
+]
+
+
+@pytest.mark.parametrize("context", PASSAGES)
+def test_answers_of_roberta(context: str, tmp_path: Path) -> None:
+    """The same piece of the passage with the same score, whatever its bytes are cut into."""
+    reference, tokenizer = roberta_pairs("RobertaForQuestionAnswering", tmp_path / "model")
+    run = transduce.load(import_run(tmp_path / "model", tmp_path / "run"), "cpu")
+    assert run.info()["task"] == "question-answering"
+    longest = run.recipe.span.max_length
+    for question in ("who?", "what does it say (in all)?"):
+        score, start, end = best_span(reference, tokenizer, question, context, longest)
+        (answer,) = run.predict([(question, context)])
+        found = answer.fields()
+        assert (found["start"], found["end"]) == (start, end)
+        assert found["answer"] == context[start:end]
+        assert abs(found["score"] - score) < TOLERANCE
+
+
+def best_span(
+    model: Any, tokenizer: Any, question: str, context: str, longest: int
+) -> tuple[float, int, int]:
+    """Score and characters of the best answer, by the tokenizer's own offsets."""
+    encoded = tokenizer(question, context, return_offsets_mapping=True)
+    with torch.no_grad():
+        outputs = model(torch.tensor([encoded["input_ids"]]))
+    starts, ends = outputs.start_logits[0].tolist(), outputs.end_logits[0].tolist()
+    places = [
+        (i, *encoded["offset_mapping"][i])
+        for i, text in enumerate(encoded.sequence_ids())
+        if text == 1 and context[slice(*encoded["offset_mapping"][i])].strip()
+    ]
+    return max(
+        (starts[i] + ends[j], begin, end)
+        for i, begin, _ in places
+        for j, _, end in places
+        if i <= j < i + longest
+    )
 
 
 @pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False)])

@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import transformers
+from PIL import Image
 
+import transduce
 from helpers.hugging_face import largest_difference, loaded, save
+from helpers.pictures import stripes, write_folder
 from transduce.config import parse
+from transduce.import_run import import_run
 from transduce.interop.models import import_directory
 from transduce.models.encoder_only import EncoderOnly
 from transduce.models.vision import VisionConfig, build_vision
@@ -25,7 +31,7 @@ SHAPES = [
 ]
 
 
-def vit(directory: Path, **changes: Any) -> Any:
+def vit(directory: Path, kind: str = "ViTForImageClassification", **changes: Any) -> Any:
     small = {
         "hidden_size": 16,
         "num_attention_heads": 2,
@@ -35,7 +41,7 @@ def vit(directory: Path, **changes: Any) -> Any:
         "patch_size": 7 if changes.get("image_size") == 28 else 8,
         "id2label": {0: "cat", 1: "dog", 2: "owl"},
     }
-    model = transformers.ViTForImageClassification(transformers.ViTConfig(**{**small, **changes}))
+    model = getattr(transformers, kind)(transformers.ViTConfig(**{**small, **changes}))
     save(model, directory)
     return model
 
@@ -77,3 +83,58 @@ def test_logits_at_another_resolution(size: int, tmp_path: Path) -> None:
         expected = reference(images, interpolate_pos_encoding=True).logits
         found = imported(tmp_path, size)(images)
     assert largest_difference(found, expected) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", ["ViTModel", "ViTForMaskedImageModeling"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_of_a_model_without_labels(kind: str, normalize: bool, tmp_path: Path) -> None:
+    """The vector of the class token, from files of images."""
+    reference = vit(tmp_path / "vit", kind, num_hidden_layers=3)
+    changes = [f"evaluation.normalize={str(normalize).lower()}"]
+    run = transduce.load(import_run(tmp_path / "vit", tmp_path / "run", overrides=changes), "cpu")
+    assert run.info()["task"] == "image-embedding" and run.info()["dimensions"] == 16
+    pixels = np.random.default_rng(1).integers(0, 256, (3, 32, 32, 3), np.uint8)
+    paths = [str(tmp_path / f"{i}.png") for i in range(3)]
+    for path, image in zip(paths, pixels, strict=True):
+        Image.fromarray(image).save(path)
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2) / 127.5 - 1
+    with torch.no_grad():
+        expected = getattr(reference, "vit", reference)(images).last_hidden_state[:, 0]
+    if normalize:
+        expected = torch.nn.functional.normalize(expected, dim=-1)
+    answers = list(run.predict([*paths, ""]))
+    found = torch.tensor([answer.fields()["embedding"] for answer in answers[:3]])
+    assert largest_difference(found, expected) < TOLERANCE
+    assert answers[3].text == "" and len(answers[0].text.split()) == 16
+    with pytest.raises(transduce.DataError, match="no right answers"):
+        run.evaluate("test")
+    left_out = (tmp_path / "run" / "README.md").read_text()
+    assert ("pooler.dense" in left_out) == (kind == "ViTModel")
+
+
+def test_a_model_without_labels_learns_some(tmp_path: Path) -> None:
+    vit(tmp_path / "vit", "ViTModel", image_size=8, patch_size=4)
+    base = import_run(tmp_path / "vit", tmp_path / "base")
+    pictures, labels = stripes(120)
+    photos = write_folder(tmp_path / "photos", pictures, labels)
+    recipe = {
+        "task": "image-classification",
+        "data": {"train": photos, "hold_out": 0.2},
+        "fine_tune": {"run": str(base)},
+        "training": {
+            "steps": 2,
+            "batch_tokens": 256,
+            "validate_every": 2,
+            "schedule": {"kind": "constant", "peak": 1e-3},
+            "device": "cpu",
+        },
+    }
+    run, _ = transduce.train(recipe, tmp_path / "run")
+    tuned = transduce.load(run, "cpu")
+    assert tuned.info()["labels"] == ["diagonal", "flat", "upright"]
+    before, after = (
+        safetensors.torch.load_file(path / "weights.safetensors") for path in (base, run)
+    )
+    assert set(after) - set(before) == {"head.output.weight", "head.output.bias"}
+    near = [float((after[name] - before[name]).abs().max()) for name in before]
+    assert max(near) < 0.01, "two small steps from where it began"

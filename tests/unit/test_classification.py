@@ -31,7 +31,7 @@ from transduce.tasks.classification import (
     TextClassifier,
     parse_classification,
 )
-from transduce.tasks.embedding import TextEmbedder, TextVector, parse_embedding
+from transduce.tasks.embedding import TextEmbedder, Vector, parse_embedding
 from transduce.tasks.labels import LabelPrediction, labels_for, load_labels, save_labels
 from transduce.tasks.text_encoder import (
     EncodedTexts,
@@ -180,6 +180,8 @@ class TestLayout:
         pair = layout([7, 8], [9], 8)
         assert pair == ([BOS, 7, 8, EOS, 9, EOS], [0, 0, 0, 0, 1, 1])
         assert layout([], None, 8).ids == [BOS, EOS]
+        as_in_roberta = layout([7, 8], [9, 9, 9], 8, marks_between=2)
+        assert as_in_roberta == ([BOS, 7, 8, EOS, EOS, 9, 9, EOS], [0, 0, 0, 0, 0, 1, 1, 1])
 
     @pytest.mark.parametrize(
         ("n_a", "n_b", "kept"), [(50, 2, (5, 2)), (2, 50, (2, 5)), (50, 50, (4, 3)), (4, 3, (4, 3))]
@@ -548,7 +550,7 @@ class TestEmbedding:
         (tmp_path / "recipe.toml").write_text(to_toml(embedder.recipe))
         loaded = transduce.load(tmp_path)
         (found,) = loaded.predict(["abc"])
-        assert isinstance(found, TextVector)
+        assert isinstance(found, Vector)
         assert found.fields() == embedder.predict([("abc",)])[0].fields()
         assert loaded.info()["dimensions"] == 16
 

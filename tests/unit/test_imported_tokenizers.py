@@ -19,6 +19,7 @@ from transduce.text import (
     EOS,
     PAD,
     UNK,
+    CharactersConfig,
     HuggingFaceTokenizer,
     ImportedConfig,
     Numbering,
@@ -229,3 +230,13 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(RunError, match=r"pip install 'transduce\[import\]'"):
         load_tokenizer(tmp_path / "saved.json")
+
+
+@pytest.mark.parametrize("marks_between", [1, 2])
+def test_marks_between_texts_are_kept(marks_between: Any, tmp_path: Path) -> None:
+    made = bert(tmp_path)
+    found = HuggingFaceTokenizer(made._definition, made.numbering, marks_between)
+    found.save(tmp_path / "kept.json")
+    assert load_tokenizer(tmp_path / "kept.json").marks_between == marks_between
+    assert made.marks_between == 1
+    assert train_tokenizer(CharactersConfig(), ["ab"]).marks_between == 1

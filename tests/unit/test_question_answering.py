@@ -375,6 +375,17 @@ def test_windows_cover_a_passage_and_overlap() -> None:
     assert len(next(cut_windows(range(50, 90), [1], config)).row.ids) == 8 + 4
 
 
+def test_windows_with_two_marks_behind_the_question() -> None:
+    config = WindowsConfig(max_length=32, stride=20, max_question=8)
+    windows = list(cut_windows(range(50, 58), range(100, 130), config, marks_between=2))
+    for window in windows:
+        ids = list(window.row.ids)
+        assert ids[:11] == [BOS, *range(50, 58), EOS, EOS] and ids[-1] == EOS
+        assert ids[window.first : -1] == list(range(100 + window.begin, 100 + window.end))
+        assert len(ids) <= 32
+    assert windows[-1].end == 30, "though stride leaves no more room than one mark would"
+
+
 def test_a_window_without_room_is_refused() -> None:
     with pytest.raises(SettingError, match=r"text\.max_length = 32 leaves 15 tokens"):
         WindowsConfig(max_length=32, stride=15, max_question=14)

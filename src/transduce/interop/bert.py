@@ -1,14 +1,15 @@
 """BERT and its kin, RoBERTa and DistilBERT, with the head that their weights were saved with.
 
-RoBERTa counts positions from the padding id on, knows no segments, and has its heads under other
-names; DistilBERT has no segments either, and names of its own throughout.
+RoBERTa counts positions from the padding id on, knows no segments, has two end marks between the
+texts of a pair, and its heads under other names; DistilBERT has no segments either, and names of
+its own throughout.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -75,6 +76,8 @@ class _Family:
     label_head: tuple[str, str]
     """Dense layer and scores of the head of a classifier."""
     pooler_activation: PoolerActivation = "tanh"
+    marks_between: Literal[1, 2] = 1
+    """End marks between the texts of a pair."""
 
 
 _FAMILIES = {
@@ -99,6 +102,7 @@ _FAMILIES = {
         ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"),
         "lm_head.bias",
         ("classifier.dense", "classifier.out_proj"),
+        marks_between=2,
     ),
     "distilbert": _Family(
         "distilbert",
@@ -133,7 +137,9 @@ def import_bert(directory: Path, config: Config) -> Imported:
     checkpoint.rename(r"LayerNorm\.beta$", "LayerNorm.bias")
     checkpoint.rename(rf"^{family.prefix}\.", "")
     rows = config.integer("vocab_size")
-    tokenizer = read_tokenizer(directory, rows, ENCODER, family.special_tokens)
+    tokenizer = read_tokenizer(
+        directory, rows, ENCODER, family.special_tokens, family.marks_between
+    )
     copier = Copier(checkpoint)
     model = _encoder(config, family, copier, tokenizer.numbering)
     recipe: dict[str, Any] = {
@@ -187,11 +193,6 @@ def _task(config: Config, kind: str) -> str:
     if task is None or not architecture.startswith(name):
         known = ", ".join(name + ending for ending in _TASKS)
         raise DataError(f"{config.path}: a {architecture} cannot be imported; only {known}")
-    if kind == "roberta" and task == "question-answering":
-        raise DataError(
-            f"{config.path}: a {architecture} cannot be imported: it wants two marks between "
-            "question and passage, ours is one"
-        )
     return task
 
 

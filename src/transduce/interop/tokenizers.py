@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transduce.errors import DataError, RunError, TransduceError
 from transduce.interop.read import read_json
@@ -29,11 +29,16 @@ DECODER: Names = {
 
 
 def read_tokenizer(
-    directory: Path, size: int, names: Names, customary: Mapping[str, str]
+    directory: Path,
+    size: int,
+    names: Names,
+    customary: Mapping[str, str],
+    marks_between: Literal[1, 2] = 1,
 ) -> HuggingFaceTokenizer:
     """The tokenizer of a directory, for an embedding of `size` rows.
 
     customary: special tokens by the names that `names` uses, where the files do not say.
+    marks_between: end marks between two texts that the model reads together.
     Raises DataError where there is none, or it does not go with the model.
     """
     settings = _settings(directory)
@@ -58,7 +63,7 @@ def read_tokenizer(
                 f"text ({' or '.join(map(repr, found)) or theirs[0]})"
             )
     try:
-        return HuggingFaceTokenizer(definition, Numbering(size=size, **ids))
+        return HuggingFaceTokenizer(definition, Numbering(size=size, **ids), marks_between)
     except TransduceError as error:
         raise DataError(f"{where}: {error}") from None
 

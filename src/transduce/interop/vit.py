@@ -1,4 +1,4 @@
-"""ViT: its patches are cut by a convolution whose steps are as wide as itself."""
+"""ViT, with or without labels: its patches are cut by a convolution as wide as its steps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ from transduce.interop.read import Config, Imported, open_checkpoint, read_json
 from transduce.models.vision import VisionConfig
 from transduce.nn.transformer import TransformerConfig
 
+_TASKS = {
+    "ViTForImageClassification": "image-classification",
+    "ViTModel": "image-embedding",
+    "ViTForMaskedImageModeling": "image-embedding",
+}
+
 
 def import_vit(directory: Path, config: Config) -> Imported:
-    """The model of a directory whose `model_type` is vit: a classifier of images."""
+    """The model of a directory whose `model_type` is vit."""
     architecture = config.architecture("ViTForImageClassification")
-    if architecture != "ViTForImageClassification":
+    if architecture not in _TASKS:
         raise DataError(
-            f"{config.path}: a {architecture} cannot be imported; only ViTForImageClassification"
+            f"{config.path}: a {architecture} cannot be imported; only {', '.join(_TASKS)}"
         )
+    task = _TASKS[architecture]
     checkpoint = open_checkpoint(directory)
     checkpoint.rename(r"^vit\.", "")
     copier = Copier(checkpoint)
@@ -28,7 +35,6 @@ def import_vit(directory: Path, config: Config) -> Imported:
     size, patch = config.integer("image_size", 224), config.integer("patch_size", 16)
     channels = config.integer("num_channels", 3)
     n_positions = (size // patch) ** 2 + 1
-    labels = config.labels()
 
     projection = "embeddings.patch_embeddings.projection"
     kernel = checkpoint.take(f"{projection}.weight", m, channels, patch, patch)
@@ -41,8 +47,13 @@ def import_vit(directory: Path, config: Config) -> Imported:
     for i in range(n_layers):
         copier.layer(f"encoder.layers.{i}", VIT.layer.format(i), VIT, m, d_ff, bias)
     copier.norm("encoder.norm", "layernorm", m)
-    copier.linear("head.output", "classifier", m, len(labels))
-    left_out = checkpoint.finish(needless=(r"pooler\..*",))
+    labels = None
+    if task == "image-classification":
+        labels = config.labels()
+        copier.linear("head.output", "classifier", m, len(labels))
+    left_out = checkpoint.finish(
+        needless=(r"pooler\..*", r"embeddings\.mask_token", r"decoder\..*")
+    )
     encoder = TransformerConfig(
         n_layers=n_layers,
         n_heads=config.integer("num_attention_heads", 12),
@@ -57,7 +68,7 @@ def import_vit(directory: Path, config: Config) -> Imported:
     )
     model = VisionConfig(d_model=m, patch_size=patch, class_token=True, encoder=encoder)
     recipe = {
-        "task": "image-classification",
+        "task": task,
         "data": {},
         "image": {"size": size, "channels": channels, **_pixels(directory)},
         "model": to_dict(model),

@@ -15,6 +15,11 @@ from transduce.tasks.image_classification import (
     parse_image_classification,
     train_image_classification,
 )
+from transduce.tasks.image_embedding import (
+    load_image_embedding,
+    parse_image_embedding,
+    train_image_embedding,
+)
 from transduce.tasks.language_model import (
     load_language_model,
     parse_language_model,
@@ -50,6 +55,7 @@ TASKS: dict[str, Task] = {
     "image-classification": Task(
         parse_image_classification, train_image_classification, load_image_classification
     ),
+    "image-embedding": Task(parse_image_embedding, train_image_embedding, load_image_embedding),
     "language-model": Task(parse_language_model, train_language_model, load_language_model),
     "dialogue": Task(parse_dialogue, train_dialogue, load_dialogue),
     "recommendation": Task(parse_recommendation, train_recommendation, load_recommendation),

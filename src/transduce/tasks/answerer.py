@@ -168,11 +168,12 @@ class Answerer:
         encoded = zip(contexts, self.tokenizer.encode_batch(contexts), strict=True)
         passages = {c: tokens_with_spans(self.tokenizer, c, ids) for c, ids in encoded}
         questions = self.tokenizer.encode_batch([question for question, _ in inputs])
+        between = self.tokenizer.marks_between
         readings = []
         for (question, context), asked in zip(inputs, questions, strict=True):
             blank = not question.strip() or not context.strip()
             ids, spans = passages[context]
-            windows = () if blank else list(cut_windows(asked, ids, self.text))
+            windows = () if blank else list(cut_windows(asked, ids, self.text, between))
             readings.append(Reading(context, spans, windows))
         return readings
 
@@ -226,15 +227,22 @@ class Answerer:
 
 
 def cut_windows(
-    question: Sequence[int], passage: Sequence[int], config: WindowsConfig
+    question: Sequence[int],
+    passage: Sequence[int],
+    config: WindowsConfig,
+    marks_between: int = 1,
 ) -> Iterator[Window]:
-    """The windows of a passage behind its question, each of at most `config.max_length`."""
+    """The windows of a passage behind its question, each of at most `config.max_length`.
+
+    marks_between: as `Tokenizer` has it.
+    """
     question = question[: config.max_question]
-    first = len(question) + 2
+    first = len(question) + 1 + marks_between
     room = config.max_length - 1 - first
-    for begin in range(0, max(1, len(passage) - config.stride), room - config.stride):
+    shared = min(config.stride, room - 1)  # config has reckoned with one mark between
+    for begin in range(0, max(1, len(passage) - shared), room - shared):
         part = passage[begin : begin + room]
-        yield Window(layout(question, part, config.max_length), first, begin)
+        yield Window(layout(question, part, config.max_length, marks_between), first, begin)
 
 
 def span_scores(scores: Tensor, real: Tensor, longest: int) -> Tensor:

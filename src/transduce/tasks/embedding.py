@@ -95,8 +95,8 @@ class TextEmbedding(nn.Module):
 
 
 @dataclass(frozen=True)
-class TextVector:
-    """The embedding of one text; nothing for a blank one."""
+class Vector:
+    """The embedding of one text or image; nothing for a blank one."""
 
     embedding: tuple[float, ...] = field(default=(), repr=False)
 
@@ -108,6 +108,14 @@ class TextVector:
     def fields(self) -> dict[str, Any]:
         """What goes into a JSON record."""
         return {"embedding": list(self.embedding)}
+
+
+def nothing_to_measure() -> DataError:
+    """What is wrong with evaluating embeddings."""
+    return DataError(
+        "embeddings have no right answers to be measured by; fine-tune a classifier on them and "
+        "evaluate that"
+    )
 
 
 class TextEmbedder:
@@ -128,17 +136,17 @@ class TextEmbedder:
         inputs: Sequence[tuple[str, ...]],
         options: DecodingOptions | None = None,
         first: int = 0,
-    ) -> list[TextVector]:
+    ) -> list[Vector]:
         """The embedding of each text, in order; a blank text has none.
 
         There is nothing to decode, so `options` says nothing.
         """
-        found = [TextVector()] * len(inputs)
+        found = [Vector()] * len(inputs)
         filled = [i for i, (text,) in enumerate(inputs) if text.strip()]
         rows = lay_out(self.tokenizer, [inputs[i] for i in filled], self.recipe.text.max_length)
         vectors = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
         for i, vector in zip(filled, vectors, strict=True):
-            found[i] = TextVector(tuple(vector.float().tolist()))
+            found[i] = Vector(tuple(vector.float().tolist()))
         return found
 
     def evaluate(
@@ -148,10 +156,7 @@ class TextEmbedder:
         options: DecodingOptions | None = None,
     ) -> Evaluation:
         """Raises DataError: no embedding is right or wrong by itself."""
-        raise DataError(
-            "embeddings have no right answers to be measured by; fine-tune a classifier on them "
-            "and evaluate that"
-        )
+        raise nothing_to_measure()
 
     def facts(self) -> dict[str, Any]:
         """How long the vectors are, and the size of the vocabulary."""

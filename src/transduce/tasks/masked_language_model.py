@@ -182,13 +182,14 @@ class TextRows:
         self.max_length = recipe.text.max_length
         self.in_pairs = recipe.next_sentence
         room = self.max_length - 2
-        # Two lines and three marks must fit.
-        longest = (self.max_length - 3) // 2 if self.in_pairs else room
+        self._between = tokenizer.marks_between
+        # Two lines and their marks must fit.
+        longest = (room - self._between) // 2 if self.in_pairs else room
         self.lines = EncodedLines(documents, tokenizer.encode_batch, longest)
         if self.in_pairs:
             first = self.lines.pairs()
             self.places = np.stack([first, first + 2], 1)
-            marks = 3
+            marks = 2 + self._between
         else:
             self.places = self.lines.packed(room)
             marks = 2
@@ -205,7 +206,8 @@ class TextRows:
             tokens = self.lines.tokens[self.lines.offsets[start] : self.lines.offsets[end]]
             return layout(tokens.tolist(), None, self.max_length)
         b = self.lines.line(start + 1 if second is None else second)
-        return layout(self.lines.line(start).tolist(), b.tolist(), self.max_length)
+        a = self.lines.line(start)
+        return layout(a.tolist(), b.tolist(), self.max_length, self._between)
 
     def with_others(
         self, batch: TextBatch, generator: torch.Generator | None

@@ -12,6 +12,7 @@ from transduce.data.batches import TokenBatches
 from transduce.data.sampling import SampledBatches, sampled_widths, tried_items
 from transduce.sequence import Padded
 from transduce.tasks.text_encoder import EncodedTexts, Row, layout, rows_padded
+from transduce.text import BOS, EOS
 from transduce.text.sampling import SegmentationSampler
 
 
@@ -63,7 +64,8 @@ def resegmented(
     drawn = iter(sampler.draw([ids for parts in texts for ids in parts], seed))
     found = []
     for row, parts in zip(rows, texts, strict=True):
-        new = layout(next(drawn), next(drawn) if len(parts) == 2 else None, max_length)
+        a, b = next(drawn), next(drawn) if len(parts) == 2 else None
+        new = layout(a, b, max_length, sampler.tokenizer.marks_between)
         found.append(new if len(new.ids) <= share else row)
     return found
 
@@ -72,5 +74,5 @@ def _texts(row: Row) -> list[list[int]]:
     """The ids of the one text of a row, or of its two, without marks."""
     ids = [int(token) for token in row.ids]
     n_first = len(ids) - int(sum(row.segments))
-    second = [ids[n_first:-1]] if n_first < len(ids) else []
-    return [ids[1 : n_first - 1], *second]
+    parts = [ids[:n_first], ids[n_first:]] if n_first < len(ids) else [ids]
+    return [[token for token in part if token not in (BOS, EOS)] for part in parts]

@@ -5,6 +5,7 @@ Every one of them reads a text, or two, between the same marks:
     [BOS] a [EOS]                    segments 0 … 0
     [BOS] a [EOS] b [EOS]            segments 0 … 0 1 … 1
 
+(with as many EOS between the two as `Tokenizer.marks_between` says, all of segment 0)
 and has an embedding of `vocabulary_rows(tokenizer)` rows, the last of which is that of MASK.
 """
 
@@ -86,25 +87,30 @@ def check_room(model: EncoderOnlyConfig, text: TextConfig) -> None:
         )
 
 
-def fits(a: Sequence[int], b: Sequence[int] | None, max_length: int) -> bool:
+def fits(
+    a: Sequence[int], b: Sequence[int] | None, max_length: int, marks_between: int = 1
+) -> bool:
     """Whether `layout` can do without a cut."""
-    return len(a) + 2 + (0 if b is None else len(b) + 1) <= max_length
+    return len(a) + 2 + (0 if b is None else len(b) + marks_between) <= max_length
 
 
-def layout(a: Sequence[int], b: Sequence[int] | None, max_length: int) -> Row:
+def layout(
+    a: Sequence[int], b: Sequence[int] | None, max_length: int, marks_between: int = 1
+) -> Row:
     """One text, or two, between their marks.
 
     What is longer than `max_length` is cut at the end, of two texts the longer one first.
+    marks_between: as `Tokenizer` has it.
     """
     if b is None:
         ids = [BOS, *a[: max_length - 2], EOS]
         return Row(ids, [0] * len(ids))
-    room = max_length - 3
+    room = max_length - 2 - marks_between
     if len(a) + len(b) > room:
         half = room // 2
         keep_b = min(len(b), max(half, room - len(a)))
         a, b = a[: room - keep_b], b[:keep_b]
-    first, second = [BOS, *a, EOS], [*b, EOS]
+    first, second = [BOS, *a, *[EOS] * marks_between], [*b, EOS]
     return Row([*first, *second], [0] * len(first) + [1] * len(second))
 
 
@@ -120,12 +126,13 @@ def lay_out_counting(
 ) -> tuple[list[Row], int]:
     """Inputs of one text or two as rows, and how many had to be cut."""
     encoded = tokenizer.encode_batch([text for texts in inputs for text in texts])
+    between = tokenizer.marks_between
     rows, at, n_cut = [], 0, 0
     for texts in inputs:
         a, b = encoded[at], encoded[at + 1] if len(texts) == 2 else None
         at += len(texts)
-        rows.append(layout(a, b, max_length))
-        n_cut += not fits(a, b, max_length)
+        rows.append(layout(a, b, max_length, between))
+        n_cut += not fits(a, b, max_length, between)
     return rows, n_cut
 
 

@@ -17,6 +17,7 @@ class HuggingFaceFile:
 
     kind: Literal["hugging-face"] = "hugging-face"
     numbering: Numbering
+    marks_between: Literal[1, 2] = 1
     tokenizer: dict[str, Any]
 
 
@@ -27,13 +28,21 @@ class HuggingFaceTokenizer(ImportedTokenizer):
     """
 
     kind = "hugging-face"
+    marks_between: Literal[1, 2]
 
-    def __init__(self, definition: Mapping[str, Any], numbering: Numbering) -> None:
+    def __init__(
+        self,
+        definition: Mapping[str, Any],
+        numbering: Numbering,
+        marks_between: Literal[1, 2] = 1,
+    ) -> None:
         """definition: the library's JSON; what it says of truncation and padding does not count.
 
-        Raises RunError where the library cannot read it, or is not installed.
+        marks_between: as `Tokenizer` has it; RoBERTa has two.  Raises RunError where the library
+        cannot read the JSON, or is not installed.
         """
         super().__init__(numbering)
+        self.marks_between = marks_between
         self._definition = {**definition, "truncation": None, "padding": None}
         self._byte_level = "ByteLevel" in json.dumps(definition.get("decoder"))
         library = tokenizers_library()
@@ -55,9 +64,21 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         found = self._tokenizer.encode_batch_fast(plain, add_special_tokens=False)
         return [self._here(encoding.ids) for encoding in found]
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Characters [start, end) of the text for each id, as the library counts them.
+
+        Tokens that spell one character in bytes share it.
+        """
+        encoding = self._tokenizer.encode(self.normalizer.apply(text), add_special_tokens=False)
+        return [(start, end) for start, end in encoding.offsets]
+
     def to_bytes(self) -> bytes:
         """One JSON object."""
-        file = HuggingFaceFile(numbering=self.numbering, tokenizer=self._definition)
+        file = HuggingFaceFile(
+            numbering=self.numbering,
+            marks_between=self.marks_between,
+            tokenizer=self._definition,
+        )
         content = {**to_dict(file), "tokenizer": self._definition}  # its nulls mean something
         return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
 
@@ -65,7 +86,7 @@ class HuggingFaceTokenizer(ImportedTokenizer):
     def from_content(cls, content: Any) -> Self:
         """The tokenizer of a file's parsed JSON.  Raises RunError, without the file's name."""
         file: HuggingFaceFile = parse_file(HuggingFaceFile, content)
-        return cls(file.tokenizer, file.numbering)
+        return cls(file.tokenizer, file.numbering, file.marks_between)
 
     def _piece_there(self, token: int) -> str | None:
         piece: str | None = self._tokenizer.id_to_token(token) if token >= 0 else None

@@ -29,8 +29,12 @@ def tokens_with_spans(
     """The tokens of a text and their characters, with no token across the edge of a word.
 
     Subwords do learn such as "3," and "(19": they are taken apart here, so that "1903" can be
-    told from "(1903,".  ids: what the tokenizer makes of the text.
+    told from "(1903,".  Where the tokenizer itself knows the places, its tokens stay what they
+    are, as an imported model was trained with them.  ids: what the tokenizer makes of the text.
     """
+    own = tokenizer.spans(text)
+    if own is not None:
+        return list(ids), _trimmed(text, own)
     found: list[int] = []
     spans: list[tuple[int, int]] = []
     made: dict[tuple[str, bool], list[tuple[int, tuple[int, int]]]] = {}
@@ -50,6 +54,23 @@ def tokens_with_spans(
             found.append(part)
             spans.append((start + a, start + b))
     return found, spans
+
+
+def _trimmed(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans without the spaces at their edges, and with the accents that no token has taken."""
+    found: list[tuple[int, int]] = []
+    limit = len(text)
+    for start, end in reversed(spans):
+        while start < end and text[start].isspace():
+            start += 1
+        while start < end and text[end - 1].isspace():
+            end -= 1
+        while start < end < limit and unicodedata.category(text[end]) == "Mn":
+            end += 1
+        if start < end:
+            limit = start
+        found.append((start, end))
+    return found[::-1]
 
 
 def _taken_apart(

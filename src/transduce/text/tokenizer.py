@@ -34,6 +34,8 @@ class Tokenizer(ABC):
     outputs: ClassVar[Literal["text", "symbols"]] = "text"
     """What decoding yields: running `text` (scored by BLEU, characters) or a sequence of `symbols`
     such as phones, each one right or wrong (scored by error rate)."""
+    marks_between: int = 1
+    """Times that EOS stands between two texts which an encoder reads together."""
 
     def __init__(self, normalizer: Normalizer) -> None:
         self.normalizer = normalizer
@@ -57,6 +59,13 @@ class Tokenizer(ABC):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of many texts, each as `encode` gives them."""
         return [self.encode(text) for text in texts]
+
+    def spans(self, text: str) -> list[tuple[int, int]] | None:
+        """Characters [start, end) of the text for each id that `encode` gives it.
+
+        None where the tokenizer cannot tell; `text.offsets` then finds them.
+        """
+        return None
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
