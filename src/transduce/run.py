@@ -7,12 +7,12 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from transduce.config import to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.voices import LanguageModel
-from transduce.errors import RunError
+from transduce.errors import RunError, SettingError
 from transduce.nn.int8 import Precision, to_int8
 from transduce.run_directory import (
     as_recipe,
@@ -23,14 +23,18 @@ from transduce.run_directory import (
 )
 from transduce.tasks import TASKS
 from transduce.tasks.common import check_model_size
+from transduce.tasks.ctranslate2 import use_ctranslate2
 from transduce.tasks.generator import Generator
 from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
+from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translations import Alignment, Translation
 from transduce.tasks.translator import TextStream, Translator
 from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
 from transduce.training.distributed import joined
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_text, write_weights
+
+Engine = Literal["pytorch", "ctranslate2"]
 
 STREAM_TEXTS = 512
 """Texts that are translated together when they come from an iterable."""
@@ -42,13 +46,30 @@ class Run:
     predictor: what the task made of it.  model: its network.
     """
 
-    def __init__(self, path: Path, device: str = "auto", precision: Precision = "float32") -> None:
+    def __init__(
+        self,
+        path: Path,
+        device: str = "auto",
+        precision: Precision = "float32",
+        engine: Engine = "pytorch",
+    ) -> None:
+        if engine == "ctranslate2":
+            if device not in ("auto", "cpu"):
+                raise SettingError(f"engine 'ctranslate2' is for the CPU, not for {device!r}")
+            device = "cpu"
         self.path = path
         self.recipe = read_recipe(path)
         check_model_size(to_dict(self.recipe.model), path)
         self.predictor = TASKS[self.recipe.task].load(self.recipe, path, device)
         self.model = self.predictor.model
-        if precision == "int8":
+        if engine == "ctranslate2":
+            if not isinstance(self.predictor, TrainedTranslator):
+                raise RunError(
+                    f"{path} is a run of the task {self.recipe.task!r}, which engine 'ctranslate2' "
+                    "cannot do; leave out --engine"
+                )
+            use_ctranslate2(self.predictor, precision)
+        elif precision == "int8":
             to_int8(self.model)
 
     def __repr__(self) -> str:
@@ -219,14 +240,18 @@ class Run:
 
 
 def load(
-    path: str | os.PathLike[str], device: str = "auto", precision: Precision = "float32"
+    path: str | os.PathLike[str],
+    device: str = "auto",
+    precision: Precision = "float32",
+    engine: Engine = "pytorch",
 ) -> Run:
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
 
     precision: "int8" rounds the matrices to 8 bits, for a CPU: faster, smaller, not quite the same
-    answers.  Raises SettingError where that cannot be.
+    answers.  engine: "ctranslate2" searches for translations with that library (extra
+    `ctranslate2`), on a CPU.  Raises SettingError where either cannot be.
     """
-    return Run(Path(path), device, precision)
+    return Run(Path(path), device, precision, engine)
 
 
 def train(

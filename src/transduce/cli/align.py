@@ -128,6 +128,7 @@ def _links(
 ) -> Iterator[PairLinks]:
     from transduce.tasks.alignment import align_both_ways, align_pairs
 
+    machine.check_no_engine("align")
     forward = machine.load(run).translator
     if reverse is None:
         return align_pairs(forward, pairs, options)

@@ -148,6 +148,9 @@ class Machine:
     """CPU threads; by default PyTorch's choice."""
     precision: Literal["float32", "int8"] = "float32"
     """int8 rounds the model's matrices to 8 bits, for a CPU: faster, not quite the same answers."""
+    engine: Literal["pytorch", "ctranslate2"] = "pytorch"
+    """What searches for translations; ctranslate2, an extra, is faster on a CPU and lacks some
+    options."""
 
     def load(self, run: Path) -> Run:
         """The run, loaded onto this machine.  Raises RunError, or SettingError for the device."""
@@ -157,7 +160,12 @@ class Machine:
 
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        return transduce.load(run, self.device, self.precision)
+        return transduce.load(run, self.device, self.precision, self.engine)
+
+    def check_no_engine(self, verb: str) -> None:
+        """Raises SettingError where an engine is given to a verb that searches for nothing."""
+        if self.engine != "pytorch":
+            raise SettingError(f"--engine is for translations; leave it out to {verb}")
 
 
 AS_THE_RECIPE = Decoding()

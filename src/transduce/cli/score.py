@@ -56,6 +56,7 @@ def score(
         raise SettingError("give --target for pairs, or --n-best for candidates, and not both")
     if n_best is None and reverse:
         raise SettingError("--reverse is for --n-best; for pairs, exchange --source and --target")
+    machine.check_no_engine("score")
     model = machine.load(run)
     with open_output() as output:
         if n_best is not None:
