@@ -24,7 +24,9 @@ FLOORS = {
     "transduce.run_directory": 6,
     "transduce.run": 7,
     "transduce.import_run": 7,
+    "transduce.export_run": 8,
     "transduce.synthetic": 8,
+    "transduce.bulk": 8,
     "transduce.experiments": 8,
     "transduce": 8,  # the public names, imported on demand
     "transduce.cli": 9,

@@ -13,13 +13,12 @@ import os
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from transduce.data.lines import BYTE_ORDER_MARK, LONGEST_LINE
+from transduce.data.lines import lenient_text, raw_lines
 from transduce.errors import DataError
 
 logger = logging.getLogger("transduce")
@@ -70,7 +69,8 @@ class LineReader:
     def __iter__(self) -> Iterator[LineBatch]:
         first = 0
         while raw := self._take():
-            texts = [self._text(line, first + i + 1) for i, line in enumerate(raw)]
+            numbered = enumerate(raw, first + 1)
+            texts = [lenient_text(line, self.name, number) for number, line in numbered]
             yield LineBatch(first, texts, sum(map(len, raw)))
             first += len(raw)
         if self._error is not None:
@@ -88,19 +88,10 @@ class LineReader:
 
     def _read(self) -> None:
         try:
-            while line := self._file.readline(LONGEST_LINE + 1):
-                if len(line) > LONGEST_LINE:
-                    raise DataError(
-                        f"{self.name}: a line is longer than {LONGEST_LINE >> 20} MiB; "
-                        "is this a text file with line ends?"
-                    )
+            for line in raw_lines(self._file, self.name):
                 self._put(line)
         except DataError as error:
             self._error = error
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            self._error = DataError(f"{self.name} is not a whole gzip file ({error})")
-        except OSError as error:
-            self._error = DataError(f"{self.name} cannot be read: {error.strerror or error}")
         self._file.close()
         with self._changed:
             self._ended = True
@@ -112,17 +103,6 @@ class LineReader:
             self._lines.append(line)
             self._bytes += len(line)
             self._changed.notify()
-
-    def _text(self, raw: bytes, number: int) -> str:
-        line = raw.removesuffix(b"\n").removesuffix(b"\r")
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError:
-            logger.warning(
-                "%s: line %d is not valid UTF-8; what is not became U+FFFD", self.name, number
-            )
-            text = line.decode("utf-8", "replace")
-        return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
 
 
 def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:

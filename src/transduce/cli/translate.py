@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from transduce.cli.bulk import FILE_BY_FILE, Bulk, speaker_of, translate_files
 from transduce.cli.lines import STDIN, LineReader, shown
 from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Count, Decoding, Flag, Machine
 from transduce.cli.output import STDOUT, open_output
@@ -34,6 +35,7 @@ def translate(
     ensemble: tuple[Path, ...] = (),
     language_model: Path | None = None,
     stream: Flag = False,
+    bulk: Bulk = FILE_BY_FILE,
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
@@ -72,6 +74,11 @@ def translate(
     count = n_best or 1
     if confidence and not jsonl:
         raise SettingError("--confidence adds fields to JSON records; add --jsonl")
+    bulk.check({"n-best": n_best is not None, "jsonl": jsonl, "stream": stream})
+    if bulk.ray:
+        speaker = speaker_of(run, ensemble, language_model, decoding, machine)
+        translate_files(bulk, speaker, file, output)
+        return
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load(run)

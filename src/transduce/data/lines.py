@@ -1,14 +1,20 @@
-"""Lines of text, read strictly: what is not UTF-8 is an error that says where, never a guess."""
+"""Lines of text, read strictly: what is not UTF-8 is an error that says where, never a guess.
+
+`lenient_text` is for those who need one line out for every line in.
+"""
 
 from __future__ import annotations
 
 import gzip
+import logging
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from transduce.errors import DataError
+
+logger = logging.getLogger("transduce")
 
 BYTE_ORDER_MARK = "\ufeff"
 LONGEST_LINE = 2**26  # bytes; keeps a file without line ends from filling the memory
@@ -43,25 +49,49 @@ def read_whole_lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path} is empty; it needs at least one line of text")
 
 
+def lenient_text(raw: bytes, name: str, number: int) -> str:
+    """A line without its end; what is not UTF-8 becomes U+FFFD, with a warning.
+
+    name, number: of the input, and of the line in it from 1.
+    """
+    line = raw.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        logger.warning("%s: line %d is not valid UTF-8; what is not became U+FFFD", name, number)
+        text = line.decode("utf-8", "replace")
+    return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
+
+
+def raw_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[bytes]:
+    """Lines of an open file as bytes with their ends.
+
+    Raises DataError, while reading, for a line without end and for what the file system says.
+    """
+    number = 0
+    try:
+        while raw := file.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(raw) > LONGEST_LINE:
+                raise DataError(
+                    f"{name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; "
+                    "is this a text file with line ends?"
+                )
+            yield raw
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{name} is not a whole gzip file ({error}); fetch it again") from None
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
+
+
 def _raw_lines(path: Path) -> Iterator[bytes]:
-    """Lines as bytes with their ends; turns what the file system says into DataError."""
     try:
         with _open(path) as file:
-            number = 0
-            while raw := file.readline(LONGEST_LINE + 1):
-                number += 1
-                if len(raw) > LONGEST_LINE:
-                    raise DataError(
-                        f"{path}: line {number} is longer than {LONGEST_LINE >> 20} MiB; "
-                        "is this a text file with line ends?"
-                    )
-                yield raw
+            yield from raw_lines(file, str(path))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise DataError(f"{path} is a directory; name a file in it") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a whole gzip file ({error}); fetch it again") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
 

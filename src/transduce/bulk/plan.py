@@ -1,0 +1,192 @@
+"""What there is to do: a shard for every file, and a directory that belongs to this work alone.
+
+    OUTPUT/
+        _transduce.json         what it was made of: weights, settings, inputs
+        NAME, DIRECTORY/NAME    a shard with the name of its input, complete or absent
+
+A shard that is there is finished, so the same command goes on where the last one stopped.  What
+would make other shards (weights, vocabularies, decoding, a file that has changed) is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.bulk.shards import Shard, Speaker
+from transduce.config import to_dict
+from transduce.data.stores import (
+    StoredFile,
+    absolute_url,
+    files_in,
+    local_path,
+    names_below,
+    opened,
+    sweep,
+    whole_file,
+)
+from transduce.errors import DataError, SettingError
+from transduce.run_directory import LEARNT_AFTER, locked, vocabularies_of
+
+MANIFEST = "_transduce.json"
+FORMAT = 1
+PARQUET = (".parquet", ".pq")
+UNREADABLE = (".bz2", ".xz", ".zst", ".zip", ".7z", ".lz4")
+NO_INFLUENCE = ("batch_tokens",)
+"""Settings of decoding that change no output."""
+SAME_WORK = {
+    "runs": "weights or vocabularies",
+    "precision": "precision",
+    "column": "--column",
+}
+"""What must be as before, and how it is called; beside decoding and
+inputs, of which the very one is named."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole of the work, and what of it is left."""
+
+    speaker: Speaker
+    fingerprints: tuple[Mapping[str, str], ...]
+    """Of the files of each run: `fingerprint`."""
+    shards: tuple[Shard, ...]
+    todo: tuple[Shard, ...]
+
+
+def fingerprint(run: Path) -> dict[str, str]:
+    """Checksums of the files of a run that its outputs hang on."""
+    names = ("recipe.toml", "weights.safetensors", *LEARNT_AFTER[:1])
+    files = [run / name for name in names if (run / name).is_file()]
+    return {file.name: _sha256(file) for file in (*files, *vocabularies_of(run))}
+
+
+@contextmanager
+def begun(place: str, output: str, speaker: Speaker, column: str | None = None) -> Iterator[Plan]:
+    """The work of translating the files of a place into a directory, held for this process.
+
+    Raises DataError or SettingError for inputs that cannot be, and where the directory belongs
+    to other work; RunError while another process of this machine works on it.
+    """
+    output = absolute_url(output)
+    files = files_in(place)
+    shards = tuple(_shard(file, output, column) for file in files)
+    _check_apart(place, output, shards)
+    prints = tuple(fingerprint(run) for run in speaker.runs)
+    directory = local_path(output)
+    if directory is None:
+        yield _joined(output, speaker, prints, shards, _manifest(speaker, prints, files, column))
+        return
+    with locked(directory):
+        plan = _joined(output, speaker, prints, shards, _manifest(speaker, prints, files, column))
+        sweep(directory)
+        try:
+            yield plan
+        finally:
+            sweep(directory)
+
+
+def _shard(file: StoredFile, output: str, column: str | None) -> Shard:
+    is_table = file.name.endswith(PARQUET)
+    if file.name.endswith(UNREADABLE):
+        raise DataError(f"{file.url} cannot be read as it is compressed; .gz can")
+    if is_table and column is None:
+        raise SettingError(f"{file.url} is Parquet; name the column of its texts with --column")
+    if column is not None and not is_table:
+        raise SettingError(f"--column is for Parquet, which {file.url} is not")
+    return Shard(file.name, file.url, f"{output.rstrip('/')}/{file.name}", column)
+
+
+def _check_apart(place: str, output: str, shards: Sequence[Shard]) -> None:
+    """Raises SettingError where the outputs would be, or become, inputs."""
+    inside = f"{output.rstrip('/')}/"
+    if any(f"{shard.source}/".startswith(inside) for shard in shards):
+        raise SettingError(f"{place} lies in the directory to write to; give another --output")
+    if output.startswith(f"{absolute_url(place).rstrip('/')}/"):
+        raise SettingError(f"--output {output} lies in the directory to read; give another one")
+
+
+def _joined(
+    output: str,
+    speaker: Speaker,
+    prints: tuple[Mapping[str, str], ...],
+    shards: tuple[Shard, ...],
+    manifest: dict[str, Any],
+) -> Plan:
+    """Go on in the directory, or begin it.  Raises DataError where it belongs to other work."""
+    there = names_below(output)
+    url = f"{output.rstrip('/')}/{MANIFEST}"
+    if MANIFEST in there:
+        other = _difference(_read(url), manifest)
+        if other:
+            raise DataError(f"{output} was made with other {other}; give another --output")
+    elif there:
+        raise DataError(f"{output} holds other files, such as {min(there)}; give another --output")
+    else:
+        with whole_file(url) as file:
+            file.write(json.dumps(manifest, ensure_ascii=False, indent=1).encode())
+    todo = tuple(shard for shard in shards if shard.name not in there)
+    return Plan(speaker, prints, shards, todo)
+
+
+def _manifest(
+    speaker: Speaker,
+    prints: Sequence[Mapping[str, str]],
+    files: Sequence[StoredFile],
+    column: str | None,
+) -> dict[str, Any]:
+    decoding = to_dict(speaker.options)
+    content = {
+        "format": FORMAT,
+        "transduce": importlib.metadata.version("transduce"),
+        "run": str(speaker.run.resolve()),
+        "runs": list(prints),
+        "decoding": {name: v for name, v in decoding.items() if name not in NO_INFLUENCE},
+        "precision": speaker.precision,
+        "column": column,
+        "inputs": {file.name: [file.size, file.stamp] for file in files},
+    }
+    return dict(json.loads(json.dumps(content)))  # as it is read again: no tuples
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What makes two pieces of work different, in words; empty where they are the same."""
+    if before.get("format") != FORMAT:
+        return "version of transduce"
+    for name, words in SAME_WORK.items():
+        if before.get(name) != now[name]:
+            return words
+    for part in ("decoding", "inputs"):
+        old, new = before.get(part), now[part]
+        if not isinstance(old, Mapping):
+            return part
+        for name in sorted({*old, *new}):
+            if name not in new:
+                return f"{part} ({name} is gone)"
+            if name not in old:
+                return f"{part} ({name} is new)"
+            if old[name] != new[name]:
+                return f"{part} ({name} has changed)"
+    return ""
+
+
+def _read(url: str) -> Mapping[str, Any]:
+    with opened(url) as file:
+        try:
+            content = json.loads(file.read())
+        except (ValueError, RecursionError):
+            content = None
+    if not isinstance(content, dict):
+        raise DataError(f"{url} is damaged; give another --output")
+    return content
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,169 @@
+"""One shard translated: a file of text or a Parquet table in, one of the same kind out.
+
+What a worker does, and what a bare loop over the shards would do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import torch
+
+from transduce.data.lines import lenient_text, raw_lines
+from transduce.data.stores import opened, whole_file
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError
+from transduce.nn.int8 import Precision
+from transduce.run import Run, load
+
+TRANSLATION = "translation"
+"""Column of a Parquet shard that the outputs are put into."""
+BATCH_ROWS = 1024
+"""Rows that are translated together."""
+GROUP_ROWS = 2**16
+"""Rows of a group of the Parquet files that are written."""
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """What translates: the runs to load, where, and how to decode with them."""
+
+    run: Path
+    options: DecodingOptions
+    ensemble: tuple[Path, ...] = ()
+    language_model: Path | None = None
+    device: str = "cpu"
+    precision: Precision = "float32"
+    threads: int = 1
+
+    @property
+    def runs(self) -> tuple[Path, ...]:
+        """All run directories that are needed."""
+        beside = () if self.language_model is None else (self.language_model,)
+        return (self.run, *self.ensemble, *beside)
+
+    def load(self) -> Run:
+        """The run, with those beside it.  Raises RunError or SettingError for what cannot be."""
+        torch.set_num_threads(self.threads)
+        run, *others = (load(path, self.device, self.precision) for path in self.runs)
+        if not others:
+            return run
+        beside = None if self.language_model is None else others.pop()
+        return run.beside(others, beside)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of the work."""
+
+    name: str
+    source: str
+    target: str
+    """URLs of the file to read, and of that to write."""
+    column: str | None = None
+    """The texts of a Parquet file; None for a file of lines."""
+
+
+def translate_shard(run: Run, options: DecodingOptions, shard: Shard) -> int:
+    """Write the translation of a shard, all of it or nothing; returns its number of lines.
+
+    Raises TransduceError for a file that cannot be read or written.
+    """
+    with opened(shard.source) as source, whole_file(shard.target) as target:
+        if shard.column is None:
+            return _translate_lines(run, options, shard, source, target)
+        return _translate_table(run, options, shard, source, target)
+
+
+def _translate_lines(
+    run: Run, options: DecodingOptions, shard: Shard, source: BinaryIO, target: BinaryIO
+) -> int:
+    read = written = 0
+    with _unpacked(shard, source, "rb") as file, _unpacked(shard, target, "wb") as out:
+
+        def texts() -> Iterator[str]:
+            nonlocal read
+            for read, raw in enumerate(raw_lines(file, shard.source), 1):
+                yield lenient_text(raw, shard.source, read)
+
+        for found in run.translate(texts(), options):
+            out.write(f"{found.text}\n".encode("utf-8", "surrogateescape"))
+            written += 1
+    assert read == written
+    return written
+
+
+@contextmanager
+def _unpacked(shard: Shard, file: BinaryIO, mode: str) -> Iterator[BinaryIO]:
+    """The file as it is, or through gzip; its head says no time: equal texts are equal files."""
+    if not shard.name.endswith(".gz"):
+        yield file
+        return
+    with gzip.GzipFile("", mode, fileobj=file, mtime=0) as packed:
+        yield cast(BinaryIO, packed)
+
+
+def _translate_table(
+    run: Run, options: DecodingOptions, shard: Shard, source: BinaryIO, target: BinaryIO
+) -> int:
+    arrow, parquet = _pyarrow()
+    done, waiting = 0, []
+    try:
+        with parquet.ParquetFile(source) as file:
+            schema = _schema_with_translation(arrow, file.schema_arrow, shard)
+            with parquet.ParquetWriter(target, schema) as out:
+                for batch in file.iter_batches(batch_size=BATCH_ROWS):
+                    texts = [text or "" for text in batch.column(shard.column).to_pylist()]
+                    found = run.translate_batch(texts, options, done)
+                    outputs = arrow.array([_storable(one.text) for one in found], arrow.string())
+                    waiting.append(
+                        arrow.RecordBatch.from_arrays([*batch.columns, outputs], schema=schema)
+                    )
+                    done += batch.num_rows
+                    if done % GROUP_ROWS < batch.num_rows:
+                        out.write_table(arrow.Table.from_batches(waiting, schema))
+                        waiting = []
+                if waiting:
+                    out.write_table(arrow.Table.from_batches(waiting, schema))
+    except (arrow.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):
+            raise  # the system's, for whoever opened the file
+        reason = str(error).strip().splitlines()[0]
+        raise DataError(f"{shard.source}: as Parquet: {reason}") from None
+    return done
+
+
+def _schema_with_translation(arrow: Any, schema: Any, shard: Shard) -> Any:
+    """Raises DataError where the column is missing or no text, or the new one is there already."""
+    if shard.column not in schema.names:
+        raise DataError(
+            f"{shard.source} has no column {shard.column!r}; it has {', '.join(schema.names)}"
+        )
+    kind = schema.field(shard.column).type
+    if arrow.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not any(test(kind) for test in (arrow.types.is_string, arrow.types.is_large_string)):
+        raise DataError(f"{shard.source}: column {shard.column!r} is not text but {kind}")
+    if TRANSLATION in schema.names:
+        raise DataError(f"{shard.source} has a column {TRANSLATION!r} already; rename it")
+    return schema.append(arrow.field(TRANSLATION, arrow.string()))
+
+
+def _storable(text: str) -> str:
+    """Arrow takes valid UTF-8 alone."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise DataError(
+            "Parquet needs the package 'pyarrow': pip install transduce[scale]"
+        ) from None

@@ -1,0 +1,232 @@
+"""Files on a disk or on any other store that fsspec knows: S3, Google Cloud Storage, HDFS, ...
+
+A place is a path or a URL, `data/*.txt` or `s3://bucket/part-*.gz`.  Access is configured as each
+store's own package says, by environment variables or files.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import posixpath
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from transduce.errors import DataError, TransduceError
+
+OBJECT_STORES = frozenset(
+    ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "tos", "hf", "memory")
+)
+"""Stores where a file is there when all of it is uploaded, and where renaming would copy it."""
+STAMPS = ("ETag", "etag", "md5Hash", "checksum", "mtime", "LastModified", "last_modified")
+"""What stores call that which changes when a file is written anew; the surest first."""
+ASIDE = ".part"
+BLOCK = 2**20
+
+
+class StoredFile(NamedTuple):
+    """One file of a listing."""
+
+    url: str
+    name: str
+    """Its path below the directory or pattern that was asked for."""
+    size: int
+    stamp: str
+    """Changes when the file is written anew."""
+
+
+def absolute_url(place: str) -> str:
+    """The place as what means the same from every working directory: a whole path, or a URL.
+
+    Raises DataError for a store that is not known, or whose package is missing.
+    """
+    return _url(*_store_of(place))
+
+
+def files_in(place: str) -> list[StoredFile]:
+    """The files that a file's name, a pattern or a directory stands for, sorted by name.
+
+    Of a directory all that is below it; hidden files and those with a leading `_`, which mark
+    the state of a job, are left out.  Raises DataError where there are none.
+    """
+    store, path = _store_of(place)
+    with _said_plainly(place):
+        if store.isfile(path):
+            (file,) = _stored(store, posixpath.dirname(path), {path: store.info(path)}, ())
+            return [file]
+        if store.isdir(path):
+            root, found = path, store.find(path, detail=True)
+        elif glob.has_magic(path):
+            root, found = _above_magic(path), store.glob(path, detail=True)
+        else:
+            raise DataError(f"{place}: no such file")
+        files = list(_stored(store, root, found, (".", "_")))
+    if not files:
+        raise DataError(f"{place}: there are no files in it")
+    return sorted(files, key=lambda file: file.name)
+
+
+def names_below(place: str) -> set[str]:
+    """Names of the files below a directory, hidden ones left out; none where it does not exist."""
+    store, path = _store_of(place)
+    with _said_plainly(place):
+        if not store.isdir(path):
+            return set()
+        found = store.find(path, detail=True)
+        return {file.name for file in _stored(store, path, found, (".",))}
+
+
+@contextmanager
+def opened(url: str) -> Iterator[BinaryIO]:
+    """A file, to be read.  Raises DataError where it cannot be opened."""
+    store, path = _store_of(url)
+    with _said_plainly(url):
+        file = store.open(path, "rb")
+        if not _is_local(store):
+            file = _buffered(file)
+    with file:
+        yield file
+
+
+@contextmanager
+def whole_file(url: str) -> Iterator[BinaryIO]:
+    """A file to write, which is there when the context ends without an error, and not before.
+
+    On a disk it is written aside, flushed and renamed; elsewhere written to a temporary file and
+    uploaded.  Several may write the same file at once: it is that of the last.  Raises DataError.
+    """
+    store, path = _store_of(url)
+    if not _is_local(store):
+        with tempfile.TemporaryDirectory() as directory:
+            copy = Path(directory) / "file"
+            with _written(copy, url) as file:
+                yield file
+            with _said_plainly(url):
+                _upload(store, copy, path)
+        return
+    final = Path(path)
+    aside = _aside(final)
+    with _said_plainly(url):
+        final.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with _written(aside, url) as file:
+            yield file
+        with _said_plainly(url):
+            aside.replace(final)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _written(path: Path, url: str) -> Iterator[BinaryIO]:
+    """A file on the disk, to write; what is written is flushed to it."""
+    try:
+        with path.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise DataError(f"{url} cannot be written: {error.strerror or error}") from None
+
+
+def local_path(url: str) -> Path | None:
+    """The path of what lies on a disk; None for what does not."""
+    store, path = _store_of(url)
+    return Path(path) if _is_local(store) else None
+
+
+def sweep(directory: Path) -> None:
+    """Delete what writers that were killed have left aside; only for whoever holds its lock."""
+    for left in directory.rglob(f".*{ASIDE}"):
+        left.unlink(missing_ok=True)
+
+
+def _url(store: Any, path: str) -> str:
+    return path if _is_local(store) else str(store.unstrip_protocol(path))
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}{ASIDE}")
+
+
+def _upload(store: Any, file: Path, path: str) -> None:
+    protocols = {store.protocol} if isinstance(store.protocol, str) else set(store.protocol)
+    store.makedirs(posixpath.dirname(path), exist_ok=True)
+    if protocols.isdisjoint(OBJECT_STORES):
+        aside = str(_aside(Path(path)))
+        store.put_file(str(file), aside)
+        store.mv(aside, path)
+    else:
+        store.put_file(str(file), path)
+
+
+def _buffered(file: Any) -> BinaryIO:
+    """fsspec's own files read a block of megabytes again for every line."""
+    return io.BufferedReader(file, BLOCK)
+
+
+def _stored(
+    store: Any, root: str, found: Mapping[str, Mapping[str, Any]], hidden: tuple[str, ...]
+) -> Iterator[StoredFile]:
+    """hidden: how the names of files and directories begin that are passed over."""
+    for path, info in found.items():
+        name = path[len(root) :].lstrip("/") if root else path
+        if info["type"] != "file" or any(part.startswith(hidden) for part in name.split("/")):
+            continue
+        stamp = next((str(info[key]) for key in STAMPS if info.get(key) is not None), "")
+        yield StoredFile(_url(store, path), name, int(info["size"] or 0), stamp)
+
+
+def _above_magic(path: str) -> str:
+    """The directory that a pattern is below."""
+    kept: list[str] = []
+    for part in path.split("/"):
+        if glob.has_magic(part):
+            break
+        kept.append(part)
+    return "/".join(kept)
+
+
+def _store_of(place: str) -> tuple[Any, str]:
+    """The file system of fsspec, and the place's path in it."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise DataError(
+            "files of other stores need the package 'fsspec': pip install transduce[scale]"
+        ) from None
+    if "::" in place:
+        raise DataError(f"{place}: a URL in a URL cannot be read; unpack it first")
+    with _said_plainly(place):
+        store, path = url_to_fs(place)
+    return store, path
+
+
+def _is_local(store: Any) -> bool:
+    protocols = (store.protocol,) if isinstance(store.protocol, str) else store.protocol
+    return "file" in protocols
+
+
+@contextmanager
+def _said_plainly(place: str) -> Iterator[None]:
+    """Turn what a store says into one line."""
+    try:
+        yield
+    except TransduceError:
+        raise
+    except FileNotFoundError:
+        raise DataError(f"{place}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{place}: {error.strerror or _first_line(error)}") from None
+    except Exception as error:
+        # The packages of the stores let through what each of their many transports raises.
+        raise DataError(f"{place}: {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
