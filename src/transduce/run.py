@@ -55,7 +55,9 @@ class Run:
     ) -> None:
         if engine == "ctranslate2":
             if device not in ("auto", "cpu"):
-                raise SettingError(f"engine 'ctranslate2' is for the CPU, not for {device!r}")
+                raise SettingError(
+                    f"engine 'ctranslate2' is for the CPU, not for {device!r}; leave out one of them"
+                )
             device = "cpu"
         self.path = path
         self.recipe = read_recipe(path)

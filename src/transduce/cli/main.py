@@ -41,6 +41,7 @@ VERBS = {
     "average": "Average the weights of several runs, or of a run's last checkpoints.",
     "merge": "Make a run from a base run and an adapter that LoRA trained on top of it.",
     "import": "Make a run directory of a Hugging Face directory: BERT, GPT-2, ViT or Marian.",
+    "export": "Write a run as a directory that another program loads: CTranslate2.",
     "info": "Say what a run is: sizes, scores, checkpoints, settings.",
     "demo": "Train a speller on the CMU Pronouncing Dictionary and pronounce words it never saw.",
 }
