@@ -73,7 +73,11 @@ def write_ctranslate2(
     assert isinstance(config.decoder, TransformerConfig)
     specs = library(".specs")
     encoder = specs.TransformerEncoderSpec(*_sizes(config.encoder), **_shape(specs, config.encoder))
-    decoder = specs.TransformerDecoderSpec(*_sizes(config.decoder), **_shape(specs, config.decoder))
+    decoder = specs.TransformerDecoderSpec(
+        *_sizes(config.decoder),
+        **_shape(specs, config.decoder),
+        alignment_heads=config.decoder.n_heads,  # their mean, of the last layer
+    )
     _front_end(encoder, encoder.embeddings[0], model.source)
     _front_end(decoder, decoder.embeddings, model.target)
     _stack(encoder, model.encoder, config.encoder, config.d_model, positions)

@@ -24,7 +24,7 @@ import torch
 
 from transduce.decoding.hypotheses import Hypothesis, length_penalty
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import SettingError
+from transduce.errors import RunError, SettingError
 from transduce.interop.ctranslate2 import check_expressible, library, write_ctranslate2
 from transduce.nn.int8 import Precision
 from transduce.tasks.translation import TrainedTranslator
@@ -36,7 +36,9 @@ logger = logging.getLogger("transduce")
 NEVER = {PAD, BOS}
 """Ids that no output may hold."""
 POSITIONS = 1024
-"""Positions that are written at least, where a model has no limit of its own."""
+MOST_POSITIONS = 1 << 14
+"""Positions that are written at least, and at most for outputs, where a model has no limit of its
+own."""
 ALMOST_NONE = 1e-9
 """An exponent that changes no score, yet CTranslate2 takes it for a penalty and goes on searching
 until a whole beam has finished."""
@@ -183,8 +185,11 @@ def use_ctranslate2(translator: TrainedTranslator, precision: Precision = "float
     scores and alignments.  Raises RunError for a model that CTranslate2 cannot express.
     """
     config = translator.recipe.model
-    check_expressible(config)
-    options, longest = translator.options, translator.longest
+    try:
+        check_expressible(config)
+    except RunError as error:
+        raise RunError(f"{error}; leave out --engine") from None
+    options = translator.options
     if options.stop != "first":
         logger.warning(
             "CTranslate2 ends a search as decoding.stop = 'first' does; the recipe's %r is not "
@@ -192,14 +197,13 @@ def use_ctranslate2(translator: TrainedTranslator, precision: Precision = "float
             options.stop,
         )
         translator.options = dataclasses.replace(options, stop="first")
-    needed = max(longest, int(options.max_lengths(torch.tensor([longest])))) + 1
-    positions = max(POSITIONS, 1 << (needed - 1).bit_length())
+    positions = positions_for(translator)
     reach = translator.reach
     translator.reach = positions - 1 if reach is None else min(reach, positions - 1)
     names = _names(translator.source.size), _names(translator.target.size)
     with tempfile.TemporaryDirectory(prefix="transduce-") as directory:
         write_ctranslate2(
-            translator.model, config, Path(directory), *names, positions, adds_end=False
+            translator.model, config, Path(directory), *names, positions, precision, adds_end=False
         )
         loaded = library().Translator(
             directory,
@@ -208,6 +212,14 @@ def use_ctranslate2(translator: TrainedTranslator, precision: Precision = "float
             intra_threads=torch.get_num_threads(),
         )
     translator.engine = CTranslate2Engine(loaded, names)
+
+
+def positions_for(translator: TrainedTranslator) -> int:
+    """Positions to write: enough for the longest source, and its output by the recipe's options."""
+    longest = translator.longest
+    outputs = int(translator.options.max_lengths(torch.tensor([longest])))
+    needed = max(longest, min(outputs, MOST_POSITIONS - 1)) + 1
+    return max(POSITIONS, 1 << (needed - 1).bit_length())
 
 
 def _names(size: int) -> list[str]:
