@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from transduce.data import encoded as module
 from transduce.data.encoded import EncodedPairs, Side, cached_pairs, encode_pairs
 from transduce.data.filters import FilterConfig, Pair
-from transduce.data.rows import ABANDONED_SECONDS, MANIFEST
+from transduce.data.rows import MANIFEST
+from transduce.data.unfinished import FORGOTTEN_SECONDS
 from transduce.errors import DataError
 
 PAIRS = [("ab", "c"), ("", "x"), ("b", "dde"), ("ab", "c"), ("a" * 300, "b")]
@@ -166,14 +167,21 @@ encoded.encode_pairs(pairs(), side, side, FilterConfig(), pathlib.Path(sys.argv[
 """
 
 
-def test_killed_half_way_is_absent_and_cleared_in_time(tmp_path: Path) -> None:
+def test_killed_half_way_is_absent_and_taken_up(tmp_path: Path) -> None:
     program = [sys.executable, "-c", DYING, str(tmp_path / "cache")]
     assert subprocess.run(program, check=False).returncode == 7
-    (left,) = tmp_path.iterdir()
+    assert len(list(tmp_path.iterdir())) == 1
     assert EncodedPairs.open(tmp_path / "cache", "1") is None
     assert len(encode(tmp_path / "cache")) == 2
-    assert left.exists(), "it might have been in use"
-    long_ago = time.time() - ABANDONED_SECONDS - 1
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_what_nobody_takes_up_is_cleared_in_time(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", DYING, str(tmp_path / "other")]
+    assert subprocess.run(program, check=False).returncode == 7
+    encode(tmp_path / "cache")
+    (left,) = (path for path in tmp_path.iterdir() if path.name != "cache")
+    long_ago = time.time() - FORGOTTEN_SECONDS - 1
     for path in [*left.iterdir(), left]:
         os.utime(path, (long_ago, long_ago))
     encode(tmp_path / "cache", mark="2")

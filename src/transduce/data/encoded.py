@@ -5,35 +5,52 @@
         target.tokens, target.offsets
         manifest.json
 
-The directory is complete or absent: it is written aside and then renamed.
+The directory is complete or absent: it is written aside and then renamed.  What a killed process
+has written aside is not lost: another one goes on behind it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.filters import FilterConfig, FilterReport, Pair, PairFilter
+from transduce.data.filters import (
+    FilterConfig,
+    FilterReport,
+    Pair,
+    PairFilter,
+    has_text,
+    hash_of,
+)
 from transduce.data.rows import (
+    NOTHING,
     RowWriter,
     Side,
+    Written,
     map_rows,
+    opened,
     read_manifest,
+    to_disk,
     write_manifest,
-    written_aside,
 )
+from transduce.data.unfinished import SEEN, Unfinished, taken_up
+from transduce.data.workers import in_workers
 from transduce.errors import DataError
 
 VERSION = 1
 CHUNK_PAIRS = 10_000
+CHUNKS_KEPT = 20
+"""So many chunks are lost at most when a process is killed."""
 FILES = ("source.tokens", "source.offsets", "target.tokens", "target.offsets")
 
 
@@ -86,32 +103,36 @@ def encode_pairs(
     directory: Path,
     fingerprint: str,
     progress: Callable[[int], None] | None = None,
+    processes: int = 1,
 ) -> EncodedPairs:
     """Encode and filter pairs into `directory`, replacing what is there.
 
     fingerprint: stands for all that decides the result (inputs, tokenizers, filters).
-    progress: called now and then with the number of pairs read so far.  Memory holds one chunk
-    of pairs and the hashes of those seen.  Raises NoPairsError when no pair is kept, DataError
-    when the directory cannot be written.
+    progress: called now and then with the number of pairs read so far.  processes: how many
+    encode; the result is the same to the last byte, and also where a process was killed and
+    another goes on.  Memory holds some chunks of pairs and the hashes of those seen.  Raises
+    NoPairsError when no pair is kept, DataError when the directory cannot be written.
     """
-    sieve = PairFilter(filters)
-    with written_aside(directory, FILES) as aside:
-        with (
-            RowWriter(aside, "source", source) as sources,
-            RowWriter(aside, "target", target) as targets,
-        ):
-            for chunk in _chunks(pairs):
-                _encode_chunk(chunk, sieve, sources, targets)
-                if progress is not None:
-                    progress(sieve.report.read)
-        if not sieve.report.kept:
-            raise NoPairsError(f"no pair is left after filtering: {sieve.report}")
+    work = functools.partial(_encode_chunk, source=source, target=target, filters=filters)
+    with taken_up(directory, FILES, fingerprint) as unfinished:
+        with _Growing(unfinished, source, target, filters) as growing:
+            report = growing.sieve.report
+            rest = itertools.islice(pairs, report.read, None)
+            with contextlib.closing(in_workers(work, _chunks(rest), processes)) as chunks:
+                for number, chunk in enumerate(chunks, 1):
+                    growing.add(chunk)
+                    if number % CHUNKS_KEPT == 0:
+                        growing.keep()
+                    if progress is not None:
+                        progress(report.read)
+        if not report.kept:
+            raise NoPairsError(f"no pair is left after filtering: {report}")
         facts = {
-            "pairs": sieve.report.kept,
-            "report": dataclasses.asdict(sieve.report),
+            "pairs": report.kept,
+            "report": dataclasses.asdict(report),
             "dtype": {"source": source.dtype, "target": target.dtype},
         }
-        write_manifest(aside, fingerprint, VERSION, FILES, facts)
+        write_manifest(unfinished.path, fingerprint, VERSION, FILES, facts)
     encoded = EncodedPairs.open(directory, fingerprint)
     assert encoded is not None, directory
     return encoded
@@ -125,6 +146,7 @@ def cached_pairs(
     directory: Path,
     fingerprint: str,
     progress: Callable[[int], None] | None = None,
+    processes: int = 1,
 ) -> EncodedPairs:
     """Pairs encoded before, or else encoded now: `pairs` is called only if it must be.
 
@@ -137,23 +159,92 @@ def cached_pairs(
     encoded = EncodedPairs.open(directory, whole)
     if encoded is not None:
         return encoded
-    return encode_pairs(pairs(), source, target, filters, directory, whole, progress)
+    return encode_pairs(pairs(), source, target, filters, directory, whole, progress, processes)
 
 
-def _encode_chunk(
-    chunk: list[Pair], sieve: PairFilter, sources: RowWriter, targets: RowWriter
-) -> None:
-    chunk = sieve.by_text(chunk)
-    if not chunk:
-        return
-    source_rows = sources.side.encode([pair[0] for pair in chunk])
-    target_rows = targets.side.encode([pair[1] for pair in chunk])
-    assert len(source_rows) == len(target_rows) == len(chunk)
-    source_lengths = np.fromiter(map(len, source_rows), np.int64, len(chunk))
-    target_lengths = np.fromiter(map(len, target_rows), np.int64, len(chunk))
-    kept = sieve.by_length(source_lengths, target_lengths)
-    sources.append(list(itertools.compress(source_rows, kept)), source_lengths[kept])
-    targets.append(list(itertools.compress(target_rows, kept)), target_lengths[kept])
+class _Chunk(NamedTuple):
+    """Some pairs, encoded.
+
+    read: how many pairs there were.  hashes: (n,) of those with text on both sides; nothing where
+    nobody asks for duplicates.  source, target: ids of these n, and how many each has, (n,).
+    """
+
+    read: int
+    hashes: NDArray[np.uint64]
+    source: NDArray[Any]
+    target: NDArray[Any]
+    source_lengths: NDArray[np.int64]
+    target_lengths: NDArray[np.int64]
+
+
+def _encode_chunk(pairs: list[Pair], source: Side, target: Side, filters: FilterConfig) -> _Chunk:
+    whole = [pair for pair in pairs if has_text(pair)]
+    hashes = np.zeros(len(whole), np.uint64)
+    if filters.drop_duplicates:
+        hashes = np.fromiter(map(hash_of, whole), np.uint64, len(whole))
+    source_rows = source.encode([pair[0] for pair in whole])
+    target_rows = target.encode([pair[1] for pair in whole])
+    assert len(source_rows) == len(target_rows) == len(whole)
+    source_lengths = np.fromiter(map(len, source_rows), np.int64, len(whole))
+    target_lengths = np.fromiter(map(len, target_rows), np.int64, len(whole))
+    source_ids = source.ids_of(source_rows, source_lengths)
+    target_ids = target.ids_of(target_rows, target_lengths)
+    return _Chunk(len(pairs), hashes, source_ids, target_ids, source_lengths, target_lengths)
+
+
+class _Growing:
+    """The files of encoded pairs while they are being written."""
+
+    def __init__(
+        self, unfinished: Unfinished, source: Side, target: Side, filters: FilterConfig
+    ) -> None:
+        """Goes on behind what `unfinished` has kept."""
+        done, self.unfinished = unfinished.progress, unfinished
+        report, seen = FilterReport(), np.zeros(0, np.uint64)
+        written = dict.fromkeys(("source", "target"), NOTHING)
+        hashes = unfinished.path / SEEN
+        if done:
+            report = FilterReport(**done["report"])
+            written = {name: Written(*done[name]) for name in written}
+            seen = np.fromfile(hashes, "<u8", done["seen"])
+        self.sieve = PairFilter(filters, report, seen)
+        with contextlib.ExitStack() as stack:
+            sides = {"source": source, "target": target}
+            self._source, self._target = (
+                stack.enter_context(RowWriter(unfinished.path, name, side, written[name]))
+                for name, side in sides.items()
+            )
+            self._seen = stack.enter_context(opened(hashes, 8 * len(seen)))
+            self._files = stack.pop_all()
+
+    def __enter__(self) -> _Growing:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._files.__exit__(*error)
+
+    def add(self, chunk: _Chunk) -> None:
+        """Append what the filters let pass."""
+        kept = self.sieve.by_text(chunk.read, chunk.hashes)
+        if self.sieve.config.drop_duplicates:
+            self._seen.write(chunk.hashes[kept].astype("<u8").tobytes())
+        lengths = chunk.source_lengths, chunk.target_lengths
+        kept[kept] = self.sieve.by_length(lengths[0][kept], lengths[1][kept])
+        self._source.append_ids(chunk.source[np.repeat(kept, lengths[0])], lengths[0][kept])
+        self._target.append_ids(chunk.target[np.repeat(kept, lengths[1])], lengths[1][kept])
+
+    def keep(self) -> None:
+        """From here another process can go on."""
+        self._source.to_disk()
+        self._target.to_disk()
+        to_disk(self._seen)
+        facts = {
+            "report": dataclasses.asdict(self.sieve.report),
+            "source": self._source.written,
+            "target": self._target.written,
+            "seen": self._seen.tell() // 8,
+        }
+        self.unfinished.keep(facts)
 
 
 def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -49,23 +48,31 @@ class FilterReport:
 
 
 class PairFilter:
-    """Sieves chunks of pairs: once as texts, once by their token counts; counts in `report`."""
+    """Sieves pairs: once by their texts, once by their token counts; counts in `report`."""
 
-    def __init__(self, config: FilterConfig) -> None:
+    def __init__(
+        self,
+        config: FilterConfig,
+        report: FilterReport | None = None,
+        seen: NDArray[np.uint64] | None = None,
+    ) -> None:
+        """report, seen: what one has counted, and `passed`, that this one goes on from."""
         self.config = config
-        self.report = FilterReport()
-        self._seen = _SeenHashes()
+        self.report = report or FilterReport()
+        self._seen = _SeenHashes(seen)
 
-    def by_text(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """The pairs that are neither blank on a side nor seen before."""
-        whole = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
-        self.report.read += len(pairs)
-        self.report.empty += len(pairs) - len(whole)
-        if not self.config.drop_duplicates or not whole:
-            return whole
-        fresh = self._seen.add(np.fromiter(map(_hash, whole), np.uint64, len(whole)))
-        self.report.duplicate += len(whole) - int(fresh.sum())
-        return [pair for pair, new in zip(whole, fresh, strict=True) if new]
+    def by_text(self, read: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """(n,) True for the pairs, of those with text on both sides, that were not seen before.
+
+        read: pairs that these n are the ones with text of.  hashes: (n,) by `hash_of`.
+        """
+        self.report.read += read
+        self.report.empty += read - len(hashes)
+        if not self.config.drop_duplicates:
+            return np.ones(len(hashes), dtype=bool)
+        fresh = self._seen.add(hashes)
+        self.report.duplicate += len(hashes) - int(fresh.sum())
+        return fresh
 
     def by_length(
         self, source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]
@@ -93,8 +100,8 @@ class _SeenHashes:
     gigabytes.
     """
 
-    def __init__(self) -> None:
-        self._levels: list[NDArray[np.uint64]] = []
+    def __init__(self, hashes: NDArray[np.uint64] | None = None) -> None:
+        self._levels = [] if hashes is None or not len(hashes) else [np.sort(hashes)]
 
     def add(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """(n,) True where a hash was new; its repetitions within the array are not."""
@@ -107,14 +114,20 @@ class _SeenHashes:
         if len(added):
             while self._levels and len(self._levels[-1]) <= 2 * len(added):
                 added = np.concatenate([self._levels.pop(), added])
-            added.sort(kind="stable")
+            added.sort()
             self._levels.append(added)
         fresh = np.zeros(len(hashes), dtype=bool)
         fresh[first[new]] = True
         return fresh
 
 
-def _hash(pair: Pair) -> int:
+def has_text(pair: Pair) -> bool:
+    """Whether neither side is blank."""
+    return bool(pair[0].strip() and pair[1].strip())
+
+
+def hash_of(pair: Pair) -> int:
+    """64 bits that equal pairs share, and hardly any others."""
     source, target = pair[0].encode(), pair[1].encode()
     # The length keeps ("ab", "c") apart from ("a", "bc").
     digest = hashlib.blake2b(b"%d:" % len(source) + source + target, digest_size=8)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,16 +47,37 @@ class Side:
         """The type that ids are stored as, as numpy spells it, independent of the machine."""
         return "<u2" if self.vocabulary_size <= 2**16 else "<i4"
 
+    def ids_of(self, rows: Sequence[Sequence[int]], lengths: NDArray[np.int64]) -> NDArray[Any]:
+        """The ids of all rows, of `lengths` (n,), one after the other, as they are stored."""
+        total = int(lengths.sum())
+        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64, total)
+        assert not total or 0 <= ids.min() <= ids.max() < self.vocabulary_size, "id too large"
+        return ids.astype(self.dtype)
+
+
+class Written(NamedTuple):
+    """How much a `RowWriter` has written."""
+
+    ids: int
+    rows: int
+
+
+NOTHING = Written(0, 0)
+
 
 class RowWriter:
     """Appends ragged rows of ids to `NAME.tokens` and `NAME.offsets`."""
 
-    def __init__(self, directory: Path, name: str, side: Side) -> None:
+    def __init__(self, directory: Path, name: str, side: Side, written: Written = NOTHING) -> None:
+        """written: keep so much of the files, which are there, and go on behind it."""
         self.side = side
-        self._tokens = (directory / f"{name}.tokens").open("wb")
-        self._offsets = (directory / f"{name}.offsets").open("wb")
-        self._end = 0
-        self._offsets.write(np.zeros(1, "<i8").tobytes())
+        item = np.dtype(side.dtype).itemsize
+        self._tokens = opened(directory / f"{name}.tokens", written.ids * item)
+        rows = 8 * (written.rows + 1) if written.rows else 0
+        self._offsets = opened(directory / f"{name}.offsets", rows)
+        self.written = written
+        if not rows:
+            self._offsets.write(np.zeros(1, "<i8").tobytes())
 
     def __enter__(self) -> RowWriter:
         return self
@@ -69,18 +90,23 @@ class RowWriter:
     ) -> None:
         with self._tokens, self._offsets:
             if error is None:
-                _to_disk(self._tokens)
-                _to_disk(self._offsets)
+                self.to_disk()
 
     def append(self, rows: list[list[int]], lengths: NDArray[np.int64]) -> None:
         """rows: lists of ids, of `lengths` (n,)."""
-        total = int(lengths.sum())
-        ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64, total)
-        assert not total or 0 <= ids.min() <= ids.max() < self.side.vocabulary_size, "id too large"
-        ends = self._end + np.cumsum(lengths)
-        self._end += total
-        self._tokens.write(ids.astype(self.side.dtype).tobytes())
+        self.append_ids(self.side.ids_of(rows, lengths), lengths)
+
+    def append_ids(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+        """ids: those of all rows, one after the other, as `Side.ids_of` gives them."""
+        ends = self.written.ids + np.cumsum(lengths)
+        self.written = Written(self.written.ids + len(ids), self.written.rows + len(lengths))
+        self._tokens.write(ids.tobytes())
         self._offsets.write(ends.astype("<i8").tobytes())
+
+    def to_disk(self) -> None:
+        """See to it that all that was appended outlives the process, and the power."""
+        to_disk(self._tokens)
+        to_disk(self._offsets)
 
 
 def map_rows(directory: Path, name: str, dtype: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -107,7 +133,7 @@ def write_manifest(
     }
     with (directory / MANIFEST).open("wb") as file:
         file.write(json.dumps(manifest, indent=2).encode() + b"\n")
-        _to_disk(file)
+        to_disk(file)
 
 
 def read_manifest(
@@ -135,20 +161,20 @@ def written_aside(directory: Path, files: Collection[str]) -> Iterator[Path]:
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_foreign(directory, files)
-        _remove_abandoned(directory)
+        refuse_foreign(directory, files)
+        remove_abandoned(directory)
         prefix = f".{directory.name}."
         aside = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=directory.parent))
         try:
             yield aside
-            _publish(aside, directory)
+            publish(aside, directory)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise DataError(f"{directory} cannot be written: {error.strerror or error}") from error
 
 
-def _publish(aside: Path, directory: Path) -> None:
+def publish(aside: Path, directory: Path) -> None:
     """Rename into place; what stood there goes first, for a rename replaces no full directory."""
     old = aside.with_name(f"{aside.name}.old.partial")
     while True:
@@ -165,7 +191,7 @@ def _publish(aside: Path, directory: Path) -> None:
             return
 
 
-def _refuse_foreign(directory: Path, files: Collection[str]) -> None:
+def refuse_foreign(directory: Path, files: Collection[str]) -> None:
     """Whatever is not ours must not be replaced."""
     if directory.exists():
         foreign = {path.name for path in directory.iterdir()} - {*files, MANIFEST}
@@ -176,7 +202,7 @@ def _refuse_foreign(directory: Path, files: Collection[str]) -> None:
             )
 
 
-def _remove_abandoned(directory: Path) -> None:
+def remove_abandoned(directory: Path) -> None:
     """Clear what killed processes left, but not what another may still be writing."""
     for path in directory.parent.glob(f".{directory.name}.*.partial"):
         with contextlib.suppress(OSError):
@@ -185,6 +211,17 @@ def _remove_abandoned(directory: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _to_disk(file: IO[bytes]) -> None:
+def to_disk(file: IO[bytes]) -> None:
+    """See to it that what was written to a file outlives the process, and the power."""
     file.flush()
     os.fsync(file.fileno())
+
+
+def opened(path: Path, kept: int) -> IO[bytes]:
+    """A file to append to, of which only the first `kept` bytes stay; made if that is none."""
+    if not kept:
+        return path.open("wb")
+    file = path.open("r+b")
+    file.truncate(kept)
+    file.seek(kept)
+    return file

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import json
 import math
 import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -44,6 +47,10 @@ Root = Annotated[str, AfterValidator(nameable)]
 
 PLACE_VERSION = 2
 """Goes up when `place_of` changes, so that what was encoded before is not taken for that of now."""
+
+
+TOKENIZER_VERSION = 1
+"""Goes up when the same text and settings come to make another tokenizer."""
 
 
 class Splits(Protocol):
@@ -106,6 +113,9 @@ def read_split(
         )
     check_trainable(config)
     low, high = set_aside(config, split)
+    if (low, high) == (0.0, 1.0):
+        yield from read(config.train, root)
+        return
     for item in read(config.train, root):
         if low <= place_of(key(item)) < high:
             yield item
@@ -241,6 +251,25 @@ def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:
     """The tokenizer of that name in a run directory, or None."""
     found = sorted(run.glob(f"{name}.*"))
     return load_tokenizer(found[0]) if found else None
+
+
+def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> Tokenizer:
+    """The tokenizer that was made before for the same facts, or else one made now.
+
+    facts: what JSON has, and all that decides the result: inputs and settings.
+    """
+    whole = [TOKENIZER_VERSION, version("sentencepiece"), facts]
+    digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+    try:
+        found = saved_tokenizer(cache, f"tokenizer-{digest}")
+    except RunError:  # damaged: made anew
+        found = None
+    if found is None:
+        found = make()
+        with contextlib.suppress(OSError):  # `save` will say it, if it is worse than being there
+            cache.mkdir(parents=True, exist_ok=True)
+        found.save(cache / f"tokenizer-{digest}{found.suffix}")
+    return found
 
 
 def base_settings(run: Path) -> dict[str, Any]:

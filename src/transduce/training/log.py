@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,9 @@ from transduce.training.distributed import Ranks
 from transduce.training.weights import flush, write_text
 
 T = TypeVar("T")
+
+SECONDS_BETWEEN_LINES = 30
+"""Where there is no terminal."""
 
 
 class TrainingLog:
@@ -190,10 +194,15 @@ class SilentLog(TrainingLog):
 
 
 class Counter:
-    """Shows on a terminal how many items have passed, while something long is prepared."""
+    """Shows how many items have passed, while something long is prepared.
+
+    On a terminal a number or a bar moves; elsewhere there is a plain line now and then.
+    """
 
     def __init__(self, what: str, total: int | None = None) -> None:
-        """total: how many there will be, where that is known."""
+        """total: how many there will be, as near as is known."""
+        self._what, self._of = what, f" of about {total:,}" if total else ""
+        self._said = time.monotonic()
         console = Console(stderr=True)
         columns: tuple[ProgressColumn, ...] = (
             SpinnerColumn(),
@@ -225,6 +234,12 @@ class Counter:
     def to(self, count: int) -> None:
         """So many have passed by now."""
         self._progress.update(self._task, completed=count)
+        now = time.monotonic()
+        if self._progress.disable and now > self._said + SECONDS_BETWEEN_LINES:
+            self._said = now
+            if Ranks.present().first:
+                sys.stderr.write(f"{self._what}: {count:,}{self._of}\n")
+                sys.stderr.flush()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
         """The items, counted as they pass."""
