@@ -43,6 +43,7 @@ NO_INFLUENCE = ("batch_tokens",)
 SAME_WORK = {
     "runs": "weights or vocabularies",
     "precision": "precision",
+    "engine": "engine",
     "column": "--column",
 }
 """What must be as before, and how it is called; beside decoding and
@@ -149,6 +150,7 @@ def _manifest(
         "runs": list(prints),
         "decoding": {name: v for name, v in decoding.items() if name not in NO_INFLUENCE},
         "precision": speaker.precision,
+        "engine": speaker.engine,
         "column": column,
         "inputs": {file.name: [file.size, file.stamp] for file in files},
     }

@@ -20,7 +20,7 @@ from transduce.data.stores import opened, whole_file
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.nn.int8 import Precision
-from transduce.run import Run, load
+from transduce.run import Engine, Run, load
 
 TRANSLATION = "translation"
 """Column of a Parquet shard that the outputs are put into."""
@@ -41,6 +41,7 @@ class Speaker:
     device: str = "cpu"
     precision: Precision = "float32"
     threads: int = 1
+    engine: Engine = "pytorch"
 
     @property
     def runs(self) -> tuple[Path, ...]:
@@ -51,7 +52,8 @@ class Speaker:
     def load(self) -> Run:
         """The run, with those beside it.  Raises RunError or SettingError for what cannot be."""
         torch.set_num_threads(self.threads)
-        run, *others = (load(path, self.device, self.precision) for path in self.runs)
+        places = self.device, self.precision, self.engine
+        run, *others = (load(path, *places) for path in self.runs)
         if not others:
             return run
         beside = None if self.language_model is None else others.pop()

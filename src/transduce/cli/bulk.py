@@ -95,13 +95,15 @@ def speaker_of(
 
     speaker = Speaker(
         run.resolve(),
-        decoding.over(load(run, "cpu").translator.options),
+        decoding.over(load(run, "cpu", engine=machine.engine).translator.options),
         tuple(path.resolve() for path in ensemble),
         language_model and language_model.resolve(),
         precision=machine.precision,
         threads=machine.threads or 1,
+        engine=machine.engine,
     )
     speaker.load().translator.check(speaker.options)
-    # 8 bits are for a CPU, also where there is a GPU to choose.
-    device = "cpu" if machine.precision == "int8" else machine.device
+    # 8 bits and CTranslate2 are for a CPU, also where there is a GPU to choose.
+    on_cpu = machine.precision == "int8" or machine.engine == "ctranslate2"
+    device = "cpu" if on_cpu else machine.device
     return dataclasses.replace(speaker, device=device)
