@@ -45,7 +45,7 @@ SHARDS = "shards"
 SHARD_TEXTS = 1024
 """Texts that are translated together, sorted by length, and written together."""
 TOLD_AFTER_SECONDS = 60.0
-SAME_WORK = ("weights_sha256", "vocabularies_sha256", "decoding", "made_side", "tag", "shard_texts")
+SAME_WORK = ("weights_sha256", "vocabularies_sha256", "decoding", "made_side", "shard_texts")
 """What must be as before for shards to be gone on with, beside the texts."""
 
 
@@ -62,14 +62,10 @@ class Order:
     made_side: Literal["source", "target"]
     """The side of the pairs that the outputs are; the texts are the other."""
     options: DecodingOptions
-    tag: str = ""
-    """Put before each source, so that the model can tell synthetic ones (Caswell et al. 2019)."""
 
     def pair(self, text: str, output: str) -> dict[str, str]:
         """A text and its translation as a pair."""
         source, target = (output, text) if self.made_side == "source" else (text, output)
-        if self.tag and source.strip():  # a tag alone would be no source
-            source = f"{self.tag} {source}"
         return {"source": source, "target": target}
 
 
@@ -84,7 +80,7 @@ def distillation(data: DataConfig, options: DecodingOptions) -> Order:
     )
 
 
-def back_translation(monolingual: Sequence[Path], options: DecodingOptions, tag: str = "") -> Order:
+def back_translation(monolingual: Sequence[Path], options: DecodingOptions) -> Order:
     """Lines of the target language, to be translated by a run of the other direction."""
     return Order(
         "transduce backtranslate",
@@ -92,18 +88,19 @@ def back_translation(monolingual: Sequence[Path], options: DecodingOptions, tag:
         tuple(str(path.resolve()) for path in monolingual),
         "source",
         options,
-        tag,
     )
 
 
 def with_pairs(
-    recipe: TranslationRecipe, pairs: Path, weight: float, keep: bool
+    recipe: TranslationRecipe, pairs: Path, weight: float, keep: bool, tag: str = ""
 ) -> TranslationRecipe:
     """A recipe that trains on synthetic pairs too, or, without `keep`, on them alone.
 
+    tag: put before their sources, so that the model can tell them (Caswell et al. 2019).
+
     What the recipe sets aside of its training data to validate and test with stays that.
     """
-    added = Corpus(pairs=JsonLines(path=pairs), weight=weight)
+    added = Corpus(pairs=JsonLines(path=pairs, tag=tag), weight=weight)
     data = recipe.data
     if keep:
         data = dataclasses.replace(data, mix=(*data.mix, added))
@@ -214,7 +211,6 @@ def _facts(run: Run, order: Order) -> dict[str, Any]:
         "texts": count,
         "texts_sha256": digest.hexdigest(),
         "made_side": order.made_side,
-        "tag": order.tag,
         "shard_texts": SHARD_TEXTS,
     }
 

@@ -96,7 +96,7 @@ class TestUnits:
         words = [text[a:b] for a, b in unit_spans(text, "words")]
         assert words == ["我们", "love", "C++", "和", "Python。"]
         characters = [text[a:b] for a, b in unit_spans(text, "characters")]
-        assert characters == ["我", "们", "love", "C++", "和", "Python。"]
+        assert characters == ["我", "们", "love", "C++", "和", "Python", "。"]
         assert unit_spans("", "words") == []
 
     def test_subwords_belong_to_their_words(self) -> None:

@@ -70,13 +70,13 @@ def lines_of(texts: Path) -> list[str]:
 
 
 class TestMakePairs:
-    def test_sides_and_tag(self, texts: Path, tmp_path: Path) -> None:
+    def test_sides(self, texts: Path, tmp_path: Path) -> None:
         lines = lines_of(texts)
         run = Shouting(tmp_path / "reverse")
-        order = back_translation([texts, texts], OPTIONS, "<BT>")
+        order = back_translation([texts, texts], OPTIONS)
         made = pairs_in(make_pairs(as_run(run), order, tmp_path / "run" / "synthetic"))
-        tagged = [(f"<BT> {line.upper()}" if line else "", line) for line in lines]
-        assert made == tagged + tagged
+        shouted = [(line.upper(), line) for line in lines]
+        assert made == shouted + shouted
         assert [first for first, _ in run.asked] == [0, 4, 8, 12, 16]  # for sampling's streams
 
     def test_goes_on_where_it_stopped(self, texts: Path, tmp_path: Path) -> None:
@@ -112,7 +112,6 @@ class TestMakePairs:
     @pytest.mark.parametrize(
         ("change", "named"),
         [
-            ({"tag": "BT"}, "tag"),
             ({"options": replace(OPTIONS, beam_size=1)}, "decoding"),
             ({"made_side": "target"}, "made_side"),
             ({"texts": lambda: iter(["other"])}, "texts"),

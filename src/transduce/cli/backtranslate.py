@@ -41,13 +41,14 @@ def backtranslate(
     monolingual
         Text of the target language, one a line, plain or .gz; may be given several times.
     tag
-        A word to put before each synthetic source, so that the model can tell them from real ones.
+        Put before each synthetic source as `<tag> `, so that the model can tell them from real
+        ones.
     """
     from transduce.synthetic import back_translation
 
-    plan = student.plan(reverse, recipe, more, keep=True)
+    plan = student.plan(reverse, recipe, more, True, tag)
     model = machine.load(reverse)
     options = decoding.over(model.translator.options)
-    plan.make_pairs(model, back_translation(monolingual, options, tag))
+    plan.make_pairs(model, back_translation(monolingual, options))
     del model  # its memory is for the run to train
     plan.train()

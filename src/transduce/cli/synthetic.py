@@ -40,11 +40,14 @@ class Student:
     overwrite: Flag = False
     """Delete the run that is there, and synthetic pairs of another making."""
 
-    def plan(self, maker: Path, recipe: Path, more: tuple[str, ...], keep: bool) -> Plan:
+    def plan(
+        self, maker: Path, recipe: Path, more: tuple[str, ...], keep: bool, tag: str = ""
+    ) -> Plan:
         """What is to be done, checked before anything long has begun.
 
         maker: the run that translates.  more: further overrides.  keep: whether the real pairs
-        stay beside the synthetic ones.  Raises SettingError or RunError for what cannot be.
+        stay beside the synthetic ones.  tag: of the synthetic sources.  Raises SettingError or
+        RunError for what cannot be.
         """
         from transduce.run_directory import SYNTHETIC, as_recipe, make_room
         from transduce.synthetic import PAIRS, with_pairs
@@ -63,7 +66,7 @@ class Student:
         if run.resolve() == maker.resolve():
             raise RunError(f"{run} is the run that translates; give another --run")
         pairs = run.resolve() / SYNTHETIC / PAIRS
-        recipe_with_pairs = with_pairs(given, pairs, self.weight, keep)
+        recipe_with_pairs = with_pairs(given, pairs, self.weight, keep, tag)
         if not self.only_data:
             make_room(run, recipe_with_pairs, self.resume, self.overwrite)
         return Plan(self, run, given, recipe_with_pairs)

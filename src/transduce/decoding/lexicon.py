@@ -9,19 +9,8 @@ from collections.abc import Sequence
 from transduce.errors import SettingError
 from transduce.text import CharacterTokenizer, Tokenizer
 from transduce.text.listed import ListedTokenizer
+from transduce.text.scripts import UNSPACED
 from transduce.text.tokenizer import UNK
-
-UNSPACED = (
-    ("\u0e00", "\u0eff"),  # Thai, Lao
-    ("\u1000", "\u109f"),  # Myanmar
-    ("\u1780", "\u17ff"),  # Khmer
-    ("\u2e80", "\u9fff"),  # Chinese and Japanese
-    ("\uf900", "\ufaff"),
-    ("\uff66", "\uff9f"),
-    ("\U0001b000", "\U0001b16f"),
-    ("\U00020000", "\U0003ffff"),
-)
-"""First and last letters of the scripts that put no space between words."""
 
 
 class Lexicon:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from transduce.text.offsets import token_spans
+from transduce.text.scripts import UNSPACED
 from transduce.text.tokenizer import Tokenizer
 
 Unit = Literal["words", "characters", "tokens"]
@@ -14,9 +15,7 @@ Unit = Literal["words", "characters", "tokens"]
 character is a word by itself.  tokens: the pieces of the model's tokenizer."""
 WordUnit = Literal["words", "characters"]
 
-# Kana, Han (with extensions and compatibility forms), Thai, Lao, Myanmar and Khmer.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_UNSPACED += "\U00020000-\U0003ffff"
+_UNSPACED = "".join(f"{first}-{last}" for first, last in UNSPACED)
 _UNITS = {
     "words": re.compile(r"\S+"),
     "characters": re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+"),

@@ -1,0 +1,15 @@
+"""Scripts that put no space between words."""
+
+from __future__ import annotations
+
+UNSPACED = (
+    ("\u0e00", "\u0eff"),  # Thai, Lao
+    ("\u1000", "\u109f"),  # Myanmar
+    ("\u1780", "\u17ff"),  # Khmer
+    ("\u2e80", "\u9fff"),  # Chinese and Japanese, with their punctuation
+    ("\uf900", "\ufaff"),
+    ("\uff66", "\uff9f"),
+    ("\U0001b000", "\U0001b16f"),
+    ("\U00020000", "\U0003ffff"),
+)
+"""First and last character of each range."""
