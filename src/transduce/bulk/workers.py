@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -86,7 +86,7 @@ class Worker:
         options = self._plan.speaker.options
         return self._reported(lambda: translate_shard(self._loaded(), options, shard))
 
-    def _reported(self, work: Any) -> Report:
+    def _reported(self, work: Callable[[], int]) -> Report:
         messages = _Messages()
         ours = logging.getLogger("transduce")
         ours.addHandler(messages)
@@ -211,8 +211,8 @@ class _Pool:
             raise  # a bug of ours, with its traceback
         except errors.RayError as error:
             reason = str(error).strip().splitlines()[0]
-            what = "the model was loaded" if shard is None else shard.source
-            return Report(error=f"{what}: its worker died {RETRIES + 1} times; {reason}")
+            what = "the model cannot be loaded" if shard is None else shard.source
+            return Report(error=f"{what}: the worker died {RETRIES + 1} times; {reason}")
 
     def _settle(self, shard: Shard, report: Report) -> None:
         self._left -= 1
@@ -221,10 +221,12 @@ class _Pool:
             self._totals.lines += report.lines
             return
         self._totals.failures += 1
-        self._first_error = self._first_error or report.error
-        logger.error("%s", report.error)
+        named = shard.source in report.error
+        error = report.error if named else f"{shard.source}: {report.error}"
+        self._first_error = self._first_error or error
+        logger.error("%s", error)
         if self._totals.failures >= MOST_FAILURES:
-            raise DataError(f"given up after {MOST_FAILURES} shards that failed; {report.error}")
+            raise DataError(f"given up after {MOST_FAILURES} shards that failed; {error}")
 
 
 def _placed(speaker: Speaker, resources: dict[str, float]) -> Speaker:
