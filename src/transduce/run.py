@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
+
+import torch
 
 from transduce.config import to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
@@ -20,6 +23,8 @@ from transduce.run_directory import (
     read_recipe,
     taken,
     vocabularies_of,
+    with_budget,
+    with_budget_of,
 )
 from transduce.tasks import TASKS
 from transduce.tasks.common import check_model_size
@@ -30,7 +35,8 @@ from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translations import Alignment, Translation
 from transduce.tasks.translator import TextStream, Translator
 from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
-from transduce.training.distributed import joined
+from transduce.training.distributed import Ranks, joined
+from transduce.training.fit_memory import FoundBudget
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_text, write_weights
 
@@ -275,10 +281,12 @@ def train(
             ranks.wait()  # in `trainer.train` the first one says that the data are prepared
         parsed, name = as_recipe(recipe, overrides)
         path = Path(run) if run is not None else Path("runs") / name
+        if resume:
+            parsed = with_budget_of(path, parsed)
         if ranks.first:
             outcome = _train_and_describe(parsed, path, resume, overwrite)
         elif (path / "recipe.toml").is_file():
-            outcome = TASKS[parsed.task].train(parsed, path, resume)
+            outcome = _trained(parsed, path, resume)[1]
         else:
             raise RunError(
                 f"process {ranks.rank} does not see {path.resolve()}, which process 0 has made; "
@@ -291,9 +299,30 @@ def train(
 def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: bool) -> Outcome:
     with taken(path, parsed, resume, overwrite):
         write_text(path / "recipe.toml", to_toml(parsed))
-        outcome = TASKS[parsed.task].train(parsed, path, resume)
+        parsed, outcome = _trained(parsed, path, resume)
         write_text(path / "README.md", model_card(path, parsed, outcome))
     return outcome
+
+
+def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]:
+    """The recipe that was trained by, and how it ended.
+
+    Where it asks for the batches that fit into the memory, all is begun anew once they are found,
+    so that the run is that of a recipe which had them from the first.
+    """
+    try:
+        return recipe, TASKS[recipe.task].train(recipe, path, resume)
+    except FoundBudget as found:
+        recipe = with_budget(recipe, found.batch_tokens, found.accumulate)
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    ranks = Ranks.present()
+    if ranks.first:
+        write_text(path / "recipe.toml", to_toml(recipe))
+    else:
+        ranks.wait()  # in `trainer.train` the first one says that the data are prepared
+    return recipe, TASKS[recipe.task].train(recipe, path, resume)
 
 
 def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:

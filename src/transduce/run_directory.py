@@ -35,7 +35,7 @@ from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to
 from transduce.errors import RunError, SettingError
 from transduce.tasks import TASKS
 from transduce.tasks.provenance import PROVENANCE, provenance_text
-from transduce.tasks.run_files import check_files
+from transduce.tasks.run_files import check_files, check_written_to
 from transduce.tasks.task import Recipe
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
@@ -114,6 +114,27 @@ def _closed_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
     return dataclasses.replace(recipe, fine_tune=opened)  # type: ignore[no-any-return]
 
 
+def with_budget_of(path: Path, recipe: Recipe) -> Recipe:
+    """A recipe that asks for what fits into the memory, with what the run it resumes has found."""
+    training = recipe.training
+    if not training.fit_memory or not (path / "recipe.toml").is_file():
+        return recipe
+    before = read_recipe(path).training
+    whole = training.batch_tokens * training.accumulate
+    if before.fit_memory or -(-whole // before.accumulate) != before.batch_tokens:
+        return recipe  # killed before it was found; or for a step of another size
+    return with_budget(recipe, before.batch_tokens, before.accumulate)
+
+
+def with_budget(recipe: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
+    """A recipe with what was found to fit into the memory."""
+    found: Any = recipe
+    training = dataclasses.replace(
+        recipe.training, batch_tokens=batch_tokens, accumulate=accumulate, fit_memory=False
+    )
+    return dataclasses.replace(found, training=training)  # type: ignore[no-any-return]
+
+
 def make_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
     """Empty a run directory that is to be trained anew, or refuse to spoil it: see `taken`."""
     _check_room(path, recipe, resume, overwrite)
@@ -145,7 +166,8 @@ def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> No
         raise RunError(f"{path} is the run to start from, fine_tune.run; give another --run")
     holds_run = (path / "recipe.toml").is_file()
     if holds_run:
-        check_files(path)  # what is written to is not what a link names
+        check_files(path)
+        check_written_to(path)  # and not what a link names
     # What stopped before its first checkpoint, at a misspelt file name say, is nothing to spoil.
     begun = holds_run and ((path / "weights.safetensors").exists() or checkpoints_of(path))
     if resume and holds_run:

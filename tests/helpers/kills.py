@@ -278,7 +278,7 @@ def moments(
 
         return at_file
 
-    yield when("../.cache", ".partial", 0.01)
+    yield when("../.cache", ".[pu]*", 0.01)  # .partial or .unfinished
     for _ in itertools.count():
         yield when("checkpoints", "", 0.01)
         yield at_step

@@ -8,28 +8,24 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from helpers.hostile import READERS, ROOT, outcome
 from transduce.cli.lines import LineBatch
 from transduce.cli.records import read_records
 from transduce.config import load_toml
-from transduce.data.dialogues import DialoguesConfig, read_dialogues
-from transduce.data.documents import TextFiles, read_documents
-from transduce.data.images import IdxFiles, ImageFolder, ImageTable, ParquetImages, read_images
+from transduce.data.images import IdxFiles, ImageFolder, ParquetImages, read_images
 from transduce.data.interactions import InteractionsConfig, read_histories
-from transduce.data.labelled import LabelledTabSeparated, read_labelled
 from transduce.data.lines import read_lines
-from transduce.data.pairs import JsonLines, ParallelFiles, Parquet, TabSeparated, read_pairs
-from transduce.data.questions import QuestionLines, SquadFile, read_questions
+from transduce.data.pairs import JsonLines, Parquet, read_pairs
 from transduce.errors import TransduceError
 from transduce.image.read import read_idx, read_image
 from transduce.run_directory import parse_recipe
@@ -46,51 +42,6 @@ from transduce.text.pharaoh import parse_gold
 few = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-Reader = Callable[[Path], Iterable[Any]]
-ROOT = Path()
-
-READERS: dict[str, tuple[Reader, bytes]] = {
-    "lines": (read_lines, b"a\nb\n"),
-    "parallel": (lambda p: read_pairs(ParallelFiles(source=p, target=p), ROOT), b"a\nb\n"),
-    "tsv": (lambda p: read_pairs(TabSeparated(path=p), ROOT), b"a\tb\nc\td\n"),
-    "named tsv": (
-        lambda p: read_pairs(TabSeparated(path=p, source="s", target="t"), ROOT),
-        b"s\tt\nc\td\n",
-    ),
-    "jsonl": (
-        lambda p: read_pairs(JsonLines(path=p, source="t.de", target="t.en"), ROOT),
-        b'{"t": {"de": "a", "en": "b"}}\n' * 2,
-    ),
-    "labelled": (lambda p: read_labelled(LabelledTabSeparated(path=p), ROOT), b"a\tb\nc\td\n"),
-    "questions": (
-        lambda p: read_questions(QuestionLines(path=p), ROOT),
-        b'{"context": "abc", "question": "b?", "answers": [{"text": "b", "answer_start": 1}]}\n',
-    ),
-    "squad": (
-        lambda p: read_questions(SquadFile(path=p), ROOT),
-        b'{"data": [{"title": "t", "paragraphs": [{"context": "abc", "qas": [{"id": "1", '
-        b'"question": "b?", "answers": [{"text": "b", "answer_start": 1}]}]}]}]}',
-    ),
-    "dialogues": (
-        lambda p: read_dialogues(DialoguesConfig(path=p), ROOT, ("user", "assistant")),
-        b'{"turns": ["a", {"role": "assistant", "content": "b"}]}\n',
-    ),
-    "interactions": (
-        lambda p: [read_histories(InteractionsConfig(path=p), ROOT)],
-        b'user,item,time\nann,"x",1\nbob,y,2020-01-01T00:00:00Z\n',
-    ),
-    "documents": (lambda p: read_documents(TextFiles(path=p), ROOT), b"a\n\nb\n"),
-    "image table": (lambda p: read_images(ImageTable(path=p), ROOT), b"a.png\tcat\n"),
-}
-
-
-def outcome(read: Callable[[], Any]) -> Any:
-    """What reading gives; an error that is not one line of ours goes on."""
-    try:
-        return read()
-    except TransduceError as error:
-        assert "\n" not in str(error)
-        return error
 
 
 @st.composite
@@ -180,6 +131,15 @@ class TestImages:
             outcome(lambda path=path: read_idx(path))
             config = IdxFiles(images=path, labels=path)
             outcome(lambda config=config: list(read_images(config, ROOT)))
+
+    def test_an_idx_file_that_unpacks_to_more_than_the_memory(self, tmp_path: Path) -> None:
+        """What its header tells is there in full, packed a thousandfold."""
+        path = tmp_path / "a.gz"
+        shape = 2**11 + 1, 2**10, 2**10
+        with gzip.open(path, "wb", 1) as file:
+            file.write(b"\0\0\x08\x03" + struct.pack(">III", *shape) + bytes(2**20))
+        message = str(outcome(lambda: read_idx(path)))
+        assert re.search(r"unpacks to 2049 MiB, more than the 2048 that a compressed", message)
 
     @few
     @given(data=st.data())

@@ -77,6 +77,23 @@ class TestFiles:
             (run / name).unlink()
         assert precious.read_text() == "mine"
 
+    @pytest.mark.parametrize("name", ["checkpoints", "non_finite", "synthetic", "anything"])
+    def test_a_directory_elsewhere_is_not_trained_into(
+        self, run: Path, tmp_path: Path, name: str
+    ) -> None:
+        precious = tmp_path / "precious"
+        if (run / name).exists():
+            shutil.move(run / name, precious)
+        precious.mkdir(exist_ok=True)
+        (precious / "thesis.tex").write_text("mine")
+        (run / name).symlink_to(precious)
+        before = sorted(precious.rglob("*"))
+        for ways in ({"resume": True}, {"overwrite": True}):
+            with pytest.raises(RunError, match=f"{name} is a link that leads outside"):
+                transduce.train(run, run, **ways)
+        assert sorted(precious.rglob("*")) == before
+        transduce.load(run)
+
     def test_a_link_within_is_followed(self, run: Path) -> None:
         (run / WEIGHTS).rename(run / "kept.safetensors")
         (run / WEIGHTS).symlink_to("kept.safetensors")

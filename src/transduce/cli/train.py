@@ -19,6 +19,7 @@ def train(
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
     run: Path | None = None,
     seed: int | None = None,
+    fit_memory: Flag = False,
     resume: Flag = False,
     overwrite: Flag = False,
 ) -> None:
@@ -40,6 +41,9 @@ def train(
         Directory to make; by default runs/ and the recipe's name.
     seed
         Another seed than the recipe's, as in `--set seed=7`.
+    fit_memory
+        First find the largest batches that fit into the memory; each step keeps its size.  The
+        same as `--set training.fit_memory=true`.
     resume
         Go on where an interrupted run stopped.
     overwrite
@@ -53,6 +57,8 @@ def train(
     from transduce.training.distributed import is_first
 
     seeded = () if seed is None else (f"seed={seed}",)
-    path, _ = transduce.train(recipe, run, (*overrides, *more, *seeded), resume, overwrite)
+    fitted = ("training.fit_memory=true",) if fit_memory else ()
+    settings = (*overrides, *more, *seeded, *fitted)
+    path, _ = transduce.train(recipe, run, settings, resume, overwrite)
     if is_first():
         print_lines(str(path))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -94,6 +94,16 @@ class _Plan(NamedTuple):
 B = TypeVar("B")
 
 
+class Largest(NamedTuple, Generic[B]):
+    """What takes the most memory of all that training can meet.
+
+    tokens: positions on the wider side.  batches: one or more, of which one takes the most.
+    """
+
+    tokens: int
+    batches: Sequence[B]
+
+
 def in_halves(n_rows: int, part: Callable[[slice], B]) -> tuple[B, B] | None:
     """Both halves of something that has rows, given what makes a part of it; None of one row."""
     middle = n_rows // 2
@@ -159,6 +169,23 @@ class TokenBatches(Generic[B]):
         plan = _plan_batches(self.widths, batch_tokens or self.batch_tokens, None)
         for i in range(len(plan)):
             yield self.assemble(plan.rows(i))
+
+    def largest(self, batch_tokens: int) -> Largest[B]:
+        """What takes the most memory of all batches that so many positions allow.
+
+        One of the two is of the longest items, the other of those that leave the least padding:
+        how much of a batch is real decides what the vocabulary's scores take.
+        """
+        wider = np.maximum(*self.widths)
+        full = np.minimum(*self.widths) / wider
+        fullest = int(np.argmax(np.where(full == full.max(), wider, 0)))
+        longest = int(np.argmax(wider))
+        batches = []
+        for item in dict.fromkeys([longest, fullest]):
+            count = max(1, batch_tokens // int(wider[item]))
+            batches.append(self.assemble(np.full(count, item, dtype=np.int64)))
+        width = int(wider[longest])
+        return Largest(max(1, batch_tokens // width) * width, batches)
 
     def _batch(self, epoch: int, i: int) -> B:
         return self.assemble(self._plan(epoch).rows(i))
@@ -247,7 +274,9 @@ def _plan_batches(
     ratio[strip % 2 == 1] *= -1
     place = np.round((ratio - ratio.min()) * 1000)
     n = len(wider)
-    order: Ints = rng.permutation(n) if rng is not None else np.arange(n)
+    order: Ints = np.arange(n, dtype=np.int32 if n < 2**31 else np.int64)
+    if rng is not None:
+        rng.shuffle(order)
     order = _stable_sort(order, place)
     order = _stable_sort(order, strip)
 
@@ -272,7 +301,7 @@ def _strips(wider: Ints, positions: float, begun: float) -> Ints:
     strip_of_width = ((before + begun) / positions).astype(np.int64)
     # Without gaps in the numbers, for the zigzag goes by odd and even.
     strip_of_width[count > 0] = np.unique(strip_of_width[count > 0], return_inverse=True)[1]
-    numbers: Ints = strip_of_width[wider]
+    numbers: Ints = strip_of_width.astype(np.int32)[wider]
     return numbers
 
 

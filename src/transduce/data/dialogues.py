@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from transduce.config import did_you_mean, section
-from transduce.data.batches import DataState, in_turn
+from transduce.data.batches import DataState, Largest, in_turn
 from transduce.data.documents import FILES, VERSION, EncodedDocuments, NoDocumentsError
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.pairs import stamp
@@ -136,6 +136,11 @@ class DialogueBatches(PackedBatches):
         """All dialogues once and always alike."""
         batches = map(self._counting, super().in_order(stride))
         return (batch for batch in batches if batch.target_tokens)
+
+    def largest(self, batch_tokens: int) -> Largest[PackedBatch]:
+        """What takes the most memory of all batches of so many positions."""
+        tokens, batches = super().largest(batch_tokens)
+        return Largest(tokens, [self._counting(batch) for batch in batches])
 
     def _counting(self, batch: PackedBatch) -> PackedBatch:
         """The batch with ids that the model knows, and only those to be predicted counted."""

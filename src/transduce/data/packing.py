@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import DataState, in_halves, resumable
+from transduce.data.batches import DataState, Largest, in_halves, resumable
 from transduce.data.documents import EncodedDocuments
 from transduce.sequence import Padded
 from transduce.text.tokenizer import PAD
@@ -130,6 +130,17 @@ class PackedBatches:
         plan = _lay(pieces, self.block, None)
         for i in range(-(-plan.n_rows // self.rows)):
             yield self._batch(plan, i)
+
+    def largest(self, batch_tokens: int) -> Largest[PackedBatch]:
+        """What takes the most memory of all batches of so many positions: one of full rows."""
+        plan, n_rows = self._plan(0), max(1, batch_tokens // self.block)
+        fullest = np.argsort(-np.add.reduceat(plan.pieces.length, plan.edges[:-1]), kind="stable")
+        rows = np.resize(fullest[:n_rows], n_rows)
+        spans = [np.arange(*plan.edges[row : row + 2]) for row in rows]
+        edges = np.cumsum([0, *map(len, spans)])
+        pieces = plan.pieces.take(np.concatenate(spans))
+        batch = assemble(self.data.tokens, pieces, edges)
+        return Largest(n_rows * self.block, [batch])
 
     def _plan(self, epoch: int) -> _Plan:
         kept = self._kept

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.batches import DataState, PairBatch, TokenBatches, pad_rows
+from transduce.data.batches import DataState, Largest, PairBatch, TokenBatches, pad_rows
 from transduce.sequence import Padded
 from transduce.text.sampling import SegmentationSampler
 from transduce.text.tokenizer import BOS
@@ -40,6 +40,11 @@ class SampledBatches(Generic[B]):
         for batch, after in self.plain.iterate(state):
             chance = np.random.SeedSequence([self.plain.seed, after.epoch, after.position])
             yield self.redraw(batch, int(chance.generate_state(1)[0])), after
+
+    def largest(self, batch_tokens: int) -> Largest[B]:
+        """What takes the most memory of all batches that so many positions allow."""
+        tokens, batches = self.plain.largest(batch_tokens)
+        return Largest(tokens, [self.redraw(batch, 0) for batch in batches])
 
 
 def sampled_pairs(

@@ -30,6 +30,8 @@ IMAGE_SUFFIXES = (
 )
 IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 CHUNK_BYTES = 2**24
+LARGEST_UNPACKED = 2**31
+"""Bytes that a compressed IDX file may unpack to: a few megabytes of them could fill any memory."""
 
 
 def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tensor:
@@ -79,6 +81,13 @@ def read_idx(path: Path) -> NDArray[Any]:
             compressed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rb") if compressed else path.open("rb") as file:
             dtype, shape = _idx_header(file, path)
+            unpacked = math.prod(shape) * dtype.itemsize
+            if compressed and unpacked > LARGEST_UNPACKED:
+                raise DataError(
+                    f"{path} unpacks to {unpacked >> 20} MiB, more than the "
+                    f"{LARGEST_UNPACKED >> 20} that a compressed file may; where you trust it, "
+                    "unpack it with gunzip"
+                )
             return _idx_values(file, path, dtype, shape)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None

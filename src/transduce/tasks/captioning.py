@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, TokenBatches, in_halves
+from transduce.data.batches import DataState, Largest, TokenBatches, in_halves
 from transduce.decoding.demands import Wishes, demand_of
 from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
@@ -253,6 +253,10 @@ class CaptioningTraining:
     def batches(self, state: DataState) -> Iterator[tuple[CaptionBatch, DataState]]:
         """Training batches from `state` on, without end."""
         return self._train.iterate(state)
+
+    def largest(self, batch_tokens: int) -> Largest[CaptionBatch]:
+        """What takes the most memory of all batches that so many positions allow."""
+        return self._train.largest(batch_tokens)
 
     def loss(self, batch: CaptionBatch) -> LossSums:
         """Cross-entropy of every token of the captions, the images being augmented."""

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, TokenBatches, in_halves
+from transduce.data.batches import DataState, Largest, TokenBatches, in_halves
 from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
@@ -262,6 +262,10 @@ class ClassificationTraining:
     def batches(self, state: DataState) -> Iterator[tuple[LabelBatch, DataState]]:
         """Training batches from `state` on, without end."""
         return self._train.iterate(state)
+
+    def largest(self, batch_tokens: int) -> Largest[LabelBatch]:
+        """What takes the most memory of all batches that so many positions allow."""
+        return self._train.largest(batch_tokens)
 
     def loss(self, batch: LabelBatch) -> LossSums:
         """Cross-entropy of the right labels."""

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState
+from transduce.data.batches import DataState, Largest
 from transduce.data.documents import (
     DocumentsConfig,
     EncodedDocuments,
@@ -177,6 +177,10 @@ class PackedTraining:
     def batches(self, state: DataState) -> Iterator[tuple[PackedBatch, DataState]]:
         """Training batches from `state` on, without end."""
         return self._train.iterate(state)
+
+    def largest(self, batch_tokens: int) -> Largest[PackedBatch]:
+        """What takes the most memory of all batches that so many positions allow."""
+        return self._train.largest(batch_tokens)
 
     def loss(self, batch: PackedBatch) -> LossSums:
         """Cross-entropy of every token given those before it in its document."""

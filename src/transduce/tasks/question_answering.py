@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, TokenBatches, in_halves
+from transduce.data.batches import DataState, Largest, TokenBatches, in_halves
 from transduce.data.questions import Question, QuestionsConfig, read_questions
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
@@ -215,6 +215,10 @@ class QuestionAnsweringTraining:
     def batches(self, state: DataState) -> Iterator[tuple[SpanBatch, DataState]]:
         """Training batches from `state` on, without end."""
         return self._train.iterate(state)
+
+    def largest(self, batch_tokens: int) -> Largest[SpanBatch]:
+        """What takes the most memory of all batches that so many positions allow."""
+        return self._train.largest(batch_tokens)
 
     def loss(self, batch: SpanBatch) -> LossSums:
         """Cross-entropy of the first and the last position of the answer."""

@@ -38,6 +38,20 @@ def check_files(run: Path) -> None:
         raise RunError(f"{error.filename or run} cannot be read: {error.strerror}") from None
 
 
+def check_written_to(run: Path) -> None:
+    """Raises RunError where training into a run directory would write to another place.
+
+    What training writes below a link, it would also delete there.
+    """
+    home = run.resolve()
+    for entry in run.iterdir():
+        if entry.is_symlink() and not entry.resolve().is_relative_to(home):
+            raise RunError(
+                f"{entry} is a link that leads outside the run directory, and training would write "
+                "and delete there; put a link in the place of the whole directory instead"
+            )
+
+
 def _check_kind(entry: os.DirEntry[str]) -> None:
     status = entry.stat()
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):

@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from transduce.config import parse, to_dict
-from transduce.data.batches import DataState, PairBatch, pair_batches
+from transduce.data.batches import DataState, Largest, PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
 from transduce.data.mixture import MixedPairs
-from transduce.data.pairs import fingerprint
+from transduce.data.pairs import about_how_many, fingerprint
 from transduce.data.rows import Side
 from transduce.data.sampling import sampled_pairs
+from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 from transduce.metrics.measure import make_metric, measure
@@ -32,17 +33,19 @@ from transduce.sequence import Padded
 from transduce.tasks.common import (
     base_settings,
     begin,
+    cached_tokenizer,
     check_selection,
     describe_batch,
     expand,
     find_device,
     saved_tokenizer,
+    set_aside,
     split_fingerprint,
     with_weights,
 )
 from transduce.tasks.guided import Guide, training_links
 from transduce.tasks.provenance import record_provenance
-from transduce.tasks.recipe import TextConfig, TranslationRecipe, read_pairs_of
+from transduce.tasks.recipe import DataConfig, TextConfig, TranslationRecipe, read_pairs_of
 from transduce.tasks.shortlist import load_shortlist
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translator import Translator
@@ -94,6 +97,10 @@ class TranslationTraining:
     def batches(self, state: DataState) -> Iterator[tuple[PairBatch, DataState]]:
         """Training batches from `state` on, without end."""
         return self._train.iterate(state)
+
+    def largest(self, batch_tokens: int) -> Largest[PairBatch]:
+        """What takes the most memory of all batches that so many positions allow."""
+        return self._train.largest(batch_tokens)
 
     def loss(self, batch: PairBatch) -> LossSums:
         """Cross-entropy of every target token given the source and the tokens before it."""
@@ -262,16 +269,27 @@ def _tokenizers(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokeni
         raise _no_tokenizers(run)
     if recipe.fine_tune is not None:
         return _base_tokenizers(recipe, expand(recipe.fine_tune.run), run)
-    with Counter("reading pairs for the vocabulary") as count:
-        if recipe.text.target is None:
-            pairs = count.each(read_pairs_of(recipe.data, "train"))
-            joint = train_tokenizer(recipe.text.source, itertools.chain.from_iterable(pairs))
-            joint.save(run / f"tokenizer{joint.suffix}")
-            return joint, joint
-        sources = (source for source, _ in count.each(read_pairs_of(recipe.data, "train")))
-        source = train_tokenizer(recipe.text.source, sources)
-        targets = (target for _, target in count.each(read_pairs_of(recipe.data, "train")))
-        target = train_tokenizer(recipe.text.target, targets)
+    corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
+
+    def learnt(config: Any, side: slice) -> Tokenizer:
+        def make() -> Tokenizer:
+            total = _about_how_many(recipe.data, "train")
+            with Counter("reading pairs for the vocabulary", total) as count:
+                pairs = count.each(read_pairs_of(recipe.data, "train"))
+                texts = itertools.chain.from_iterable(pair[side] for pair in pairs)
+                return train_tokenizer(config, texts)
+
+        facts = [corpora, to_dict(config), [side.start, side.stop]]
+        return cached_tokenizer(run.parent / ".cache", facts, make)
+
+    if recipe.text.target is None:
+        joint = learnt(recipe.text.source, slice(0, 2))
+        joint.save(run / f"tokenizer{joint.suffix}")
+        return joint, joint
+    source, target = (
+        learnt(recipe.text.source, slice(0, 1)),
+        learnt(recipe.text.target, slice(1, 2)),
+    )
     _save_two(source, target, run)
     return source, target
 
@@ -369,7 +387,7 @@ def _encoded_split(
         to_dict(filters),
     ]
     name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    with Counter(f"encoding {split} pairs") as count:
+    with Counter(f"encoding {split} pairs", _about_how_many(recipe.data, split)) as count:
         pairs = cached_pairs(
             functools.partial(read_pairs_of, recipe.data, split),
             Side(source.encode_batch, source.size),
@@ -378,6 +396,18 @@ def _encoded_split(
             cache / name[:16],
             name,
             count.to,
+            recipe.training.threads or available_cores(),
         )
     logger.info("%s: %s", split, pairs.report)
     return pairs
+
+
+def _about_how_many(config: DataConfig, split: Split) -> int | None:
+    """Pairs of a split, for a bar; None where nothing is known without reading them."""
+    named, root = {"train": None, "valid": config.valid, "test": config.test}[split], config.root
+    if named is not None:
+        return about_how_many(named, Path(root))
+    parts = [part.train for part, _ in config.corpora()] if split == "train" else [config.train]
+    counts = [about_how_many(part, Path(root)) for part in parts if part is not None]
+    low, high = set_aside(config, split)
+    return round(sum(n or 0 for n in counts) * (high - low)) if all(counts) else None

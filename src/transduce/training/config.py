@@ -79,6 +79,12 @@ class TrainingConfig:
     """Neither side of a batch, padding included, is larger than this many tokens."""
     accumulate: Count = 1
     """Batches whose gradients are summed into one step."""
+    fit_memory: bool = False
+    """Before training, find the fewest batches that a step of `batch_tokens * accumulate` can be
+    cut into; the recipe in the run directory then has both, and this off."""
+    memory_limit: Positive | None = None
+    """GiB that `fit_memory` may fill: of the GPU, or of this process; by default most of what is
+    free."""
     label_smoothing: Share = 0.1
     clip_norm: Annotated[float, Field(ge=0)] = 0.0
     """Largest norm of the whole gradient; 0 for no clipping."""
@@ -111,7 +117,7 @@ class TrainingConfig:
     device: str = "auto"
     """"auto" takes a GPU when there is one."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
-    """CPU threads; 0 for PyTorch's choice."""
+    """CPU threads, and processes that encode pairs; 0 for PyTorch's choice, and one a core."""
     tensorboard: bool = False
     """Write TensorBoard events into the run directory as well (extra `tensorboard`)."""
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from transduce.data.batches import DataState
+from transduce.data.batches import DataState, Largest
 from transduce.data.prefetch import prefetch
 from transduce.errors import SettingError, TrainingError
 from transduce.training.averaging import MovingAverage
@@ -37,6 +37,7 @@ from transduce.training.fine_tuning import (
     remove_low_rank_updates,
     start_from,
 )
+from transduce.training.fit_memory import find_budget
 from transduce.training.keeper import Keeper
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.optimizer import build_optimizer
@@ -53,6 +54,9 @@ class Trainable(Learner, Protocol):
 
     def batches(self, state: DataState) -> Iterator[tuple[Any, DataState]]:
         """Training batches from `state` on, without end, each with the state after it."""
+
+    def largest(self, batch_tokens: int) -> Largest[Any]:
+        """What takes the most memory of all batches that so many positions allow."""
 
     def validate(self) -> dict[str, float]:
         """Scores on held-out data, "loss" among them."""
@@ -88,7 +92,8 @@ def train(
     resume: go on from the newest whole checkpoint there, exactly as if never interrupted.
     fine_tune: another run to start from, and how; by default from the weights as they are.
     fit: makes tensors of that run fit where their shapes differ.
-    Raises TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
+    Raises FoundBudget where `fit_memory` was asked for, to be called again with what was found;
+    TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
     RunError where something cannot be written or the run to start from does not fit, SettingError
     for settings that do not fit it.
     """
@@ -105,6 +110,8 @@ def train(
             optimizer = build_optimizer(task.model, config)
         ranks.check_device(task.model)
         ranks.check_same(weights_of(task.model).values())
+        if config.fit_memory and not resuming:
+            raise find_budget(task, config, optimizer, ranks, log.say)
         ranks.own_random_numbers()
         return _Trainer(task, config, run, log, optimizer, adapter).train(resume)
 

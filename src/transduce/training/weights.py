@@ -150,7 +150,7 @@ def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
             version = metadata.get("transduce_format", "1")
-            if not version.isdigit() or int(version) > FORMAT:
+            if not version.isdecimal() or len(version) > 9 or int(version) > FORMAT:
                 raise RunError(
                     f"{path} is of format {version}, newer than this version of transduce "
                     f"(format {FORMAT}); upgrade transduce"

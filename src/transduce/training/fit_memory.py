@@ -1,0 +1,258 @@
+"""How large batches may be: found before training begins, by steps that are then forgotten.
+
+A step keeps its size, `batch_tokens` times `accumulate`: it is cut into the fewest batches that
+fit.  On a GPU the largest that fits is searched for, since running out of its memory is an
+exception that can be caught.  On a CPU it is not: the system would end this process, or another
+one.  There three small steps are measured, and what larger ones need is extrapolated, to the safe
+side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from transduce.data.batches import Largest
+from transduce.errors import SettingError, TrainingError, is_out_of_memory
+from transduce.training.averaging import MovingAverage
+from transduce.training.config import TrainingConfig
+from transduce.training.distributed import Ranks
+from transduce.training.step import Learner
+
+GIB = 2**30
+SHARE_OF_GPU = 0.92
+"""What batches of other shapes leave unused between them needs the rest."""
+SHARE_OF_FREE = 0.8
+"""Of the free memory of a machine; others use it too."""
+STEEPER = 1.25
+"""So much faster than measured the need may grow."""
+FIRST_TOKENS = 1024
+"""The first measured step has at least so many, or its need is lost in that of all else."""
+PROBES = 3
+CLOSE_ENOUGH = 16
+"""The search ends when it has come to one such part of the largest size that fits."""
+
+
+class Fitting(Learner, Protocol):
+    """What the search needs to know of a task, beside what a step does."""
+
+    def largest(self, batch_tokens: int) -> Largest[Any]:
+        """The largest batches within so many positions; of one row, if not even that fits."""
+
+
+class FoundBudget(Exception):  # noqa: N818  # it is none
+    """What fits is known, and training is to begin anew, with nothing left of the search.
+
+    batch_tokens, accumulate: settings that make each step as large as before.
+    """
+
+    def __init__(self, batch_tokens: int, accumulate: int) -> None:
+        super().__init__(batch_tokens, accumulate)
+        self.batch_tokens = batch_tokens
+        self.accumulate = accumulate
+
+
+def find_budget(
+    task: Fitting,
+    config: TrainingConfig,
+    optimizer: torch.optim.Optimizer,
+    ranks: Ranks,
+    say: Callable[[str], None],
+) -> FoundBudget:
+    """The fewest batches that a step can be cut into; said in one line.
+
+    The weights are spoilt by the steps that are tried.  Raises TrainingError where not even one
+    row fits, SettingError for a limit that is needed and not given.
+    """
+    averaged = MovingAverage(task.model, config.ema) if config.ema else None
+    whole = config.batch_tokens * config.accumulate
+    row = task.largest(1).tokens
+    device = next(task.model.parameters()).device
+    if device.type == "cuda":
+        limit = _limit_of_gpu(config, device)
+        found = largest_fitting(
+            lambda tokens: _fits(task, config, optimizer, tokens, limit, device),
+            min(row, whole),
+            whole,
+        )
+    else:
+        rest, limit = resident(), _limit_of_machine(config)
+        found = largest_extrapolated(
+            lambda tokens: _peak(task, config, optimizer, tokens), rest, row, whole, limit
+        )
+    del averaged
+    found = -int(ranks.largest(-found)[0])
+    if not found:
+        raise ranks.told_by_first(
+            TrainingError(
+                f"fit_memory: not even one row of {row:,} positions fits into "
+                f"{limit / GIB:.1f} GiB; lower the greatest length in the recipe, take a smaller "
+                "model, or raise training.memory_limit"
+            )
+        )
+    accumulate = -(-whole // found)
+    tokens = max(-(-whole // accumulate), min(row, whole))
+    say(
+        f"fit_memory: batches of {tokens:,} tokens fit into {limit / GIB:.1f} GiB; "
+        f"training.batch_tokens = {tokens}, training.accumulate = {accumulate} make up a step of "
+        f"{whole:,}"
+    )
+    return FoundBudget(tokens, accumulate)
+
+
+def largest_fitting(fits: Callable[[int], bool], smallest: int, largest: int) -> int:
+    """The largest size found to fit, nearly the largest of all that do; 0 where none does."""
+    if fits(largest):
+        return largest
+    size, above = largest, largest
+    while True:
+        if size == smallest:
+            return 0
+        size = max(size // 2, smallest)
+        if fits(size):
+            break
+        above = size
+    while above - size > max(size // CLOSE_ENOUGH, 1):
+        middle = (size + above) // 2
+        if fits(middle):
+            size = middle
+        else:
+            above = middle
+    return size
+
+
+def largest_extrapolated(
+    peak: Callable[[int], float], rest: float, row: int, largest: int, limit: float
+) -> int:
+    """The largest size that should stay below a limit, going by small ones; 0 where none does.
+
+    peak: bytes of the whole process, at most, while a step of some size is made; never asked for
+    more than twice what has been seen to fit.  rest: bytes of the process before.  row: smallest
+    size that there is.
+    """
+    size = min(max(row, FIRST_TOKENS), largest)
+    before = (0, rest)
+    slope = 0.0
+    for _ in range(PROBES):
+        while (found := peak(size)) > limit:
+            if before[0] or size <= row:
+                return before[0]
+            size = max(size // 2, row)
+        slope = STEEPER * (found - before[1]) / (size - before[0])
+        if slope <= 0:  # covered by what earlier steps have taken and not given back
+            slope = STEEPER * max(found - rest, 0) / size
+        before = (size, found)
+        if size == largest or found + slope * size > limit:
+            break
+        size = min(2 * size, largest)
+    fitting = largest if slope <= 0 else before[0] + int((limit - before[1]) / slope)
+    return min(fitting, largest)
+
+
+def resident() -> float:
+    """Bytes of memory that this process holds."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return _most_resident()
+
+
+def _fits(
+    task: Fitting,
+    config: TrainingConfig,
+    optimizer: torch.optim.Optimizer,
+    tokens: int,
+    limit: float,
+    device: torch.device,
+) -> bool:
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    whole = all(_step(task, config, optimizer, batch) for batch in task.largest(tokens).batches)
+    return whole and torch.cuda.max_memory_reserved(device) <= limit
+
+
+def _peak(
+    task: Fitting, config: TrainingConfig, optimizer: torch.optim.Optimizer, tokens: int
+) -> float:
+    gc.collect()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is measured from here
+    if not all(_step(task, config, optimizer, batch) for batch in task.largest(tokens).batches):
+        return float("inf")
+    return _most_resident()
+
+
+def _step(
+    task: Fitting, config: TrainingConfig, optimizer: torch.optim.Optimizer, batch: Any
+) -> bool:
+    """Whether there is memory for a step of one batch; with the rate of 0 that an optimizer has."""
+    task.model.train()
+    device = next(task.model.parameters()).device.type
+    halved = config.precision == "bf16"
+    try:
+        with torch.autocast(device, torch.bfloat16, enabled=halved):
+            loss = task.loss(batch)
+        (loss.total / max(loss.tokens, 1)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
+    finally:
+        optimizer.zero_grad(set_to_none=True)
+    return True
+
+
+def _limit_of_gpu(config: TrainingConfig, device: torch.device) -> float:
+    if config.memory_limit is not None:
+        return config.memory_limit * GIB
+    free, _ = torch.cuda.mem_get_info(device)
+    return SHARE_OF_GPU * (free + torch.cuda.memory_reserved(device))
+
+
+def _limit_of_machine(config: TrainingConfig) -> float:
+    if config.memory_limit is not None:
+        return config.memory_limit * GIB
+    free = _free()
+    if free is None:
+        raise SettingError(
+            "fit_memory cannot tell here how much memory is free; say with training.memory_limit "
+            "how many GiB this process may have"
+        )
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return resident() + SHARE_OF_FREE * free / processes
+
+
+def _free(root: Path = Path("/")) -> float | None:
+    """Bytes that are free on this machine, and in the container that this process is in."""
+    found: list[float] = []
+    with contextlib.suppress(OSError, ValueError):
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # "max" where there is none
+            group = root / "sys/fs/cgroup"
+            found.append(int((group / limit).read_text()) - int((group / used).read_text()))
+    return max(min(found), 0.0) if found else None
+
+
+def _most_resident() -> float:
+    """Bytes that this process has held at most, as far as the system tells."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
