@@ -33,7 +33,7 @@ def forbid(tokens: Sequence[int]) -> Filter:
 
     def apply(log_probs: Tensor, live: Live) -> None:
         for token in tokens:
-            log_probs[:, :, token] = DEAD
+            log_probs.select(2, token).fill_(DEAD)
 
     return apply
 
@@ -55,8 +55,9 @@ def bound_length(eos: int, least: Sequence[int], free_end: bool = False) -> Filt
             log_probs[rows, :, eos] = end.clamp(min=0.0) if free_end else end
         if live.length < longest:
             bounds = zip(live.sentences, live.limits, strict=True)
-            early = [i for i, (s, limit) in enumerate(bounds) if live.length < min(least[s], limit)]
-            log_probs[torch.tensor(early, dtype=torch.long, device=log_probs.device), :, eos] = DEAD
+            early = [live.length < min(least[sentence], limit) for sentence, limit in bounds]
+            rows = torch.tensor(early, device=log_probs.device)
+            log_probs.select(2, eos).masked_fill_(rows[:, None], DEAD)
 
     return apply
 

@@ -83,6 +83,15 @@ class Candidates(NamedTuple):
     tokens: Tensor
     own: Tensor | None = None
 
+    def first(self, count: int) -> Candidates:
+        """The first `count` of each sentence."""
+        return Candidates(
+            self.log_probs[:, :count],
+            self.parents[:, :count],
+            self.tokens[:, :count],
+            None if self.own is None else self.own[:, :count],
+        )
+
     def pick(self, places: Tensor) -> Candidates:
         """Candidates by place (l, c')."""
         return Candidates(

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 GROUP = 64
+FEW = 1 << 14
+"""Values that are searched in one round: so few that the calls for two would cost more."""
 
 
 def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -20,24 +22,26 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     `count` chosen groups would hold one that goes before it.  It spares most of the work.
     """
     groups = values.shape[1] // GROUP
-    if groups < 2 * count:
+    if groups < 2 * count or values.numel() <= FEW:
         return _largest(values, count)
     split = groups * GROUP
     grouped = values[:, :split].view(-1, groups, GROUP)  # (l, x) -> (l, groups, GROUP)
     # in ascending order, so that the order of candidates is the order of indices
     chosen = _largest(grouped.amax(2), count)[1].sort(1).values.unsqueeze(2)
     inside = grouped.gather(1, chosen.expand(-1, -1, GROUP)).flatten(1)
-    every = torch.arange(values.shape[1], device=values.device)
-    index = (chosen * GROUP + every[:GROUP]).flatten(1)
+    index = (chosen * GROUP + torch.arange(GROUP, device=values.device)).flatten(1)
     if split < values.shape[1]:
         inside = torch.cat([inside, values[:, split:]], 1)
-        index = torch.cat([index, every[split:].expand(len(values), -1)], 1)
+        rest = torch.arange(split, values.shape[1], device=values.device)
+        index = torch.cat([index, rest.expand(len(values), -1)], 1)
     top, at = _largest(inside, count)
     return top, index.gather(1, at)
 
 
 def _largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     top, index = values.topk(min(count + 1, values.shape[1]))
+    if not bool((top[:, 1:] == top[:, :-1]).any()):  # mostly, and then nothing is left open
+        return top[:, :count], index[:, :count]
     edge = top[:, count - 1 : count]
     tied = (top[:, count:] == edge) & (edge > float("-inf"))
     index = index[:, :count]

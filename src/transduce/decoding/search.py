@@ -2,7 +2,7 @@
 
 It sees a model only as a `step` from token ids to logits, and a state whose rows it can select.
 What may come next (`filters`), how to go on (`choosers`) and when a sentence is done
-(`stopping`) are parts that it is given by the options.
+(`stopping`) are parts that it is given by the options; `results` keeps what has ended.
 
 `search` gives the results; `search_steps` shows in addition how they come about, step by step.
 
@@ -30,18 +30,9 @@ from transduce.decoding.filters import (
     no_repeats,
     penalise_repeats,
 )
-from transduce.decoding.hypotheses import (
-    DEAD,
-    Candidates,
-    Finished,
-    Hypothesis,
-    LengthPenalty,
-    Live,
-    length_penalty,
-)
+from transduce.decoding.hypotheses import DEAD, Candidates, Hypothesis, Live
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.stopping import StoppingRule, stopping_rule
-from transduce.errors import TransduceError
+from transduce.decoding.results import Ended, Results
 from transduce.sequence import Padded
 
 
@@ -53,8 +44,6 @@ class State(Protocol):
 
 
 S = TypeVar("S", bound=State)
-Ended = Callable[[int, list[int]], bool]
-"""Called with the number of a sentence, and the ids of a hypothesis of it: does it end there?"""
 
 
 class Snapshot(NamedTuple):
@@ -125,7 +114,7 @@ def search_steps(
     tracker = _tracker(wishes)
     chooser = _chooser(options, streams or range(len(limits)), limits, tracker)
     filters = _filters(options, eos, forbidden, wishes, tracker, len(limits))
-    results = _Results(options, len(limits), ended)
+    results = Results(options, len(limits), ended)
     fed, live = prefix, _start(prefix.values, limits)
     logits = live.log_probs
     yield Snapshot(live, results.best)
@@ -134,7 +123,8 @@ def search_steps(
             logits = logits.new_zeros(live.log_probs.numel(), 1, logits.shape[2])
         else:
             logits = step(fed, state)
-        own, broken = _log_probs(logits, live)
+        own = _log_probs(logits, live)
+        worst = own[:, :, 0].amax(1)  # (l,) one NaN or +inf turns its whole row into NaN
         log_probs = _adjusted(own, live, state, options, wishes)
         apply_all(filters, log_probs, live)
         candidates = chooser(log_probs, live)
@@ -144,7 +134,7 @@ def search_steps(
         grown = _grown(live, going_on)
         going_on = results.end(live, going_on, grown)
         bonus = None if wishes.end_bonus is None else wishes.end_bonus(state).view_as(own[:, :, 0])
-        keep = _closed_up(results.update(live, candidates, going_on, ending, broken, bonus))
+        keep = _closed_up(results.update(live, candidates, going_on, ending, worst, bonus))
         old, live = live, _advance(live, going_on, grown, keep)
         if keep:
             _select(state, old, going_on.parents, keep)
@@ -208,16 +198,11 @@ def _is_foregone(live: Live, options: DecodingOptions, wishes: Wishes) -> bool:
     return plain and full and options.free_end and live.length > 0
 
 
-def _log_probs(logits: Tensor, live: Live) -> tuple[Tensor, Tensor]:
-    """Log-probabilities (l, w, v) of the last of logits (r, t, v).
-
-    Also (l,) True where the model gave something that is no number.
-    """
+def _log_probs(logits: Tensor, live: Live) -> Tensor:
+    """Log-probabilities (l, w, v) of the last of logits (r, t, v)."""
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     last = logits[:, -1].view(len(live.sentences), live.width, -1)
-    log_probs = last.log_softmax(2, dtype=dtype)
-    broken = log_probs[:, :, 0].isnan().any(1)  # one NaN or +inf turns its whole row into NaN
-    return log_probs, broken
+    return last.log_softmax(2, dtype=dtype)
 
 
 def _adjusted(
@@ -240,8 +225,10 @@ def _own(own: Tensor, live: Live, candidates: Candidates) -> Tensor:
     return so_far.gather(1, candidates.parents) + added
 
 
-def _split(candidates: Candidates, eos: int, options: DecodingOptions) -> tuple[Candidates, Tensor]:
-    """The first `width` candidates that go on, and (l, c) which ones end their sentence.
+def _split(
+    candidates: Candidates, eos: int, options: DecodingOptions
+) -> tuple[Candidates, Tensor | None]:
+    """The first `width` candidates that go on, and (l, c) which ones end their sentence, if any.
 
     Only an end of sentence among the first `width` counts; where a beam has groups, all this is
     so in each of them.
@@ -249,6 +236,8 @@ def _split(candidates: Candidates, eos: int, options: DecodingOptions) -> tuple[
     groups = options.beam_groups if options.method == "beam" else 1
     width = options.width // groups
     ends = candidates.tokens == eos
+    if groups == 1 and not bool(ends.any()):
+        return candidates.first(width), None
     c = ends.shape[1] // groups
     first = torch.arange(ends.shape[1], device=ends.device) % c < width
     ending = ends & (candidates.log_probs > DEAD) & first
@@ -263,7 +252,10 @@ def _split(candidates: Candidates, eos: int, options: DecodingOptions) -> tuple[
 
 def _grown(live: Live, going_on: Candidates) -> Tensor:
     """(l, w, length + 1) ids of the hypotheses with their new token."""
-    past = live.tokens.gather(1, going_on.parents.unsqueeze(2).expand(-1, -1, live.length))
+    if live.width == 1:  # the first step, and greedy search: there is one parent
+        past = live.tokens.expand(-1, going_on.parents.shape[1], -1)
+    else:
+        past = live.tokens.gather(1, going_on.parents.unsqueeze(2).expand(-1, -1, live.length))
     return torch.cat([past, going_on.tokens.unsqueeze(2)], 2)
 
 
@@ -300,103 +292,3 @@ def _select(state: State, old: Live, parents: Tensor, keep: list[int]) -> None:
     rows = rows.flatten()
     if not torch.equal(rows, every):
         state.select(rows)
-
-
-class _Results:
-    """What has finished, sentence by sentence, and who is done."""
-
-    def __init__(self, options: DecodingOptions, n: int, ended: Ended | None) -> None:
-        # groups of a beam do not know what the others have found
-        distinct = options.method == "beam" and options.beam_groups > 1
-        self.finished = [Finished(options.n_best, options.width, distinct) for _ in range(n)]
-        self._by_present_length = options.stop == "present"
-        self._ended = ended
-        self._penalty: LengthPenalty = length_penalty(options)
-        self._is_done: StoppingRule = stopping_rule(options)
-
-    @property
-    def best(self) -> list[list[Hypothesis]]:
-        """The best finished hypotheses of each sentence so far."""
-        return [list(finished.best) for finished in self.finished]
-
-    def end(self, live: Live, going_on: Candidates, grown: Tensor) -> Candidates:
-        """Note those of the hypotheses `grown` (l, w, length + 1) that the caller says end here.
-
-        What is left of `going_on` after that.
-        """
-        if self._ended is None:
-            return going_on
-        log_probs = going_on.log_probs.clone()
-        penalty = self._penalty(live.length + 1)
-        own = (log_probs if going_on.own is None else going_on.own).tolist()
-        rows = zip(live.sentences, grown.tolist(), log_probs.tolist(), strict=True)
-        for i, (sentence, tokens, totals) in enumerate(rows):
-            for j, (ids, total) in enumerate(zip(tokens, totals, strict=True)):
-                if total > DEAD and self._ended(sentence, ids):
-                    found = Hypothesis(ids, own[i][j], total / penalty, finished=False)
-                    self.finished[sentence].add(found)
-                    log_probs[i, j] = DEAD
-        return going_on._replace(log_probs=log_probs)
-
-    def update(
-        self,
-        live: Live,
-        candidates: Candidates,
-        going_on: Candidates,
-        ending: Tensor,
-        broken: Tensor,
-        bonus: Tensor | None,
-    ) -> list[int]:
-        """Note what ends at this step; which of the live sentences (by place) go on.
-
-        bonus: (l, w) what ending adds to the score of each hypothesis.
-        """
-        best = going_on.log_probs.amax(1)
-        facts = torch.stack([best, broken.to(best), ending.any(1).to(best)])
-        # one look at the device for all that a step needs to know where nothing ends
-        bests, are_broken, have_ending = facts.tolist()
-        if any(are_broken):
-            raise TransduceError(
-                f"the model's scores are not numbers after {live.length} tokens; its weights are "
-                "damaged, or its number format is too narrow (try float32)"
-            )
-        if any(have_ending):
-            self._collect(live, candidates, ending, bonus)
-        keep = []
-        for i, (sentence, limit) in enumerate(zip(live.sentences, live.limits, strict=True)):
-            length = live.length if self._by_present_length else limit
-            bound = bests[i] / self._penalty(length + 1)
-            if not self._is_done(self.finished[sentence], bound):
-                keep.append(i)
-            elif not self.finished[sentence].count:
-                self._give_up(live, i)
-        return keep
-
-    def _collect(
-        self, live: Live, candidates: Candidates, ending: Tensor, bonus: Tensor | None
-    ) -> None:
-        """Add the candidates that end their sentence."""
-        rows, places = ending.nonzero(as_tuple=True)
-        parents = candidates.parents[rows, places]
-        tokens = live.tokens[rows, parents].tolist()
-        totals = candidates.log_probs[rows, places]
-        own = totals if candidates.own is None else candidates.own[rows, places]
-        scores = [total / self._penalty(live.length + 1) for total in totals.tolist()]
-        if bonus is not None:
-            added = bonus[rows, parents].tolist()
-            scores = [score + more for score, more in zip(scores, added, strict=True)]
-        for i, ids, log_prob, score in zip(
-            rows.tolist(), tokens, own.tolist(), scores, strict=True
-        ):
-            self.finished[live.sentences[i]].add(Hypothesis(ids, log_prob, score, finished=True))
-
-    def _give_up(self, live: Live, i: int) -> None:
-        """Nothing may follow and nothing has finished: what there was is all there is."""
-        penalty = self._penalty(live.length)
-        own = live.log_probs if live.own is None else live.own
-        rows = zip(live.tokens[i], own[i].tolist(), live.log_probs[i].tolist(), strict=True)
-        for ids, log_prob, total in rows:
-            if total > DEAD:
-                self.finished[live.sentences[i]].add(
-                    Hypothesis(ids.tolist(), log_prob, total / penalty, finished=False)
-                )

@@ -84,21 +84,21 @@ class MultiHeadAttention(RecordedAttention):
         self.dropout = dropout
         self.output = nn.Linear(d_model, d_model)
 
-    def heads(self, x: Tensor, parts: int) -> list[Tensor]:
+    def heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
         """(b, t, parts·m) -> parts of (b, h, t, d)."""
         b, t, width = x.shape
         d = width // (parts * self.n_heads)
-        return [part.transpose(1, 2) for part in x.view(b, t, parts, self.n_heads, d).unbind(2)]
+        return x.view(b, t, parts, self.n_heads, d).permute(2, 0, 3, 1, 4).unbind(0)
 
     def attend(self, query: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
-        """(b, h, t, d) over keys and values (b, h, s, d) -> (b, t, m), before the projection."""
+        """(b, h, t, d) over keys and values (b, h, s, d) -> (b, t, h, d), before the projection."""
         dropout = self.dropout if self.training else 0.0
         if self.weights is None:
             mixed = attention(query, memory.key, memory.value, mask, dropout)
         else:
             mixed, weights = attention_with_weights(query, memory.key, memory.value, mask, dropout)
             self.record(weights)
-        return mixed.transpose(1, 2).flatten(2)
+        return mixed.transpose(1, 2)
 
 
 class SelfAttention(MultiHeadAttention):
@@ -129,7 +129,7 @@ class SelfAttention(MultiHeadAttention):
         query, key = positions.rotate(query, at), positions.rotate(key, at)
         present = KeyValue(key, value)
         mixed = self.attend(query, present if cache is None else cache.append(present), mask)
-        mixed = mixed.view(*projected.shape[:2], -1)
+        mixed = mixed.reshape(*projected.shape[:2], -1)  # unfolded
         return self.output(compact.gather(mixed))  # type: ignore[no-any-return]
 
 
@@ -153,10 +153,9 @@ class CrossAttention(MultiHeadAttention):
         one row, so that its keys and values are neither copied nor read k times.
         """
         queries = compact.spread(self.query(x))
-        rows, t, m = queries.shape
-        sentences = memory.key.shape[0]
-        folded = queries.view(sentences, rows // sentences * t, m)
-        mixed = self.attend(self.heads(folded, 1)[0], memory, mask).view(rows, t, m)
+        sentences, n_heads, _, d = memory.key.shape
+        folded = queries.view(sentences, -1, n_heads, d).transpose(1, 2)
+        mixed = self.attend(folded, memory, mask).reshape(queries.shape)
         return self.output(compact.gather(mixed))  # type: ignore[no-any-return]
 
 

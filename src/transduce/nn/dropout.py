@@ -19,9 +19,13 @@ class Dropout(nn.Module):
         super().__init__()
         self.p = p
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """Of any shape, which stays; outside of training not even a call of a module."""
+        return super().__call__(x) if self.training else x
+
     def forward(self, x: Tensor) -> Tensor:
-        """Of any shape, which stays."""
-        if not self.training or self.p == 0:
+        """The same in training."""
+        if self.p == 0:
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling() or self.p == 1:
             return F.dropout(x, self.p)

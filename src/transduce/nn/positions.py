@@ -17,6 +17,7 @@ import math
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.errors import DataError
@@ -84,7 +85,8 @@ class SinusoidalPositions(Positions):
         """Adds the sinusoids to x."""
         longest = int(at.max()) + 1 if at.numel() else 1
         room = 1 << max(longest - 1, 63).bit_length()  # few table sizes, so that few are made
-        return x + _sinusoids(room, x.shape[-1], self.halves, x.dtype, x.device)[at]
+        table = _sinusoids(room, x.shape[-1], self.halves, x.dtype, x.device)
+        return x + F.embedding(at, table)
 
 
 class LearnedPositions(Positions):

@@ -39,7 +39,7 @@ class PreNorm(nn.Module):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """(b, t, m) -> (b, t, m)."""
-        return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
+        return x + self.dropout(sublayer(self.norm(x)))
 
 
 RESIDUALS: dict[NormOrder, type[PostNorm | PreNorm]] = {"post": PostNorm, "pre": PreNorm}

@@ -76,11 +76,11 @@ class KeyValueCache:
             return present
         if self.length + t > self._room.key.shape[2]:
             self._room = self._with_room_for(max(ROOM, 2 * (self.length + t)))
-        end = self.length + t
-        self._room.key[:, :, self.length : end] = present.key
-        self._room.value[:, :, self.length : end] = present.value
-        self.length = end
-        return KeyValue(self._room.key[:, :, :end], self._room.value[:, :, :end])
+        key, value = self._room
+        key.narrow(2, self.length, t).copy_(present.key)
+        value.narrow(2, self.length, t).copy_(present.value)
+        self.length += t
+        return KeyValue(key.narrow(2, 0, self.length), value.narrow(2, 0, self.length))
 
     def select(self, rows: Tensor) -> None:
         """Keep, repeat or reorder rows."""
@@ -337,12 +337,16 @@ def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
 
     They form equal groups of the new rows, else each row is a group.  None where all stay.
     """
-    wanted = rows // (total // n)
+    each = total // n
+    wanted = rows // each
+    every = torch.arange(n, device=rows.device)
+    if len(rows) == total and torch.equal(wanted, every.repeat_interleave(each)):
+        return None
     used: Tensor = torch.unique_consecutive(wanted)
     each, rest = divmod(len(rows), len(used))
     if rest or not torch.equal(used.repeat_interleave(each), wanted):
         used = wanted
-    if len(used) == n and torch.equal(used, torch.arange(n, device=used.device)):
+    if len(used) == n and torch.equal(used, every):
         return None
     return used
 

@@ -1,0 +1,124 @@
+"""What a search has found so far, and which sentences are done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.hypotheses import (
+    DEAD,
+    Candidates,
+    Finished,
+    Hypothesis,
+    LengthPenalty,
+    Live,
+    length_penalty,
+)
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.stopping import StoppingRule, stopping_rule
+from transduce.errors import TransduceError
+
+Ended = Callable[[int, list[int]], bool]
+"""Called with the number of a sentence, and the ids of a hypothesis of it: does it end there?"""
+
+
+class Results:
+    """What has finished, sentence by sentence, and who is done."""
+
+    def __init__(self, options: DecodingOptions, n: int, ended: Ended | None) -> None:
+        # groups of a beam do not know what the others have found
+        distinct = options.method == "beam" and options.beam_groups > 1
+        self.finished = [Finished(options.n_best, options.width, distinct) for _ in range(n)]
+        self._by_present_length = options.stop == "present"
+        self._ended = ended
+        self._penalty: LengthPenalty = length_penalty(options)
+        self._is_done: StoppingRule = stopping_rule(options)
+
+    @property
+    def best(self) -> list[list[Hypothesis]]:
+        """The best finished hypotheses of each sentence so far."""
+        return [list(finished.best) for finished in self.finished]
+
+    def end(self, live: Live, going_on: Candidates, grown: Tensor) -> Candidates:
+        """Note those of the hypotheses `grown` (l, w, length + 1) that the caller says end here.
+
+        What is left of `going_on` after that.
+        """
+        if self._ended is None:
+            return going_on
+        log_probs = going_on.log_probs.clone()
+        penalty = self._penalty(live.length + 1)
+        own = (log_probs if going_on.own is None else going_on.own).tolist()
+        rows = zip(live.sentences, grown.tolist(), log_probs.tolist(), strict=True)
+        for i, (sentence, tokens, totals) in enumerate(rows):
+            for j, (ids, total) in enumerate(zip(tokens, totals, strict=True)):
+                if total > DEAD and self._ended(sentence, ids):
+                    found = Hypothesis(ids, own[i][j], total / penalty, finished=False)
+                    self.finished[sentence].add(found)
+                    log_probs[i, j] = DEAD
+        return going_on._replace(log_probs=log_probs)
+
+    def update(
+        self,
+        live: Live,
+        candidates: Candidates,
+        going_on: Candidates,
+        ending: Tensor | None,
+        worst: Tensor,
+        bonus: Tensor | None,
+    ) -> list[int]:
+        """Note what ends at this step; which of the live sentences (by place) go on.
+
+        ending: (l, c) which candidates end their sentence; None for none of them.
+        worst:  (l,) not a number where the model's scores are not.
+        bonus:  (l, w) what ending adds to the score of each hypothesis.
+        """
+        bests, worsts = torch.stack([going_on.log_probs.amax(1), worst]).tolist()
+        if any(map(math.isnan, worsts)):
+            raise TransduceError(
+                f"the model's scores are not numbers after {live.length} tokens; its weights are "
+                "damaged, or its number format is too narrow (try float32)"
+            )
+        if ending is not None:
+            self._collect(live, candidates, ending, bonus)
+        keep = []
+        for i, (sentence, limit) in enumerate(zip(live.sentences, live.limits, strict=True)):
+            length = live.length if self._by_present_length else limit
+            bound = bests[i] / self._penalty(length + 1)
+            if not self._is_done(self.finished[sentence], bound):
+                keep.append(i)
+            elif not self.finished[sentence].count:
+                self._give_up(live, i)
+        return keep
+
+    def _collect(
+        self, live: Live, candidates: Candidates, ending: Tensor, bonus: Tensor | None
+    ) -> None:
+        """Add the candidates that end their sentence."""
+        rows, places = ending.nonzero(as_tuple=True)
+        parents = candidates.parents[rows, places]
+        tokens = live.tokens[rows, parents].tolist()
+        totals = candidates.log_probs[rows, places]
+        own = totals if candidates.own is None else candidates.own[rows, places]
+        scores = [total / self._penalty(live.length + 1) for total in totals.tolist()]
+        if bonus is not None:
+            added = bonus[rows, parents].tolist()
+            scores = [score + more for score, more in zip(scores, added, strict=True)]
+        for i, ids, log_prob, score in zip(
+            rows.tolist(), tokens, own.tolist(), scores, strict=True
+        ):
+            self.finished[live.sentences[i]].add(Hypothesis(ids, log_prob, score, finished=True))
+
+    def _give_up(self, live: Live, i: int) -> None:
+        """Nothing may follow and nothing has finished: what there was is all there is."""
+        penalty = self._penalty(live.length)
+        own = live.log_probs if live.own is None else live.own
+        rows = zip(live.tokens[i], own[i].tolist(), live.log_probs[i].tolist(), strict=True)
+        for ids, log_prob, total in rows:
+            if total > DEAD:
+                self.finished[live.sentences[i]].add(
+                    Hypothesis(ids.tolist(), log_prob, total / penalty, finished=False)
+                )
