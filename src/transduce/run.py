@@ -19,6 +19,7 @@ from transduce.errors import RunError, SettingError
 from transduce.nn.int8 import Precision, to_int8
 from transduce.run_directory import (
     as_recipe,
+    is_begun_by_this_job,
     model_card,
     read_recipe,
     taken,
@@ -35,7 +36,7 @@ from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translations import Alignment, Translation
 from transduce.tasks.translator import TextStream, Translator
 from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
-from transduce.training.distributed import Ranks, joined
+from transduce.training.distributed import Ranks, joined, restarts
 from transduce.training.fit_memory import FoundBudget
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_text, write_weights
@@ -274,32 +275,34 @@ def train(
     run: directory to make, by default `runs/` and the recipe's name.  overrides: `a.b=value`.
     resume: go on where an interrupted run stopped.  overwrite: delete what is in `run`.
     Returns the run directory and how training ended; use it with `load`.  Started by torchrun, all
-    its processes train together; they need one file system.
+    its processes train together; they need one file system.  Where one of them dies and torchrun
+    starts them again, they resume by themselves.
     """
     with joined() as ranks:
         if not ranks.first:
             ranks.wait()  # in `trainer.train` the first one says that the data are prepared
         parsed, name = as_recipe(recipe, overrides)
         path = Path(run) if run is not None else Path("runs") / name
-        if resume:
+        if resume or restarts() > 0:
             parsed = with_budget_of(path, parsed)
         if ranks.first:
             outcome = _train_and_describe(parsed, path, resume, overwrite)
         elif (path / "recipe.toml").is_file():
-            outcome = _trained(parsed, path, resume)[1]
+            outcome = _trained(parsed, path, resume or restarts() > 0)[1]
         else:
             raise RunError(
                 f"process {ranks.rank} does not see {path.resolve()}, which process 0 has made; "
                 "give a --run on a file system that all machines share"
             )
-        ranks.wait()
     return path, outcome
 
 
 def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: bool) -> Outcome:
-    with taken(path, parsed, resume, overwrite):
+    again = is_begun_by_this_job(path)
+    with taken(path, parsed, resume or again, overwrite and not again):
         write_text(path / "recipe.toml", to_toml(parsed))
-        parsed, outcome = _trained(parsed, path, resume)
+        # Started again, all ranks go on, if only from the beginning.
+        parsed, outcome = _trained(parsed, path, resume or restarts() > 0)
         write_text(path / "README.md", model_card(path, parsed, outcome))
     return outcome
 
@@ -333,10 +336,10 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     if output.exists():
         raise RunError(f"{output} exists; give another --output")
     recipes = [read_recipe(path) for path in paths]
-    files = [path / "weights.safetensors" for path in paths]
+    sources = [path / "weights.safetensors" for path in paths]
     if last:
-        files = [served_weights(c) for path in paths for c in checkpoints_of(path)[-last:]]
-    if len(files) < 2:
+        sources = [c for path in paths for c in checkpoints_of(path)[-last:]]
+    if len(sources) < 2:
         raise RunError(
             "averaging needs at least two sets of weights; give more runs, or --last N for "
             "the last N checkpoints of a run"
@@ -351,11 +354,11 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
                 raise RunError(
                     f"{path} and {paths[0]} have different vocabularies; they cannot be averaged"
                 )
-    mean = average(read_tensors(file) for file in files)
+    mean = average(map(served_weights if last else read_tensors, sources))
     output.mkdir(parents=True)
     for file in vocabularies_of(paths[0]):
         (output / file.name).write_bytes(file.read_bytes())
     write_text(output / "recipe.toml", to_toml(recipe))
-    made = ", ".join(str(file) for file in files)
+    made = ", ".join(map(str, sources))
     write_text(output / "README.md", f"# {output.name}\n\nThe mean of the weights in {made}.\n")
     write_weights(output / "weights.safetensors", mean)

@@ -29,7 +29,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict, to_toml
 from transduce.errors import RunError, SettingError
@@ -39,6 +39,7 @@ from transduce.tasks.run_files import check_files, check_written_to
 from transduce.tasks.task import Recipe
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
+from transduce.training.distributed import job_name, restarts
 from transduce.training.file_head import head_of
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome
@@ -50,7 +51,7 @@ SYNTHETIC = "synthetic"
 LEARNT_AFTER = ("shortlist.safetensors", "quality.json")
 """Files that `transduce shortlist` and `transduce calibrate` add to a run."""
 MAY_CHANGE = ("training", "decoding", "evaluation")
-"""Sections that may change when a run is resumed; of `training`, not the sizes of batches."""
+"""Sections that may change when a run is resumed; of `training`, not what makes a batch."""
 
 
 def as_recipe(
@@ -151,11 +152,22 @@ def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator
     SettingError for a recipe that the run cannot be resumed with.
     """
     _check_room(path, recipe, resume, overwrite)
-    with locked(path):
+    with locked(path) as lock:
         _check_room(path, recipe, resume, overwrite)  # another may have made a run meanwhile
         if not resume:
             _clear(path)
+        lock.truncate(0)
+        lock.write(job_name())
+        lock.flush()
         yield
+
+
+def is_begun_by_this_job(path: Path) -> bool:
+    """Whether it is this training that torchrun has started again, after a process died."""
+    try:
+        return restarts() > 0 and (path / ".lock").read_text(encoding="utf-8") == job_name()
+    except (OSError, ValueError):
+        return False
 
 
 def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
@@ -207,7 +219,6 @@ def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
         for name in MAY_CHANGE:
             settings.pop(name, None)
         settings["training.batch_tokens"] = training.batch_tokens
-        settings["training.accumulate"] = training.accumulate
         return dict(settings)
 
     old, new = essence(before), essence(now)
@@ -246,11 +257,14 @@ def _clear(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the run directory for writing.  Raises RunError while another process does."""
+def locked(path: Path) -> Iterator[IO[str]]:
+    """Hold the run directory for writing; gives its `.lock`.
+
+    Raises RunError while another process holds it.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        file = (path / ".lock").open("w")
+        file = (path / ".lock").open("a+")
     except OSError as error:
         raise RunError(f"{path} cannot be written to: {error.strerror}") from None
     with file:
@@ -258,7 +272,7 @@ def locked(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise RunError(f"{path} is being trained by another process") from None
-        yield
+        yield file
 
 
 def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:

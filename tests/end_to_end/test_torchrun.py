@@ -10,10 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import tomli_w
 import torch
 
 from helpers.kills import FAMILIES, assert_same_run, write_family
+from helpers.rank_runs import (
+    AT_STEP,
+    CHANCE,
+    NO_MEMORY,
+    NOT_FINITE,
+    STEPS,
+    WEIGHTS,
+    check_quiet,
+    losses,
+    train,
+    write_recipe,
+)
 from helpers.ranks import (
     Ended,
     RankServer,
@@ -22,74 +33,15 @@ from helpers.ranks import (
     torchrun,
     torchrun_environment,
 )
-from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_pairs
+from helpers.tiny_run import records
 from transduce.training.checkpoints import checkpoint_path, checkpoints_of
 from transduce.training.weights import read_tensors
-
-STEPS = 12
-CHANCE = (
-    "model.encoder.dropout=0.2",
-    "model.decoder.dropout=0.2",
-    "training.ema=0.8",
-    "training.accumulate=2",
-    "text.source={kind='bpe', size=280}",
-    "text.source_sampling=0.3",
-)
-WEIGHTS = "weights.safetensors"
-
-AT_STEP = """
-from transduce.training.log import SilentLog
-from transduce.training.step import OptimizerStep
-import os, signal
-made = OptimizerStep.__call__
-def call(self, number, *rest):
-    nll = made(self, number, *rest)
-    if number == {step}:
-        {what}
-    return nll
-OptimizerStep.__call__ = call
-"""
-"""Python that has a rank do something after it has made a step."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankServer]:
     with rank_server(tmp_path_factory.mktemp("said")) as server:
         yield server
-
-
-def write_recipe(place: Path, *overrides: str) -> Path:
-    place.mkdir(parents=True, exist_ok=True)
-    data = write_pairs(place / "pairs.tsv", reversal_pairs(200))
-    sizes = (
-        f"training.steps={STEPS}",
-        "training.validate_every=4",
-        "training.batch_tokens=96",
-        "training.threads=1",
-        "evaluation.validation_pairs=4",
-    )
-    recipe = place / "recipe.toml"
-    recipe.write_text(tomli_w.dumps(tiny_settings(data, *sizes, *overrides)))
-    return recipe
-
-
-def check_quiet(others: list[Ended], code: int = 0) -> None:
-    for other in others:
-        assert (other.code, other.out, other.err) == (code, "", ""), other
-
-
-def train(server: RankServer, recipe: Path, run: Path, *more: object, world: int = 2) -> Ended:
-    """Train to the end; how the first rank ended."""
-    first, *others = server.run("train", recipe, "--run", run, *more, world=world)
-    check_quiet(others)
-    assert first.code == 0, first
-    return first
-
-
-def losses(run: Path) -> list[float]:
-    steps = [record["step"] for record in records(run, "train")]
-    assert steps == list(range(1, STEPS + 1))
-    return [record["loss"] for kind in ("train", "validation") for record in records(run, kind)]
 
 
 def check_alike(run: Path, whole: Path) -> None:
@@ -208,22 +160,6 @@ def test_weights_that_part_are_noticed(server: RankServer, whole: Path, tmp_path
     assert checkpoints_of(tmp_path / "a" / "run") == []
 
 
-BAD_LOSS = """
-import transduce.tasks.translation as translation
-right, calls = translation.pair_loss, []
-def pair_loss(model, batch, *rest):
-    calls.append(batch)
-    if len(calls) == 3:
-        {what}
-    return right(model, batch, *rest)
-translation.pair_loss = pair_loss
-"""
-NOT_FINITE = BAD_LOSS.format(
-    what="sums = right(model, batch, *rest); return sums._replace(total=sums.total * float('nan'))"
-)
-NO_MEMORY = BAD_LOSS.format(what='raise RuntimeError("can\'t allocate memory")')
-
-
 @pytest.mark.parametrize("policy", ["skip", "stop"])
 def test_a_loss_that_is_not_finite_on_one(server: RankServer, tmp_path: Path, policy: str) -> None:
     recipe, run = write_recipe(tmp_path, f"training.non_finite='{policy}'"), tmp_path / "run"
@@ -293,10 +229,10 @@ def test_what_ranks_do_together(server: RankServer) -> None:
 
 @pytest.mark.slow
 def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> None:
-    """The real torchrun: a worker is killed, all are started again, and nothing is lost."""
+    """The real torchrun: a worker is killed, all are started again and resume by themselves."""
     run = tmp_path / "run"
     options = torchrun("--nproc-per-node=2", "--max-restarts=1")
-    command = [*options, "train", str(whole.parent / "recipe.toml"), f"--run={run}", "--resume"]
+    command = [*options, "train", str(whole.parent / "recipe.toml"), f"--run={run}"]
     log = tmp_path / "said"
     with log.open("w") as said:
         agent = subprocess.Popen(command, stdout=said, stderr=said, env=torchrun_environment())

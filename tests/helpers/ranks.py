@@ -80,7 +80,7 @@ class RankServer:
         self._started = 0
 
     def run(
-        self, *arguments: object, world: int = 2, before: Sequence[str] = ("", "")
+        self, *arguments: object, world: int = 2, before: Sequence[str] = ("",) * 4
     ) -> list[Ended]:
         """Run a command by all ranks to its end; without one only what comes `before` it.
 

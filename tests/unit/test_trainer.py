@@ -15,7 +15,7 @@ from transduce.data.batches import DataState
 from transduce.errors import RunError, SettingError, TrainingError
 from transduce.training import trainer as trainer_module
 from transduce.training.checkpoints import checkpoint_path, checkpoints_of
-from transduce.training.config import Constant, Cosine, TrainingConfig
+from transduce.training.config import Constant, Cosine
 from transduce.training.loss import LossSums
 from transduce.training.weights import read_tensors, weights_of
 
@@ -65,7 +65,7 @@ class TestSteps:
         monkeypatch.setattr(
             trainer_module,
             "build_optimizer",
-            lambda model, config: look(model, build(model, config)),
+            lambda model, *rest: look(model, build(model, *rest)),
         )
         run(tmp_path, task, steps=1, accumulate=2)
         torch.testing.assert_close(seen[0], expected.model[0].weight.grad)
@@ -87,8 +87,8 @@ class TestSteps:
 
         build = trainer_module.build_optimizer
 
-        def building(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-            optimizer = build(model, config)
+        def building(model: nn.Module, *rest: Any) -> torch.optim.Optimizer:
+            optimizer = build(model, *rest)
             optimizer.register_step_pre_hook(lambda *_: look(model[0].weight))
             return optimizer
 

@@ -118,8 +118,9 @@ class TestDamage:
     def test_served_weights_are_checked(self, tmp_path: Path) -> None:
         run(tmp_path, steps=2)
         path = checkpoint_path(tmp_path, 2)
-        assert served_weights(path) == path / "model.safetensors"
-        served_weights(path).write_bytes(flip((path / "model.safetensors").read_bytes()))
+        file = path / "model.safetensors"
+        assert equal(served_weights(path), read_tensors(file))
+        file.write_bytes(flip(file.read_bytes()))
         with pytest.raises(RunError, match=r"model.safetensors is damaged"):
             served_weights(path)
 

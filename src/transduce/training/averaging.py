@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from transduce.training.weights import check_weights, load_weights, weights_of
+from transduce.training.sharding import own_part
+from transduce.training.weights import load_weights, weights_of
 
 
 class MovingAverage:
@@ -28,12 +29,6 @@ class MovingAverage:
         decay = min(self.decay, (1 + step) / (10 + step))
         averages, weights = self._pairs or self._pair_up(model)
         torch._foreach_lerp_(averages, weights, 1 - decay)
-
-    def load(self, weights: Mapping[str, Tensor], where: str) -> None:
-        """Go on from averages of old.  Raises RunError unless they are of the same model."""
-        check_weights(self.weights, weights, where)
-        for name, tensor in self.weights.items():
-            tensor.copy_(weights[name])
 
     @contextmanager
     def in_place_of(self, model: nn.Module) -> Iterator[None]:
@@ -56,7 +51,10 @@ class MovingAverage:
             for name, tensor in live.items()
             if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
         ]
-        self._pairs = [self.weights[name] for name in moving], [live[name] for name in moving]
+        self._pairs = (
+            [own_part(self.weights[name]) for name in moving],
+            [own_part(live[name]) for name in moving],
+        )
         return self._pairs
 
 

@@ -5,6 +5,9 @@ checkpoints/step-00001000/
     random.safetensors      states of the random generators, of each rank
     progress.json           step, place in the data, best score, time used
     SHA256SUMS              checksums of all of these, as `sha256sum --check` reads them
+
+Where training is sharded, the first three are directories, model/ and so on, in which each rank
+has written its part.  Either kind can be resumed from by any number of ranks, sharded or not.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -23,16 +27,27 @@ from transduce.data.batches import DataState
 from transduce.errors import RunError
 from transduce.training.averaging import MovingAverage
 from transduce.training.distributed import Ranks
+from transduce.training.sharding import (
+    assign,
+    is_sharded,
+    read_shards,
+    shapes_of_shards,
+    write_shards,
+)
 from transduce.training.weights import (
+    check_weights,
+    flush,
     flush_directory,
-    load_weights,
     read_tensors,
+    sort_head,
     weights_of,
     write_tensors,
     write_text,
 )
 
 SUMS = "SHA256SUMS"
+RANDOM = "random.safetensors"
+PROGRESS = "progress.json"
 
 
 @dataclasses.dataclass
@@ -58,6 +73,8 @@ class Progress:
     from and goes with the next one, so that an interruption leaves no trace in the results."""
     ranks: int = 1
     """Processes that made the last step."""
+    batches: int = 0
+    """Batches of a step, of all ranks together; 0 where it was not noted yet."""
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
@@ -69,18 +86,20 @@ def checkpoints_of(run: Path) -> list[Path]:
     """Complete checkpoints of a run, oldest first."""
     found = (run / "checkpoints").glob("step-*")
     named = (path for path in found if path.name[5:].isdecimal())
-    return sorted(path for path in named if (path / "progress.json").is_file())
+    return sorted(path for path in named if (path / PROGRESS).is_file())
 
 
-def served_weights(checkpoint: Path) -> Path:
-    """The file with the weights that this checkpoint would serve: the average if there is one.
+def served_weights(checkpoint: Path) -> dict[str, Tensor]:
+    """The weights that this checkpoint would serve: the average if there is one.
 
-    Raises RunError where it is damaged.
+    Raises RunError where they are damaged.
     """
-    averaged = checkpoint / "ema.safetensors"
-    file = averaged if averaged.is_file() else checkpoint / "model.safetensors"
-    check_sums(checkpoint, [file.name])
-    return file
+    averaged = (checkpoint / "ema").is_dir() or (checkpoint / "ema.safetensors").is_file()
+    part = checkpoint / ("ema" if averaged else "model")
+    check_sums(checkpoint, part.name)
+    return _fill(
+        part, lambda found: {n: torch.empty_like(t, device="cpu") for n, t in found.items()}
+    )
 
 
 def save_checkpoint(
@@ -93,26 +112,34 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint aside and rename it into place: it is complete or absent.
 
+    All ranks ask for it; the first one writes all but the parts of others.
     random: the `random_states` of all ranks; by default those of this process, which is alone.
     Raises RunError when it cannot be written; older checkpoints are left as they are.
     """
+    ranks = Ranks.present()
     final = checkpoint_path(run, progress.step)
     aside = final.with_name("." + final.name)
-    tensors = {
-        "model.safetensors": weights_of(model),
-        "optimizer.safetensors": _optimizer_tensors(optimizer),
-        **({} if ema is None else {"ema.safetensors": ema.weights}),
-        "random.safetensors": _own_random_states() if random is None else random,
+    parts = {
+        "model": weights_of(model),
+        "optimizer": _optimizer_tensors(optimizer),
+        **({} if ema is None else {"ema": ema.weights}),
     }
+    sharded = is_sharded(parts["model"])
+    if not (ranks.first or sharded):
+        return
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        for name, values in tensors.items():
-            write_tensors(aside / name, values)
+        if ranks.first:
+            shutil.rmtree(aside, ignore_errors=True)
+            for name in parts if sharded else [""]:
+                (aside / name).mkdir(parents=True)
+        sums = _write_shards(aside, parts, ranks) if sharded else _write_whole(aside, parts)
+        if not ranks.first:
+            return
+        write_tensors(aside / RANDOM, _own_random_states() if random is None else random)
         written = json.dumps(dataclasses.asdict(progress), indent=1) + "\n"
-        write_text(aside / "progress.json", written)
-        sums = [f"{_sha256(aside / name)}  {name}\n" for name in (*tensors, "progress.json")]
-        write_text(aside / SUMS, "".join(sums))
+        write_text(aside / PROGRESS, written)
+        sums |= {name: _sha256(aside / name) for name in (RANDOM, PROGRESS)}
+        write_text(aside / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
         flush_directory(aside)
         _remove(final)
         aside.replace(final)
@@ -120,10 +147,36 @@ def save_checkpoint(
     except (RunError, OSError) as error:
         shutil.rmtree(aside, ignore_errors=True)  # or it would fill the disk further
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise RunError(
+        lost = RunError(
             f"the checkpoint of step {progress.step:,} was not kept: {reason}; "
             f"{what_is_kept(run)}; make room and go on with --resume"
-        ) from None
+        )
+        raise ranks.told_by_first(lost) from None
+
+
+def _write_whole(aside: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, str]:
+    """Write each part into a file; returns their checksums."""
+    sums = {}
+    for name, values in parts.items():
+        file = aside / f"{name}.safetensors"
+        write_tensors(file, values)
+        sums[file.name] = _sha256(file)
+    return sums
+
+
+def _write_shards(
+    aside: Path, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks
+) -> dict[str, str]:
+    """Write each part into a directory, all ranks together; returns the checksums of all files."""
+    ranks.wait()  # for the first to make the directories
+    own = {}
+    for name, values in parts.items():
+        for file in write_shards(aside / name, values):
+            sort_head(file)
+            flush(file)
+            own[f"{name}/{file.name}"] = _sha256(file)
+        flush_directory(aside / name)
+    return {name: digest for sums in ranks.gather_values(own) for name, digest in sums.items()}
 
 
 def what_is_kept(run: Path) -> str:
@@ -134,8 +187,8 @@ def what_is_kept(run: Path) -> str:
     return f"the checkpoint of step {int(kept[-1].name[5:]):,} is kept"
 
 
-def check_sums(path: Path, names: Collection[str] = ()) -> None:
-    """Compare the files of a checkpoint, or some of them, with their checksums.
+def check_sums(path: Path, part: str = "") -> None:
+    """Compare the files of a checkpoint, or those of one part of it, with their checksums.
 
     Raises RunError for the first that is missing or damaged.
     """
@@ -146,7 +199,8 @@ def check_sums(path: Path, names: Collection[str] = ()) -> None:
         return
     except (OSError, ValueError):
         raise RunError(f"{path / SUMS} is damaged") from None
-    for name in names or sorted({*sums, "model.safetensors", "progress.json"}):
+    found = {name for name in sums if part in ("", re.split(r"[/.]", name)[0])}
+    for name in sorted({*found, *([] if part else [PROGRESS])} or {f"{part}.safetensors"}):
         try:
             whole = _sha256(path / name) == sums.get(name)
         except OSError as error:
@@ -160,29 +214,44 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def is_read_together(path: Path, model: nn.Module) -> bool:
+    """Whether all ranks have to load a checkpoint at once: it is sharded, and so is the model."""
+    return (path / "model").is_dir() and is_sharded(weights_of(model))
+
+
+def read_progress(path: Path) -> Progress:
+    """Where training stood at a checkpoint.  Raises RunError where that cannot be read."""
+    try:
+        values = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
+        return Progress(**{**values, "data": DataState(**values["data"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise RunError(f"{path}/{PROGRESS} cannot be read ({error})") from None
+
+
 def load_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: MovingAverage | None
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ema: MovingAverage | None,
+    checked: bool = False,
 ) -> Progress:
     """Put everything back as it was when the checkpoint was written.
 
     Random numbers begin afresh where it was written by another number of ranks.
+    checked: its checksums are known to be right.
     Raises RunError for a checkpoint that is damaged, or of something else.
     """
-    check_sums(path)
-    try:
-        values = json.loads((path / "progress.json").read_text(encoding="utf-8"))
-        progress = Progress(**{**values, "data": DataState(**values["data"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise RunError(f"{path}/progress.json cannot be read ({error})") from None
-    load_weights(model, read_tensors(path / "model.safetensors"), str(path))
-    _load_optimizer(optimizer, read_tensors(path / "optimizer.safetensors"), path)
+    if not checked:
+        check_sums(path)
+    progress = read_progress(path)
+    _load_weights(path / "model", weights_of(model))
+    _load_optimizer(optimizer, path)
     if ema is not None:
-        averages = read_tensors(path / "ema.safetensors")
-        ema.load(averages, str(path / "ema.safetensors"))
+        _load_weights(path / "ema", ema.weights)
     try:
-        _load_random_states(read_tensors(path / "random.safetensors"), progress)
+        _load_random_states(read_tensors(path / RANDOM), progress)
     except (KeyError, TypeError, RuntimeError):
-        raise RunError(f"{path}/random.safetensors holds no states of random generators") from None
+        raise RunError(f"{path / RANDOM} holds no states of random generators") from None
     return progress
 
 
@@ -190,7 +259,7 @@ def best_scores_of(run: Path) -> dict[str, float]:
     """Validation scores of the best weights, as the newest readable checkpoint tells them."""
     for path in reversed(checkpoints_of(run)):
         try:
-            scores = json.loads((path / "progress.json").read_text(encoding="utf-8"))["best_scores"]
+            scores = json.loads((path / PROGRESS).read_text(encoding="utf-8"))["best_scores"]
             return {str(name): float(value) for name, value in scores.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             continue
@@ -226,28 +295,63 @@ def _remove(path: Path) -> None:
 
 def _is_interrupted(path: Path) -> bool:
     try:
-        return bool(json.loads((path / "progress.json").read_bytes())["interrupted"])
+        return bool(json.loads((path / PROGRESS).read_bytes())["interrupted"])
     except (OSError, ValueError, TypeError, KeyError):
         return False
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     state = optimizer.state_dict()["state"]
-    return {f"{i}.{name}": value for i, entry in state.items() for name, value in entry.items()}
+    # In an order that loading does not change, for it decides which rank writes what is whole.
+    return {f"{i}.{name}": state[i][name] for i in sorted(state) for name in sorted(state[i])}
 
 
-def _load_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], path: Path
-) -> None:
+def _load_weights(part: Path, own: dict[str, Tensor]) -> None:
+    def checked(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        check_weights(own, found, str(part.parent))
+        return own
+
+    _fill(part, checked)
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+
+    def room(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Sharded as the parameters are."""
+        indices = {name: name.partition(".")[0] for name in found}
+        if found and set(indices.values()) != {str(i) for i in range(len(parameters))}:
+            raise RunError(f"{path}: the optimizer's state is of another model; start a new run")
+        rooms = {}
+        for name, tensor in found.items():
+            parameter = parameters[int(indices[name])]
+            alike = parameter.shape == tensor.shape  # else it is a count of steps
+            rooms[name] = torch.zeros_like(parameter if alike else tensor, device=parameter.device)
+        return rooms
+
     state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
+    for name, tensor in _fill(path / "optimizer", room).items():
         index, _, key = name.partition(".")
-        state.setdefault(int(index) if index.isdecimal() else -1, {})[key] = tensor
-    whole = optimizer.state_dict()
-    n_parameters = sum(len(group["params"]) for group in whole["param_groups"])
-    if state and set(state) != set(range(n_parameters)):
-        raise RunError(f"{path}: the optimizer's state is of another model; start a new run")
-    optimizer.load_state_dict({**whole, "state": state})
+        state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _fill(
+    part: Path, choose: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """Read a part of a checkpoint, be it sharded or in one file, into tensors.
+
+    choose: given what there is, which may be without values, the tensors to fill.
+    """
+    if part.is_dir():
+        tensors = choose(shapes_of_shards(part))
+        read_shards(part, tensors)
+        return tensors
+    found = read_tensors(part.with_name(part.name + ".safetensors"))
+    tensors = choose(found)
+    for name, tensor in tensors.items():
+        assign(tensor, found[name])
+    return tensors
 
 
 def random_states() -> dict[str, Tensor]:

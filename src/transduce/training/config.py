@@ -114,6 +114,9 @@ class TrainingConfig:
     """bf16 runs matrix products in bfloat16 where that is fast (GPUs); weights stay float32."""
     compile: bool = False
     """Compile the stacks with `torch.compile`; pays on GPUs, costs minutes at the start."""
+    sharding: Literal["none", "full"] = "none"
+    """"full" gives each process of torchrun a part of every weight, its gradient and what the
+    optimizer keeps of it, for models that are too large for one GPU; "none" gives each all."""
     device: str = "auto"
     """"auto" takes a GPU when there is one."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0

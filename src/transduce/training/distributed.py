@@ -163,6 +163,13 @@ class Ranks:
         """What to raise where all ranks stop alike, so that it is said once."""
         return error if self.first else SystemExit(code)
 
+    def lost(self, error: Exception) -> BaseException:
+        """What to raise for an error in a computation in which ranks talk to each other: that
+        another has ended, if this is what it says, or else the error itself."""
+        if self.world > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
+            return self._told_of_loss()
+        return error
+
     def _parts(self, own: Tensor) -> list[Tensor]:
         parts = [torch.empty_like(own) for _ in range(self.world)]
         with self._together():
@@ -189,11 +196,26 @@ class Ranks:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            lost = TrainingError(
+            raise self._told_of_loss() from None
+
+    def _told_of_loss(self) -> BaseException:
+        return self.told_by_first(
+            TrainingError(
                 "another process of this training has ended, so this one ends too; go on with "
                 "--resume"
             )
-            raise self.told_by_first(lost) from None
+        )
+
+
+def restarts() -> int:
+    """How often torchrun has started this training again, after one of its processes died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def job_name() -> str:
+    """What torchrun keeps through all restarts: the name of the job, or its own process."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return f"{os.uname().nodename} {os.getppid()}" if name == "none" else name
 
 
 def is_first() -> bool:

@@ -12,16 +12,20 @@ from transduce.errors import RunError
 from transduce.training.averaging import MovingAverage, averaged_weights
 from transduce.training.checkpoints import (
     Progress,
+    check_sums,
     checkpoint_path,
     checkpoints_of,
+    is_read_together,
     load_checkpoint,
     prune_checkpoints,
     random_states,
+    read_progress,
     save_checkpoint,
     served_weights,
 )
 from transduce.training.distributed import Ranks
 from transduce.training.fine_tuning import Adapter
+from transduce.training.sharding import gathered_on_first, is_sharded
 from transduce.training.weights import merged, read_tensors, weights_of, write_weights
 
 
@@ -49,21 +53,23 @@ class Keeper:
     def save(self, progress: Progress) -> None:
         """Write a checkpoint.  Raises RunError when it cannot be written."""
         states = random_states()
-        self.ranks.check_same(weights_of(self.model).values())
-        if self.ranks.first:
-            save_checkpoint(self.run, progress, self.model, self.optimizer, self.ema, states)
+        weights = weights_of(self.model)
+        if not is_sharded(weights):
+            self.ranks.check_same(weights.values())
+        save_checkpoint(self.run, progress, self.model, self.optimizer, self.ema, states)
 
     def keep_best(self) -> None:
         """Make the weights that would be served now those of the run."""
         self.keep(averaged_weights(self.model, self.ema))
 
     def keep(self, weights: Mapping[str, Tensor]) -> None:
-        """Make these the weights of the run."""
+        """Make these, sharded or not, the weights of the run."""
+        whole = gathered_on_first(weights)
         if not self.ranks.first:
             return
-        write_weights(self.run / "weights.safetensors", merged(weights))
+        write_weights(self.run / "weights.safetensors", merged(whole))
         if self.adapter is not None:
-            self.adapter.write(self.run, weights)
+            self.adapter.write(self.run, whole)
 
     def prune(self, last: int, step: int) -> None:
         """Delete all but so many checkpoints up to `step`, where the run stands."""
@@ -80,19 +86,25 @@ class Keeper:
             return None
         progress = self._newest(found) if self.ranks.first else Progress()
         step = self.ranks.from_first(lambda: progress.step)
-        if not self.ranks.first:
-            progress = self._newest([checkpoint_path(self.run, step)])
-        if self.ranks.first:
-            self._check_best(progress)
+        path = checkpoint_path(self.run, step)
+        together = is_read_together(path, self.model)
+        if together or not self.ranks.first:
+            parts = self.model, self.optimizer, self.ema
+            progress = load_checkpoint(path, *parts, checked=together)
+        self._check_best(progress)
         progress.best_scores = self.ranks.from_first(lambda: progress.best_scores)
         return progress
 
     def _newest(self, found: list[Path]) -> Progress:
-        """What is wrong with newer ones is said."""
+        """What is wrong with newer ones is said.  Loaded, unless all have to do that at once."""
         reasons = []
         for path in reversed(found):
             try:
-                progress = load_checkpoint(path, self.model, self.optimizer, self.ema)
+                if is_read_together(path, self.model):
+                    check_sums(path)
+                    progress = read_progress(path)
+                else:
+                    progress = load_checkpoint(path, self.model, self.optimizer, self.ema)
             except RunError as error:
                 reasons.append(str(error))
                 continue
@@ -109,12 +121,14 @@ class Keeper:
         if progress.best_step == progress.step:
             self.keep_best()
             return
+        if not self.ranks.first:
+            return
         try:
             read_tensors(weights)
         except RunError as error:
             best = checkpoint_path(self.run, progress.best_step)
             try:
-                found = read_tensors(served_weights(best))
+                found = served_weights(best)
             except RunError:
                 self._say(f"{error}; the best from now on will be kept in its place")
                 progress.best_scores = {}

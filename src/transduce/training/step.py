@@ -14,6 +14,7 @@ from transduce.errors import TrainingError, is_out_of_memory
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
+from transduce.training.sharding import Shards, gathered
 
 
 class Batch(Protocol):
@@ -64,9 +65,11 @@ class OptimizerStep:
         optimizer: torch.optim.Optimizer,
         ranks: Ranks,
         say: Callable[[str], None],
+        shards: Shards | None = None,
     ) -> None:
-        """say: tells the reader one line."""
+        """say: tells the reader one line.  shards: the task, where its model is sharded."""
         self.task = task
+        self.shards = shards
         self.config = config
         self.optimizer = optimizer
         self.ranks = ranks
@@ -87,7 +90,7 @@ class OptimizerStep:
         self.task.model.train()
         nll = self._whole_gradient(number, batches, count)
         parameters = [p for p in self.task.model.parameters() if p.grad is not None]
-        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        norm = gathered(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
         if not torch.isfinite(norm):
             raise NonFiniteError(f"norm of the gradient is {norm.item()}", batches)
         if self.config.clip_norm:
@@ -97,22 +100,21 @@ class OptimizerStep:
 
     def _whole_gradient(self, number: int, batches: Sequence[Batch], count: int) -> float:
         """The gradient and the negative log-likelihood of all ranks."""
-        failed, nll = None, 0.0
-        try:
-            nll = self._gradient(number, list(batches), count)
-        except NonFiniteError as error:
-            failed = error
-        failures, nll = self.ranks.sums(failed is not None, nll)
+        self._failed: NonFiniteError | None = None
+        nll = self._gradient(number, list(batches), count)
+        failures, nll = self.ranks.sums(self._failed is not None, nll)
         if failures:
-            raise failed or NonFiniteError("", [])
-        self.ranks.sum_gradients(self.task.model.parameters())
+            raise self._failed or NonFiniteError("", [])
+        if self.shards is None:
+            self.ranks.sum_gradients(self.task.model.parameters())
         return nll
 
     def _gradient(self, number: int, parts: list[Batch], count: int) -> float:
+        """The negative log-likelihood of this rank's batches; a failure of one is noted."""
         self.optimizer.zero_grad(set_to_none=True)
         nll, done = 0.0, 0
         while done < len(parts):
-            found = self._part_of_gradient(parts[done], count)
+            found = self._part_of_gradient(number, parts[done], count)
             if found is None:
                 parts[done : done + 1] = self._split(number, parts[done])
                 # Begun anew, for a backward pass that failed has added some of its gradient.
@@ -122,24 +124,30 @@ class OptimizerStep:
                 nll, done = nll + found, done + 1
         return nll
 
-    def _part_of_gradient(self, batch: Batch, count: int) -> float | None:
+    def _part_of_gradient(self, number: int, batch: Batch, count: int) -> float | None:
         """Add the gradient of a batch; returns its negative log-likelihood.
 
         None where the memory does not suffice.
         """
         try:
             with self._precision():
-                loss = self.task.loss(batch)
+                loss = (self.shards or self.task).loss(batch)
             assert loss.tokens == batch.target_tokens
             # Together, as each look at a number of a GPU waits for all that it has to do.
             total, nll = torch.stack([loss.total.detach(), loss.nll.detach()]).tolist()
-            if not math.isfinite(total):
-                raise NonFiniteError(f"loss is {total}", [batch])
+            if not math.isfinite(total) and self._failed is None:
+                # Not raised yet: ranks that share a model have to go through the step together.
+                self._failed = NonFiniteError(f"loss is {total}", [batch])
             (loss.total / count).backward()  # type: ignore[no-untyped-call]
             return float(nll)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
-                raise
+                raise self.ranks.lost(error) from None
+            if self.shards is not None:
+                raise TrainingError(
+                    f"out of memory at step {number:,} in {self.task.describe(batch)}, which is "
+                    "not split where the model is sharded; lower training.batch_tokens"
+                ) from None
             return None
 
     def _split(self, number: int, batch: Batch) -> tuple[Batch, Batch]:

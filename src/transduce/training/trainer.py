@@ -42,6 +42,7 @@ from transduce.training.keeper import Keeper
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.optimizer import build_optimizer
 from transduce.training.schedules import learning_rate
+from transduce.training.sharding import Shards, shards_of
 from transduce.training.signals import InterruptedTraining, Signals, StoppedValidation
 from transduce.training.step import Learner, NonFiniteError, OptimizerStep
 from transduce.training.weights import load_weights, mean, read_tensors, weights_of
@@ -100,20 +101,24 @@ def train(
     ranks = Ranks.present()
     if ranks.first:
         ranks.wait()  # the others may open now what it has prepared
+    # A machine that came later does not know that the others have been started again.
+    resume = bool(*ranks.largest(resume))
     with TrainingLog(run, config.tensorboard) if ranks.first else SilentLog() as log:
         resuming = resume and bool(checkpoints_of(run))
         adapter = None
         if fine_tune:
             adapter = start_from(task.model, fine_tune, run, resuming, fit)
-            optimizer = build_optimizer(task.model, config, fine_tune.layer_decay)
-        else:
-            optimizer = build_optimizer(task.model, config)
         ranks.check_device(task.model)
         ranks.check_same(weights_of(task.model).values())
+        shards = shards_of(task, config)
+        decay = fine_tune.layer_decay if fine_tune else 1.0
+        optimizer = build_optimizer(task.model, config, decay)
         if config.fit_memory and not resuming:
+            if shards is not None:
+                raise SettingError("fit_memory does not go with training.sharding; leave one out")
             raise find_budget(task, config, optimizer, ranks, log.say)
         ranks.own_random_numbers()
-        return _Trainer(task, config, run, log, optimizer, adapter).train(resume)
+        return _Trainer(task, config, run, log, optimizer, adapter, shards).train(resume)
 
 
 class _Trainer:
@@ -125,6 +130,7 @@ class _Trainer:
         log: TrainingLog,
         optimizer: torch.optim.Optimizer,
         adapter: Adapter | None,
+        shards: Shards | None,
     ) -> None:
         self.task = task
         self.config = config
@@ -132,7 +138,8 @@ class _Trainer:
         self.log = log
         self.ema = MovingAverage(task.model, config.ema) if config.ema else None
         self.ranks = Ranks.present()
-        self.step = OptimizerStep(task, config, optimizer, self.ranks, log.say)
+        self.shards = shards
+        self.step = OptimizerStep(task, config, optimizer, self.ranks, log.say, shards)
         self.keeper = Keeper(run, task.model, optimizer, self.ema, adapter, log.say)
         self.progress = Progress()
         self.signals = Signals()
@@ -255,7 +262,9 @@ class _Trainer:
     def _validate(self) -> None:
         """Score the weights, write a checkpoint, keep the weights if they are the best."""
         progress = self.progress
-        scores = self.ranks.from_first(self._scores)
+        averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
+        with averaged:
+            scores = self._scores()
         if scores is None:
             self._agree()
             self._stop_for_signal()
@@ -286,20 +295,29 @@ class _Trainer:
         self.keeper.prune(kept, self.progress.step)
 
     def _scores(self) -> dict[str, float] | None:
-        """Of the weights as they are; None where a signal came."""
+        """Of the weights as they are, by the first rank for all; None where a signal came."""
         self.task.model.eval()
-        averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
+        whole = self.shards.whole() if self.shards else contextlib.nullcontext()
         # Decoding comes in too many shapes to compile for.
         stance = "force_eager" if self.config.compile else "default"
-        with averaged, torch.compiler.set_stance(stance):
-            try:
-                with self.signals.cutting_short():
-                    return self.task.validate()
-            except StoppedValidation:
-                return None
+        with whole, torch.compiler.set_stance(stance):
+            return self.ranks.from_first(self._own_scores)
+
+    def _own_scores(self) -> dict[str, float] | None:
+        try:
+            with self.signals.cutting_short():
+                return self.task.validate()
+        except StoppedValidation:
+            return None
+
+    @property
+    def _batches(self) -> int:
+        """In a step, of all ranks."""
+        return self.ranks.world * self.config.accumulate
 
     def _save(self) -> None:
         self.progress.seconds, self.progress.ranks = self._seconds(), self.ranks.world
+        self.progress.batches = self._batches
         self.log.flush()
         self.keeper.save(self.progress)
 
@@ -314,11 +332,15 @@ class _Trainer:
         self.progress.best = self.progress.best_scores.get(self.config.select_by)
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
-        then, now = self.progress.ranks, self.ranks.world
+        then, now = progress.ranks, self.ranks.world
         if then != now:
             self.log.say(
-                f"number of processes: {then} before, {now} now; random numbers begin afresh, and "
-                f"a step has {now}/{then} of the batches that it had"
+                f"number of processes: {then} before, {now} now; random numbers begin afresh"
+            )
+        if progress.batches not in (0, self._batches):
+            self.log.say(
+                f"a step has {self._batches} batches now and had {progress.batches}; it is "
+                "training.accumulate times the number of processes"
             )
 
     def _stop_for_signal(self) -> NoReturn:
@@ -333,19 +355,26 @@ class _Trainer:
         self._prune()  # where a kill came between the last checkpoint and this
         progress, scores = self.progress, self.progress.best_scores
         higher_is_better = self.task.higher_is_better(self.config.select_by)
-        if not self.ranks.first:
-            seconds = self._seconds()
-            return Outcome(progress.step, seconds, progress.best_step, scores, higher_is_better)
-        last = checkpoints_of(self.run)[-self.config.average_last :]
-        if self.config.average_last and len(last) > 1:
-            averaged = mean(read_tensors(served_weights(path)) for path in last)
-            load_weights(self.task.model, averaged, "the average of the last checkpoints")
+        if self.config.average_last:
+            scores = self._average_last() or scores
+        if self.ranks.first and self.shards is None:
+            remove_low_rank_updates(self.task.model)
+            best = read_tensors(self.run / "weights.safetensors")
+            load_weights(self.task.model, best, str(self.run))
             self.task.model.eval()
-            scores = self.task.validate()
-            self.keeper.keep(averaged)
-            self.log.validation({"step": progress.step, "averaged": len(last), **scores}, True)
-        remove_low_rank_updates(self.task.model)
-        best = read_tensors(self.run / "weights.safetensors")
-        load_weights(self.task.model, best, str(self.run))
-        self.task.model.eval()
         return Outcome(progress.step, self._seconds(), progress.best_step, scores, higher_is_better)
+
+    def _average_last(self) -> dict[str, float] | None:
+        """Keep the mean of the last checkpoints; its scores, or None where there is but one."""
+        found = self.ranks.from_first(lambda: [str(path) for path in checkpoints_of(self.run)])
+        last = [Path(path) for path in found[-self.config.average_last :]]
+        if len(last) < 2:
+            return None
+        averaged = mean(map(served_weights, last))
+        load_weights(self.task.model, averaged, "the average of the last checkpoints")
+        scores = self._scores()
+        self.keeper.keep(averaged)
+        if scores is not None:
+            record = {"step": self.progress.step, "averaged": len(last), **scores}
+            self.log.validation(record, True)
+        return scores

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.errors import RunError
+from transduce.training.sharding import assign
 
 FORMAT = 1
 """Version of the run directory's layout; a reader refuses a newer one."""
@@ -40,13 +41,12 @@ def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
     return weights
 
 
-@torch.no_grad()
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Copy weights into the model.  Raises RunError unless names and shapes are just its own."""
     own = weights_of(model)
     check_weights(own, weights, where)
     for name, tensor in own.items():
-        tensor.copy_(weights[name])
+        assign(tensor, weights[name])
 
 
 def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], where: str) -> None:
@@ -109,7 +109,7 @@ def write_tensors(
         head = {**(metadata or {}), "transduce_format": str(FORMAT)}
         safetensors.torch.save_file(contiguous, aside, head)
         aside.chmod(mode)  # safetensors shuts out all but the owner
-        _sort_head(aside)
+        sort_head(aside)
         flush(aside)
         aside.replace(path)
     except (OSError, safetensors.SafetensorError) as error:
@@ -117,9 +117,9 @@ def write_tensors(
         raise RunError(f"{path} cannot be written: {_reason(error)}") from None
 
 
-def _sort_head(path: Path) -> None:
-    """Texts in the head in their order, for safetensors writes them in one that is random: equal
-    weights are to be equal files."""
+def sort_head(path: Path) -> None:
+    """Put the texts in a file's head in their order, for safetensors writes them in one that is
+    random: equal weights are to be equal files."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         head = json.loads(file.read(size))

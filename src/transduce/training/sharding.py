@@ -1,0 +1,217 @@
+"""Fully sharded training (FSDP2): of each weight, its gradient and what the optimizer keeps of it,
+every rank has a part of the rows.
+
+A Transformer layer is gathered just before it is used, forwards and backwards, and let go of
+afterwards; all that is not such a layer is gathered for the whole of a batch.  What is sharded is
+a `DTensor`, whose `shape` is that of the whole.
+
+On the disk too each rank writes its own part, through PyTorch's distributed checkpoint, in
+safetensors files that say what part they are; any number of ranks, or one process, can read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from transduce.errors import RunError, SettingError
+from transduce.nn.attention import CrossAttention
+from transduce.nn.transformer import DecoderLayer, EncoderLayer
+from transduce.training.config import TrainingConfig
+from transduce.training.distributed import Ranks
+from transduce.training.loss import LossSums
+
+T = TypeVar("T")
+
+
+class _Loses(Protocol):
+    @property
+    def model(self) -> nn.Module: ...
+
+    def loss(self, batch: Any) -> LossSums: ...
+
+
+class _Root(nn.Module):
+    """Whatever a loss asks of the model, it asks inside a `forward` of this, which gathers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, compute: Callable[[], T]) -> T:
+        return compute()
+
+
+class Shards:
+    """A task whose model is sharded over all ranks.
+
+    All of them have to ask for a loss, and for its gradient, equally often.
+    """
+
+    def __init__(self, task: _Loses) -> None:
+        """Shard the model in place; it has to be the same on all ranks, and not yet optimized."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        # Linear layers return views; nobody writes into them.
+        warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor")
+        self._task = task
+        device = next(task.model.parameters()).device.type
+        mesh = init_device_mesh(device, (Ranks.present().world,))
+        self._root = _Root(task.model)
+        for module in (*_units(task.model), self._root):
+            fully_shard(module, mesh=mesh)
+        self._parts = [m for m in self._root.modules() if isinstance(m, FSDPModule)]
+        for part in self._parts:
+            # Sums, not means: a loss is divided by the tokens of all ranks already.
+            part.set_gradient_divide_factor(1.0)
+            part.set_force_sum_reduction_for_comms(True)
+            # One rank may have batches that leave out what those of another need.
+            part.set_reduce_scatter_unused_params(True, recurse=False)
+        with torch.no_grad():  # which tells all parts that this is the root
+            self._root(lambda: None)
+        self._parts[0].reset_iter_state()
+
+    def loss(self, batch: Any) -> LossSums:
+        """That of the task; its backward pass leaves each rank the sum of all in its own part."""
+        return self._root(lambda: self._task.loss(batch))  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """All weights on each rank, which may then go its own way; they must not be changed."""
+        for part in self._parts:
+            part.set_reshard_after_forward(False, recurse=False)
+            part.unshard()
+        try:
+            yield
+        finally:
+            for part in self._parts[1:]:  # the first is the root
+                part.set_reshard_after_forward(True, recurse=False)
+            self._parts[0].reset_iter_state()
+
+
+def shards_of(task: _Loses, config: TrainingConfig) -> Shards | None:
+    """The task with its model sharded, if the settings and the number of ranks are such.
+
+    Raises SettingError where they contradict each other.
+    """
+    ranks = Ranks.present()
+    if config.sharding == "none" or ranks.world == 1:
+        return None
+    if config.compile:
+        error = "training.compile and training.sharding = 'full' do not go together; give up one"
+        raise ranks.told_by_first(SettingError(error), 2)
+    return Shards(task)
+
+
+def _units(model: nn.Module) -> list[nn.Module]:
+    """What is gathered by itself, inner ones first.  Each is used through its `forward` alone."""
+    modules = list(model.modules())
+    # A memory is projected before the layers are run.
+    projections = [m.key_value for m in modules if isinstance(m, CrossAttention)]
+    layers = [m for m in modules if isinstance(m, EncoderLayer | DecoderLayer)]
+    return [*projections, *layers]
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this rank has, which is all of it where it is not sharded."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """The whole of a tensor; all ranks have to ask for it."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def gathered_on_first(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The whole of each tensor, on the first rank alone, in the memory of the CPU where sharded."""
+    first, found = Ranks.present().first, {}
+    for name, tensor in tensors.items():
+        whole = gathered(tensor)
+        if first:
+            found[name] = whole if whole is tensor else whole.cpu()
+    return found
+
+
+@torch.no_grad()
+def assign(tensor: Tensor, value: Tensor) -> None:
+    """Copy a value into a tensor, or the part that is this rank's of the whole value."""
+    if hasattr(tensor, "device_mesh") and not hasattr(value, "device_mesh"):
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        assert isinstance(tensor, DTensor)
+        whole, mesh = value.to(tensor.device), tensor.device_mesh
+        value = distribute_tensor(whole, mesh, tensor.placements, src_data_rank=None)
+    tensor.copy_(value)
+
+
+def is_sharded(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether any of these is."""
+    return any(hasattr(tensor, "device_mesh") for tensor in tensors.values())
+
+
+def write_shards(place: Path, tensors: Mapping[str, Tensor]) -> list[Path]:
+    """Write tensors into a directory that is there, each rank its own part; the files of this one.
+
+    Raises RunError, on all ranks, where one of them cannot.
+    """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    writer = HuggingFaceStorageWriter(str(place), save_distributed=True)
+    with _as_run_error(place, "written"):
+        save(dict(tensors), storage_writer=writer)
+    return sorted(place.glob(f"shard-{Ranks.present().rank + 1:05d}-*"))
+
+
+def shapes_of_shards(place: Path) -> dict[str, Tensor]:
+    """The tensors in a directory of shards, as they are whole, without their values."""
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+    with _as_run_error(place, "read"):
+        stored = HuggingFaceStorageReader(str(place)).read_metadata().state_dict_metadata
+    return {
+        name: torch.empty(one.size, dtype=one.properties.dtype, device="meta")
+        for name, one in stored.items()
+        if isinstance(one, TensorStorageMetadata)  # there is nothing else
+    }
+
+
+def read_shards(place: Path, into: Mapping[str, Tensor]) -> None:
+    """Fill tensors, sharded or whole, from a directory of shards, whatever ranks wrote it.
+
+    All ranks have to ask where any is sharded.  Raises RunError where it cannot be read.
+    """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    alone = not is_sharded(into)
+    with _as_run_error(place, "read"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        reader = HuggingFaceStorageReader(str(place))
+        load(dict(into), storage_reader=reader, no_dist=alone)
+
+
+@contextlib.contextmanager
+def _as_run_error(place: Path, done: str) -> Iterator[None]:
+    import safetensors
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield
+    except CheckpointException as error:
+        reason = next(iter(error.failures.values()))[0]
+        raise RunError(f"{place} cannot be {done}: {_reason(reason)}") from None
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RunError(f"{place} cannot be {done}: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]

@@ -1,0 +1,85 @@
+"""A training so small that several ranks end it in a second, what may happen to one of them, and
+how it ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tomli_w
+
+from helpers.ranks import Ended, RankServer
+from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_pairs
+
+STEPS = 12
+CHANCE = (
+    "model.encoder.dropout=0.2",
+    "model.decoder.dropout=0.2",
+    "training.ema=0.8",
+    "training.accumulate=2",
+    "text.source={kind='bpe', size=280}",
+    "text.source_sampling=0.3",
+)
+WEIGHTS = "weights.safetensors"
+
+AT_STEP = """
+from transduce.training.log import SilentLog
+from transduce.training.step import OptimizerStep
+import os, signal
+made = OptimizerStep.__call__
+def call(self, number, *rest):
+    nll = made(self, number, *rest)
+    if number == {step}:
+        {what}
+    return nll
+OptimizerStep.__call__ = call
+"""
+"""Python that has a rank do something after it has made a step."""
+
+BAD_LOSS = """
+import transduce.tasks.translation as translation
+right, calls = translation.pair_loss, []
+def pair_loss(model, batch, *rest):
+    calls.append(batch)
+    if len(calls) == 3:
+        {what}
+    return right(model, batch, *rest)
+translation.pair_loss = pair_loss
+"""
+NOT_FINITE = BAD_LOSS.format(
+    what="sums = right(model, batch, *rest); return sums._replace(total=sums.total * float('nan'))"
+)
+NO_MEMORY = BAD_LOSS.format(what='raise RuntimeError("can\'t allocate memory")')
+
+
+def write_recipe(place: Path, *overrides: str) -> Path:
+    place.mkdir(parents=True, exist_ok=True)
+    data = write_pairs(place / "pairs.tsv", reversal_pairs(200))
+    sizes = (
+        f"training.steps={STEPS}",
+        "training.validate_every=4",
+        "training.batch_tokens=96",
+        "training.threads=1",
+        "evaluation.validation_pairs=4",
+    )
+    recipe = place / "recipe.toml"
+    recipe.write_text(tomli_w.dumps(tiny_settings(data, *sizes, *overrides)))
+    return recipe
+
+
+def check_quiet(others: list[Ended], code: int = 0) -> None:
+    for other in others:
+        assert (other.code, other.out, other.err) == (code, "", ""), other
+
+
+def train(server: RankServer, recipe: Path, run: Path, *more: object, world: int = 2) -> Ended:
+    """Train to the end; how the first rank ended."""
+    first, *others = server.run("train", recipe, "--run", run, *more, world=world)
+    check_quiet(others)
+    assert first.code == 0, first
+    return first
+
+
+def losses(run: Path) -> list[float]:
+    steps = [record["step"] for record in records(run, "train")]
+    assert steps == list(range(1, STEPS + 1))
+    return [record["loss"] for kind in ("train", "validation") for record in records(run, kind)]
