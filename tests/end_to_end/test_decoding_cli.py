@@ -13,6 +13,7 @@ import pytest
 import transduce
 from helpers.command_line import Done
 from transduce.nn.int8 import Precision
+from transduce.run import Engine
 
 Here = Callable[..., Done]
 
@@ -60,8 +61,8 @@ def loaded(run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @functools.cache
-def load_once(path: Path, device: str, precision: Precision) -> transduce.Run:
-    return transduce.Run(path, device, precision)
+def load_once(path: Path, device: str, precision: Precision, engine: Engine) -> transduce.Run:
+    return transduce.Run(path, device, precision, engine)
 
 
 @pytest.mark.parametrize("names", PAIRS, ids="+".join)

@@ -3,7 +3,7 @@
 Its search is ours with `stop = "first"`, but for some details, which are mended here:
 
     ranking   only powers of the length divide its scores: the whole beam is ranked anew
-    limits    a batch has one: a sentence that reaches its own, lower one is searched again
+    limits    a batch has one: a beam that reaches its sentence's own, lower one begins again
     the end   at the limit it cuts: what is cut gets its end, at the cost that the model says
     scores    they leave out a prefix, and what is ruled out: these outputs are scored anew
 
@@ -51,12 +51,29 @@ class Draft:
     """A hypothesis on its way.
 
     tokens:   ids without the end.  log_prob: None where CTranslate2's own is not the model's.
-    cut:      it had reached the limit, and so has no end of its own.
+    cut:      it has reached the limit, where an end may be free, and may have none of its own.
     """
 
     tokens: list[int]
     log_prob: float | None
     cut: bool
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a search.
+
+    least: tokens before an end may come.  strict: `NEVER` is ruled out beforehand.
+    """
+
+    options: DecodingOptions
+    least: int
+    strict: bool
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether scores are the model's: where tokens are ruled out, the rest share their part."""
+        return not (self.least or self.strict or self.options.no_repeat_ngram)
 
 
 class CTranslate2Engine:
@@ -83,96 +100,111 @@ class CTranslate2Engine:
         for i, piece in enumerate(pieces):
             groups.setdefault(piece.demand.min_length, []).append(i)
         for rows in groups.values():
-            longest = max(limits[i] for i in rows)
-            self._into(found, rows, pieces, longest, options)
-            again: dict[int, list[int]] = {}
-            for i in rows:
-                longer = any(len(hypothesis.tokens) >= limits[i] for hypothesis in found[i])
-                if longer and limits[i] < longest:
-                    again.setdefault(limits[i], []).append(i)
-            for limit, reached in again.items():
-                self._into(found, reached, pieces, limit, options)
+            chosen = [pieces[i] for i in rows], [limits[i] for i in rows]
+            for i, hypotheses in zip(rows, self._found(*chosen, options), strict=True):
+                found[i] = hypotheses
         return found
 
-    def _into(
+    def _found(
         self,
-        found: list[list[Hypothesis]],
-        rows: Sequence[int],
         pieces: Sequence[Piece],
-        limit: int,
+        limits: Sequence[int],
         options: DecodingOptions,
-    ) -> None:
-        """Search for some of the pieces together."""
-        chosen = [pieces[i] for i in rows]
-        for i, hypotheses in zip(rows, self._together(chosen, limit, options), strict=True):
-            found[i] = hypotheses
-
-    def _together(
-        self, pieces: Sequence[Piece], limit: int, options: DecodingOptions, strict: bool = False
+        strict: bool = False,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses of pieces with one limit, and one least length.
+        """The same for pieces with one least length.
 
         strict: padding and beginning of sentence are ruled out beforehand.  That costs time and
         changes scores, and so is left until an output has one of them.
         """
-        least = pieces[0].demand.min_length
-        sources = [[*(self._source[i] for i in p.ids), SPECIAL_TOKENS[EOS]] for p in pieces]
-        begun = [[self._target[i] for i in p.demand.prefix] for p in pieces]
-        power = _power(options)
+        asked = Asked(options, pieces[0].demand.min_length, strict)
+        drafts = self._drafts(pieces, limits, asked)
+        self._score(pieces, drafts, options.free_end)
+        found = [_ranked(own, options) for own in drafts]
+        odd = [i for i, own in enumerate(found) if any(NEVER & set(h.tokens) for h in own)]
+        if odd and not strict:
+            chosen = [pieces[i] for i in odd], [limits[i] for i in odd]
+            for i, own in zip(odd, self._found(*chosen, options, strict=True), strict=True):
+                found[i] = own
+        return found
+
+    def _drafts(
+        self, pieces: Sequence[Piece], limits: Sequence[int], asked: Asked
+    ) -> list[list[Draft]]:
+        """What each piece gets, each once."""
+        raw = self._ask(pieces, max(limits), asked)
+        again: dict[int, list[int]] = {}
+        for i, limit in enumerate(limits):
+            if asked.options.beam_size > 1 and any(len(tokens) >= limit for tokens, _ in raw[i]):
+                again.setdefault(limit, []).append(i)
+        for limit, rows in again.items():
+            whole = self._ask([pieces[i] for i in rows], limit, asked, patience=2)
+            for i, own in zip(rows, whole, strict=True):
+                raw[i] = own
+        found: list[list[Draft]] = []
+        for piece, own, limit in zip(pieces, raw, limits, strict=True):
+            exact = asked.is_exact and not piece.demand.prefix
+            drafts: dict[tuple[int, ...], Draft] = {}
+            for tokens, log_prob in own:
+                cut = len(tokens) >= limit
+                draft = Draft(tokens[:limit], log_prob if exact and not cut else None, cut)
+                drafts.setdefault(tuple(draft.tokens), draft)
+            found.append(list(drafts.values()))
+        return found
+
+    def _ask(
+        self, pieces: Sequence[Piece], limit: int, asked: Asked, patience: int = 1
+    ) -> list[list[tuple[list[int], float]]]:
+        """Ids without the end, and log-probability, of all that CTranslate2 finds for each piece.
+
+        patience: how many beams are to finish before a search ends, and are returned.
+        """
+        options, power = asked.options, _power(asked.options)
+        begun = [[self._target[i] for i in piece.demand.prefix] for piece in pieces]
         answers = self._library.translate_batch(
-            sources,
+            [self._named(piece) for piece in pieces],
             target_prefix=begun if any(begun) else None,
             beam_size=options.beam_size,
-            num_hypotheses=options.beam_size,
+            patience=patience,
+            num_hypotheses=options.beam_size * patience,
             length_penalty=power,
             no_repeat_ngram_size=options.no_repeat_ngram,
-            min_decoding_length=min(least, max(limit, 1)),
+            min_decoding_length=min(asked.least, max(limit, 1)),
             max_decoding_length=max(limit, 1),
-            suppress_sequences=[[self._target[i]] for i in NEVER] if strict else None,
+            suppress_sequences=[[self._target[i]] for i in NEVER] if asked.strict else None,
             max_input_length=0,
             return_end_token=True,
             return_scores=True,
         )
-        exact = not (any(begun) or least or options.no_repeat_ngram or strict)
-        drafts = [list(self._drafts(answer, limit, power, exact)) for answer in answers]
-        self._score(sources, drafts, options.free_end)
-        found = [_ranked(own, options) for own in drafts]
-        if not strict:
-            odd = [i for i, own in enumerate(found) if any(NEVER & set(h.tokens) for h in own)]
-            if odd:
-                better = self._together([pieces[i] for i in odd], limit, options, strict=True)
-                for i, own in zip(odd, better, strict=True):
-                    found[i] = own
+        found = []
+        for answer in answers:
+            rows = []
+            for names, score in zip(answer.hypotheses, answer.scores, strict=True):
+                ids, log_prob = [self._ids[name] for name in names], score * len(names) ** power
+                if log_prob > IMPOSSIBLE:
+                    rows.append((ids[:-1] if ids[-1] == EOS else ids, log_prob))
+            found.append(rows)
         return found
 
-    def _drafts(self, answer: Any, limit: int, power: float, exact: bool) -> Iterator[Draft]:
-        """What CTranslate2 found for one piece, each once."""
-        seen = set()
-        for names, score in zip(answer.hypotheses, answer.scores, strict=True):
-            log_prob = score * len(names) ** power
-            ids = [self._ids[name] for name in names]
-            cut = ids[-1] != EOS
-            tokens = ids[:limit] if cut else ids[:-1]
-            if log_prob > IMPOSSIBLE and tuple(tokens) not in seen:
-                seen.add(tuple(tokens))
-                yield Draft(tokens, log_prob if exact and not cut else None, cut)
+    def _named(self, piece: Piece) -> list[str]:
+        """The source, with its end, as CTranslate2 takes it."""
+        return [*(self._source[i] for i in piece.ids), SPECIAL_TOKENS[EOS]]
 
     def _score(
-        self, sources: Sequence[list[str]], drafts: Sequence[list[Draft]], free_end: bool
+        self, pieces: Sequence[Piece], drafts: Sequence[list[Draft]], free_end: bool
     ) -> None:
         """The log-probabilities that are missing, by one pass over the tokens."""
         missing = [
-            (source, draft)
-            for source, own in zip(sources, drafts, strict=True)
+            (piece, draft)
+            for piece, own in zip(pieces, drafts, strict=True)
             for draft in own
             if draft.log_prob is None
         ]
         if not missing:
             return
         targets = [[self._target[i] for i in draft.tokens] for _, draft in missing]
-        answers = self._library.score_batch(
-            [source for source, _ in missing], targets, max_input_length=0
-        )
+        sources = [self._named(piece) for piece, _ in missing]
+        answers = self._library.score_batch(sources, targets, max_input_length=0)
         for (_, draft), answer in zip(missing, answers, strict=True):
             counted = answer.log_probs[:-1] if draft.cut and free_end else answer.log_probs
             draft.log_prob = sum(counted)
@@ -240,6 +272,8 @@ def _refused(options: DecodingOptions) -> Iterator[str]:
         yield "beam_groups"
     if options.repetition_penalty > 1:
         yield "repetition_penalty"
+    if options.beam_size > 1 and options.length_penalty == "gnmt" and options.alpha > 1:
+        yield "alpha above 1 with a beam"
     if options.beam_size > 1:  # there it costs nothing to leave a likely token out
         for name in ("prefix", "min_length", "min_length_ratio", "no_repeat_ngram"):
             if getattr(options, name):
@@ -247,10 +281,11 @@ def _refused(options: DecodingOptions) -> Iterator[str]:
 
 
 def _power(options: DecodingOptions) -> float:
-    """The power of the length nearest to the length penalty."""
+    """The power of the length that cuts a beam's worst as the length penalty would."""
     if options.length_penalty == "mean":
         return 1.0
-    return max(options.alpha, ALMOST_NONE) if options.length_penalty == "gnmt" else ALMOST_NONE
+    gnmt = options.length_penalty == "gnmt"  # its divisor grows by about half the power at first
+    return max(options.alpha / 2, ALMOST_NONE) if gnmt else ALMOST_NONE
 
 
 def _ranked(drafts: Sequence[Draft], options: DecodingOptions) -> list[Hypothesis]:
