@@ -48,7 +48,7 @@ def import_vit(directory: Path, config: Config) -> Imported:
         copier.layer(f"encoder.layers.{i}", VIT.layer.format(i), VIT, m, d_ff, bias)
     copier.norm("encoder.norm", "layernorm", m)
     labels = None
-    if task == "image-classification":
+    if architecture == "ViTForImageClassification":
         labels = config.labels()
         copier.linear("head.output", "classifier", m, len(labels))
     left_out = checkpoint.finish(
