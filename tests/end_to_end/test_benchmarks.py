@@ -1,6 +1,7 @@
 """The commands of benchmarks/ run and print what they say, on next to no work."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,3 +43,12 @@ def test_a_point_of_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert costs.main(["--point", "pairs", "500"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["mib"] > 0
+
+
+def test_ranks_are_measured() -> None:
+    command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "ranks.py")]
+    options = ["--size=tiny", "--rounds=1", "--tokens=256", "--json"]
+    said = subprocess.run([*command, *options], stdout=subprocess.PIPE, check=True).stdout
+    found = json.loads(said)
+    assert set(found) == {"one process", "data parallel", "sharded"}
+    assert all(one["times_per_cpu_second"] > 0 for one in found.values())

@@ -148,12 +148,18 @@ def test_another_number_of_ranks_goes_on(
     before: tuple[int, str],
     after: tuple[int, str],
 ) -> None:
-    """With the batches that one process would have gone on with; weights sharded or not."""
+    """With the batches that one process would have gone on with; weights sharded or not.
+
+    The last rank is sent a signal before: where there are four, SIGKILL.
+    """
     command = "train", one.parent / "recipe.toml", "--run", tmp_path / "run"
-    stop = AT_STEP.format(step=6, what="signal.raise_signal(signal.SIGTERM)")
-    scripts = [stop, *[""] * (before[0] - 1)]
-    for ended in server.run(*command, *on(*before), world=before[0], before=scripts):
-        assert ended.code == 128 + signal.SIGTERM, ended
+    kind = signal.SIGKILL if before[0] == 4 else signal.SIGTERM
+    stop = AT_STEP.format(step=6, what=f"os.kill(os.getpid(), {int(kind)})")
+    scripts = [*[""] * (before[0] - 1), stop]
+    *others, last = server.run(*command, *on(*before), world=before[0], before=scripts)
+    killed = kind == signal.SIGKILL
+    assert last.code == (-kind if killed else 128 + kind), last
+    assert {ended.code for ended in others} <= {1 if killed else 128 + kind}
     said = train(server, *command[1::2], "--resume", *on(*after), world=after[0]).err
     assert f"number of processes: {before[0]} before, {after[0]} now" in said
     assert "a step has" not in said
@@ -206,7 +212,8 @@ def test_low_rank_updates_are_sharded(server: RankServer, one: Path, tmp_path: P
         runs.append(tmp_path / sharding / "run")
         train(server, recipe, runs[-1])
     check_close(runs[1], runs[0])
-    check_close_files(*(run / "adapter.safetensors" for run in runs))
+    adapters = [run / "adapter.safetensors" for run in runs]
+    check_close_files(adapters[1], adapters[0])
 
 
 def test_a_loss_that_is_not_finite_on_one(server: RankServer, tmp_path: Path) -> None:

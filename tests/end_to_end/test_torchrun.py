@@ -196,6 +196,32 @@ def test_what_is_wrong_is_said_once(server: RankServer, whole: Path, tmp_path: P
     assert len(first.complaints) == 1 and "holds a run already" in first.err
 
 
+AGAIN = """
+import os
+os.environ.update(TORCHELASTIC_RESTART_COUNT="1", TORCHELASTIC_RUN_ID="this")
+"""
+"""As torchrun has it where it has started a job again."""
+
+
+def test_what_is_started_again(server: RankServer, whole: Path, tmp_path: Path) -> None:
+    """Its own run is resumed, also by a machine that came later; that of another job is not."""
+    recipe, run = whole.parent / "recipe.toml", tmp_path / "run"
+    first, second = server.run("train", recipe, "--run", whole, before=(AGAIN, AGAIN))
+    check_quiet([second], 1)
+    assert first.code == 1 and "holds a run already" in first.err
+    begun = AGAIN.replace("1", "0") + AT_STEP.format(step=6, what="signal.raise_signal(2)")
+    for ended in server.run("train", recipe, "--run", run, before=(begun, begun)):
+        assert ended.code == 130, ended
+    for more in ([], ["--overwrite"]):
+        first, second = server.run("train", recipe, "--run", run, *more, before=(AGAIN, ""))
+        check_quiet([second])
+        assert first.code == 0 and "resuming after step" in first.err
+    check_alike(run, whole)
+    for ended in server.run("train", recipe, "--run", tmp_path / "new", before=(AGAIN, AGAIN)):
+        assert ended.code == 0 and "resuming after" not in ended.err
+    check_alike(tmp_path / "new", whole)
+
+
 TOGETHER = """
 import torch
 from transduce.data.batches import DataState

@@ -104,8 +104,14 @@ def shards_of(task: _Loses, config: TrainingConfig) -> Shards | None:
     ranks = Ranks.present()
     if config.sharding == "none" or ranks.world == 1:
         return None
+    from torch.distributed.fsdp import FSDPModule
+
+    error = None
     if config.compile:
         error = "training.compile and training.sharding = 'full' do not go together; give up one"
+    elif not hasattr(FSDPModule, "reset_iter_state"):
+        error = f"training.sharding = 'full' needs a newer PyTorch than {torch.__version__}"
+    if error is not None:
         raise ranks.told_by_first(SettingError(error), 2)
     return Shards(task)
 
