@@ -100,6 +100,31 @@ def test_phrases_are_held_and_avoided_whatever_the_batch(run: Run, beam_size: in
         ]
 
 
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_equal_lines_are_decoded_once_but_sampled_each(
+    run: Run, method: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    model = run.translator.model
+    start = model.start
+
+    def counted(source: Padded) -> Any:
+        read.append(len(source.values))
+        return start(source)
+
+    monkeypatch.setattr(model, "start", counted)
+    options = DecodingOptions(method=method, n_best=2, temperature=2.0)
+    demanding = dataclasses.replace(options, constraints=("a a",))
+    texts = ["abc", "de", "abc", "abc", "de", "abc"]
+    each = [*[options] * 5, demanding]
+    found = run.translate_batch(texts, each)
+    assert sum(read) == (3 if method == "beam" else 6)
+    for i, (text, own) in enumerate(zip(texts, each, strict=True)):
+        alone = run.translator.translate([text], own, first=i)[0]
+        assert [c.tokens for c in found[i].candidates] == [c.tokens for c in alone.candidates]
+    assert len({found[i].text for i in (0, 2, 3)}) == (1 if method == "beam" else 3)
+
+
 def test_settings_of_a_line_are_those_of_the_line_alone(run: Run) -> None:
     kinds = [
         DecodingOptions(),

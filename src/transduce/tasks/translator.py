@@ -245,19 +245,23 @@ class Translator:
         return limits if self.reach is None else limits.clamp(max=self.reach)
 
     def _decode(self, pieces: Sequence[Piece], options: DecodingOptions) -> list[list[Hypothesis]]:
-        """Hypotheses for each piece, decoded in batches of like lengths."""
+        """Hypotheses for each piece, decoded in batches of like lengths; equal pieces once."""
+        sampled = options.method == "sample"
         if options.minimum_risk != "none":
-            sampled = options.method == "sample"
             count = options.candidates if sampled else options.beam_size
             options = dataclasses.replace(options, n_best=count)
-        lengths = [len(piece.ids) + 1 for piece in pieces]
-        order = sorted(range(len(pieces)), key=lengths.__getitem__, reverse=True)
-        results: list[list[Hypothesis]] = [[] for _ in pieces]
-        for rows in in_batches(order, lengths, options.batch_tokens):
-            found = self._search([pieces[i] for i in rows], options)
-            for i, hypotheses in zip(rows, found, strict=True):
-                results[i] = hypotheses
-        return results
+        questions = [
+            (tuple(piece.ids), piece.demand, piece.stream if sampled else 0) for piece in pieces
+        ]
+        distinct = dict(zip(questions, pieces, strict=True))
+        order = sorted(distinct, key=lambda question: len(question[0]), reverse=True)
+        lengths = [len(ids) + 1 for ids, _, _ in order]
+        results: dict[object, list[Hypothesis]] = {}
+        for rows in in_batches(range(len(order)), lengths, options.batch_tokens):
+            asked = [order[i] for i in rows]
+            found = self._search([distinct[question] for question in asked], options)
+            results.update(zip(asked, found, strict=True))
+        return [results[question] for question in questions]
 
     def _search(self, pieces: Sequence[Piece], options: DecodingOptions) -> list[list[Hypothesis]]:
         """Hypotheses for each of some pieces, decoded together."""
