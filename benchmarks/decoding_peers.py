@@ -16,23 +16,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from workload import BOS, EOS, PAD, UNK, VOCABULARY, Size
 
 from transduce.decoding import DecodingOptions
+from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.models.encoder_decoder import (
     EncoderDecoder,
     EncoderDecoderConfig,
     build_encoder_decoder,
 )
 from transduce.nn.int8 import to_int8
-from transduce.nn.positions import SinusoidalPositions
 from transduce.nn.transformer import TransformerConfig
 from transduce.tasks.translator import Translator
 from transduce.text.normalizer import Normalizer
 from transduce.text.symbols import SymbolTokenizer
 
 Rows = Sequence[Sequence[int]]
+POSITIONS = 1024
 TOGETHER = 10**9
 """Tokens of a batch: whatever is given at once is decoded at once."""
 
@@ -119,7 +120,7 @@ def ctranslate2(
     names = ["<pad>", "<unk>", "<s>", "</s>", *(str(i) for i in range(4, VOCABULARY))]
     numbers = {name: i for i, name in enumerate(names)}
     with tempfile.TemporaryDirectory() as directory:
-        write_ctranslate2(model, config, names, Path(directory))
+        write_ctranslate2(model, config, Path(directory), names, names, POSITIONS, adds_end=False)
         translator = library.Translator(
             directory, compute_type=precision, inter_threads=1, intra_threads=threads
         )
@@ -137,84 +138,6 @@ def ctranslate2(
         return [[numbers[name] for name in one.hypotheses[0]] for one in found]
 
     return translate
-
-
-def write_ctranslate2(
-    model: EncoderDecoder, config: EncoderDecoderConfig, names: Sequence[str], directory: Path
-) -> None:
-    """A directory that CTranslate2 loads: our Transformer, sinusoidal and ungated."""
-    specs = importlib.import_module("ctranslate2.specs")
-    encoder, decoder = config.encoder, config.decoder
-    assert isinstance(encoder, TransformerConfig)
-    assert isinstance(decoder, TransformerConfig)
-    activations = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH"}
-    spec = specs.TransformerSpec.from_config(
-        (encoder.n_layers, decoder.n_layers),
-        decoder.n_heads,
-        pre_norm=decoder.norm_order == "pre",
-        activation=specs.common_spec.Activation[activations[decoder.activation]],
-    )
-    for theirs, ours, front in (
-        (spec.encoder, model.encoder, model.source),
-        (spec.decoder, model.decoder, model.target),
-    ):
-        theirs.scale_embeddings = front.scale
-        (theirs.embeddings[0] if ours is model.encoder else theirs.embeddings).weight = array(
-            front.embedding.weight
-        )
-        assert isinstance(ours.positions, SinusoidalPositions)
-        nothing = torch.zeros(1, 1024, config.d_model)
-        theirs.position_encodings.encodings = array(
-            ours.positions.embed(nothing, torch.arange(1024))[0]
-        )
-        if decoder.norm_order == "pre":
-            norm(theirs.layer_norm, ours.norm)
-        for layer, source in zip(theirs.layer, ours.layers, strict=True):
-            copy_layer(layer, source)
-    linear(spec.decoder.projection, model.head.weight, model.head.bias)
-    spec.register_source_vocabulary(list(names))
-    spec.register_target_vocabulary(list(names))
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = names[1:4]
-    spec.config.decoder_start_token = names[BOS]
-    spec.config.layer_norm_epsilon = decoder.norm_epsilon
-    spec.validate()
-    spec.optimize(quantization=None)
-    spec.save(str(directory))
-
-
-def copy_layer(theirs: Any, ours: Any) -> None:
-    """One layer of either stack."""
-    own = ours.self_attention
-    linear(theirs.self_attention.linear[0], own.query_key_value.weight, own.query_key_value.bias)
-    linear(theirs.self_attention.linear[1], own.output.weight, own.output.bias)
-    norm(theirs.self_attention.layer_norm, ours.self_attention_residual.norm)
-    if hasattr(ours, "cross_attention"):
-        cross = ours.cross_attention
-        for spec, part in zip(
-            theirs.attention.linear, (cross.query, cross.key_value, cross.output), strict=True
-        ):
-            linear(spec, part.weight, part.bias)
-        norm(theirs.attention.layer_norm, ours.cross_attention_residual.norm)
-    linear(theirs.ffn.linear_0, ours.feed_forward.inner.weight, ours.feed_forward.inner.bias)
-    linear(theirs.ffn.linear_1, ours.feed_forward.outer.weight, ours.feed_forward.outer.bias)
-    norm(theirs.ffn.layer_norm, ours.feed_forward_residual.norm)
-
-
-def linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
-    """A matrix and its bias."""
-    spec.weight = array(weight)
-    if bias is not None:
-        spec.bias = array(bias)
-
-
-def norm(spec: Any, ours: nn.LayerNorm) -> None:
-    """A layer norm."""
-    spec.gamma, spec.beta = array(ours.weight), array(ours.bias)
-
-
-def array(tensor: Tensor) -> Any:
-    """As numpy sees it."""
-    return tensor.detach().float().contiguous().numpy()
 
 
 def transformers(model: EncoderDecoder, config: EncoderDecoderConfig) -> Peer:

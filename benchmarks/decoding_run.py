@@ -1,5 +1,7 @@
 """A trained run on real lines, with real stopping: ours against CTranslate2 on the same weights.
 
+"--engine ctranslate2" is our translator with that engine, text to text, against the bare library.
+
 Both get token ids of the run's own tokenizer, and the search settings of its recipe as far as
 CTranslate2 has the like of them.
 """
@@ -18,16 +20,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from decoding_peers import write_ctranslate2
+from decoding_peers import POSITIONS
 from workload import machine, median, timed
 
 import transduce
 from transduce.decoding import DecodingOptions
-from transduce.nn.int8 import to_int8
+from transduce.interop.ctranslate2 import write_ctranslate2
+from transduce.nn.int8 import Precision, to_int8
+from transduce.tasks.ctranslate2 import use_ctranslate2
 from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translator import Translator
 
-PRECISIONS = ("float32", "int8")
+PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -51,6 +55,10 @@ def main(options: argparse.Namespace) -> int:
             ours.model = copy.deepcopy(translator.model)
             to_int8(ours.model)
         found[precision] = compare(ours, theirs, lines, settings, options.rounds)
+        engined = copy.copy(translator)
+        use_ctranslate2(engined, precision)
+        name = f"{precision}, --engine ctranslate2"
+        found[name] = compare(engined, theirs, lines, settings, options.rounds)
     if options.json:
         print(json.dumps(found))
         return 0
@@ -72,7 +80,15 @@ def converted(translator: TrainedTranslator, precision: str, threads: int) -> An
     library = importlib.import_module("ctranslate2")
     names = ["<pad>", "<unk>", "<s>", "</s>", *map(str, range(4, translator.target.size))]
     with tempfile.TemporaryDirectory() as directory:
-        write_ctranslate2(translator.model, translator.recipe.model, names, Path(directory))
+        write_ctranslate2(
+            translator.model,
+            translator.recipe.model,
+            Path(directory),
+            names,
+            names,
+            POSITIONS,
+            adds_end=False,
+        )
         return library.Translator(
             directory, compute_type=precision, inter_threads=1, intra_threads=threads
         )
