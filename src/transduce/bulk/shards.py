@@ -136,7 +136,7 @@ def _translate_table(
     except (arrow.ArrowException, OSError) as error:
         if getattr(error, "errno", None):
             raise  # the system's, for whoever opened the file
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(f"{shard.source}: as Parquet: {reason}") from None
     return done
 

@@ -210,9 +210,9 @@ class _Pool:
         except errors.RayTaskError:
             raise  # a bug of ours, with its traceback
         except errors.RayError as error:
-            reason = str(error).strip().splitlines()[0]
             what = "the model cannot be loaded" if shard is None else shard.source
-            return Report(error=f"{what}: the worker died {RETRIES + 1} times; {reason}")
+            died = f"the worker died {RETRIES + 1} times"
+            return Report(error=f"{what}: {died}; {_first_line(error)}")
 
     def _settle(self, shard: Shard, report: Report) -> None:
         self._left -= 1
@@ -261,9 +261,11 @@ def _connected(ray: Any) -> Iterator[None]:
             )
         else:
             ray.init(address, **settings)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise SettingError(f"Ray cannot be reached at {ADDRESS}={address}: {reason}") from None
+    except Exception as error:
+        # Ray raises bare exceptions where a machine is too busy for it to start in time.
+        ray.shutdown()  # of what was started so far
+        where = f"{ADDRESS}={address}"
+        raise RunError(f"Ray cannot be had ({where}): {_first_line(error)}") from None
     # Ray's own handler ends the process with the code 15.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -272,6 +274,10 @@ def _connected(ray: Any) -> Iterator[None]:
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, before)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _ray() -> Any:
