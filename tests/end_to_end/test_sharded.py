@@ -183,6 +183,27 @@ def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
     check_alike(run, whole)
 
 
+FULL_DISK = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+"""
+
+
+def test_a_disk_that_is_full_for_one(server: RankServer, whole: Path, tmp_path: Path) -> None:
+    """It is said in one line, and nothing older is lost."""
+    run, recipe = tmp_path / "run", whole.parent / "recipe.toml"
+    full = AT_STEP.format(step=6, what=f"exec({FULL_DISK!r})")
+    first, second = server.run("train", recipe, "--run", run, before=("", full))
+    check_quiet([second], 1)
+    (complaint,) = first.complaints
+    assert first.code == 1 and "the checkpoint of step 8 was not kept" in complaint
+    assert "File too large" in complaint and "the checkpoint of step 4 is kept" in complaint
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000004"]
+    assert "resuming after step 4" in train(server, recipe, run, "--resume").err
+    check_alike(run, whole)
+
+
 def test_a_damaged_shard_is_not_served(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     shutil.copytree(checkpoint_path(whole, STEPS), path)
