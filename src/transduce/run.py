@@ -63,7 +63,8 @@ class Run:
         if engine == "ctranslate2":
             if device not in ("auto", "cpu"):
                 raise SettingError(
-                    f"engine 'ctranslate2' is for the CPU, not for {device!r}; leave out one of them"
+                    f"engine 'ctranslate2' is for the CPU, not for {device!r}; leave out one of "
+                    "the two"
                 )
             device = "cpu"
         self.path = path
