@@ -14,6 +14,7 @@ from transduce.data.pairs import (
     PairsConfig,
     ParallelFiles,
     TabSeparated,
+    about_how_many,
     fingerprint,
     inputs_of,
     read_pairs,
@@ -167,3 +168,16 @@ def test_fingerprint_sees_every_change(tmp_path: Path) -> None:
 def test_fingerprint_of_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.de cannot be read: No such file"):
         fingerprint(PARALLEL, tmp_path)
+
+
+def test_about_how_many(tmp_path: Path) -> None:
+    """Though lines at the beginning are shorter than later ones."""
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\n" * 5000 + "a longer line\tthan the others\n" * 20_000)
+    found = about_how_many(TabSeparated(path=path), tmp_path)
+    assert found == pytest.approx(25_000, rel=0.1)
+    path.write_text("a\tb\n")
+    assert about_how_many(TabSeparated(path=path), tmp_path) == 1
+    for name in ("missing.tsv", "a.tsv.gz"):
+        assert about_how_many(TabSeparated(path=tmp_path / name), tmp_path) is None
+    assert about_how_many(HubDataset(path="hf://a/b"), tmp_path) is None
