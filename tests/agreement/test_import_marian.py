@@ -226,6 +226,21 @@ def test_same_outputs_of_random_weights(seed: int, tmp_path: Path) -> None:
     assert [score for _, score in mine] == pytest.approx([b for _, b in theirs], rel=TOLERANCE)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_ctranslate2_searches_for_imported_models_too(
+    shape: dict[str, Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
+    marian(tmp_path / "marian", **shape)
+    run, *_ = imported(tmp_path / "marian", tmp_path / "run")
+    other = transduce.load(tmp_path / "run", engine="ctranslate2")
+    texts = sentences(30, 3, "abcdefgh")
+    options = dataclasses.replace(run.translator.options, stop="first")
+    mine, theirs = run.translate_batch(texts, options), other.translate_batch(texts)
+    assert [t.text for t in theirs] == [t.text for t in mine]
+    assert [t.score for t in theirs] == pytest.approx([t.score for t in mine], abs=1e-4)
+
+
 def test_same_greedy_outputs(talker: tuple[Any, Path], tmp_path: Path) -> None:
     model, directory = talker
     run, _, _ = imported(directory, tmp_path / "run")
