@@ -12,7 +12,7 @@ import torch
 
 import transduce
 from helpers.random_translator import random_translator, some_lines
-from transduce import DecodingOptions, RunError, SettingError
+from transduce import DecodingOptions, RunError, SettingError, TransduceError
 from transduce.decoding.voices import LanguageModel
 from transduce.interop import ctranslate2 as interop
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
@@ -187,6 +187,42 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     with pytest.raises(SettingError, match=r"pip install 'transduce\[ctranslate2\]'"):
         transduce.load(RUN, engine="ctranslate2")
+
+
+def test_scores_that_are_no_numbers() -> None:
+    made = random_translator()
+    with torch.no_grad():
+        made.model.head.weight.mul_(1e38)
+    use_ctranslate2(made)
+    with pytest.raises(TransduceError, match="not numbers"):
+        made.translate(["w1 w2"])
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_outputs_at_the_limit_are_scored_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, beam_size: int
+) -> None:
+    made = random_translator()
+    use_ctranslate2(made)
+    options = DecodingOptions(beam_size=beam_size, max_length_ratio=0.0, max_length_extra=6)
+    right = made.translate(some_lines(), options)
+    sizes = []
+    engine: Any = made.engine
+    real = engine._model
+
+    class Watched:
+        translate_batch = real.translate_batch
+
+        def score_batch(self, sources: Any, targets: Any, **settings: Any) -> Any:
+            sizes.append(sum(len(target) + 1 for target in targets))
+            return real.score_batch(sources, targets, **settings)
+
+    engine._model = Watched()
+    monkeypatch.setattr("transduce.tasks.ctranslate2.SCORED_TOKENS", 20)
+    found = made.translate(some_lines(), options)
+    assert max(sizes) <= 20 < sum(sizes)
+    assert [t.tokens for t in found] == [t.tokens for t in right]
+    assert [t.score for t in found] == pytest.approx([t.score for t in right], abs=1e-4)
 
 
 def test_special_tokens_have_their_places(translator: TrainedTranslator) -> None:

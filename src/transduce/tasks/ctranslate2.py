@@ -24,9 +24,10 @@ import torch
 
 from transduce.decoding.hypotheses import Hypothesis, length_penalty
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import RunError, SettingError
+from transduce.errors import RunError, SettingError, TransduceError
 from transduce.interop.ctranslate2 import check_expressible, library, write_ctranslate2
 from transduce.nn.int8 import Precision
+from transduce.tasks.forced import SCORED_TOKENS, in_batches
 from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translator import Piece
 from transduce.text.tokenizer import BOS, EOS, PAD, SPECIAL_TOKENS
@@ -79,9 +80,9 @@ class Asked:
 class CTranslate2Engine:
     """Searches for the best outputs in place of `decoding.search`."""
 
-    def __init__(self, library: Any, names: tuple[list[str], list[str]]) -> None:
-        """library: a `ctranslate2.Translator`.  names: of source and target ids there."""
-        self._library = library
+    def __init__(self, model: Any, names: tuple[list[str], list[str]]) -> None:
+        """model: a `ctranslate2.Translator`.  names: of source and target ids there."""
+        self._model = model
         self._source, self._target = names
         self._ids = {name: i for i, name in enumerate(self._target)}
 
@@ -161,7 +162,7 @@ class CTranslate2Engine:
         """
         options, power = asked.options, _power(asked.options)
         begun = [[self._target[i] for i in piece.demand.prefix] for piece in pieces]
-        answers = self._library.translate_batch(
+        answers = self._model.translate_batch(
             [self._named(piece) for piece in pieces],
             target_prefix=begun if any(begun) else None,
             beam_size=options.beam_size,
@@ -183,6 +184,8 @@ class CTranslate2Engine:
                 ids, log_prob = [self._ids[name] for name in names], score * len(names) ** power
                 if log_prob > IMPOSSIBLE:
                     rows.append((ids[:-1] if ids[-1] == EOS else ids, log_prob))
+            if not rows:
+                raise TransduceError("the model's scores are not numbers; its weights are damaged")
             found.append(rows)
         return found
 
@@ -195,19 +198,21 @@ class CTranslate2Engine:
     ) -> None:
         """The log-probabilities that are missing, by one pass over the tokens."""
         missing = [
-            (piece, draft)
+            (self._named(piece), draft)
             for piece, own in zip(pieces, drafts, strict=True)
             for draft in own
             if draft.log_prob is None
         ]
-        if not missing:
-            return
-        targets = [[self._target[i] for i in draft.tokens] for _, draft in missing]
-        sources = [self._named(piece) for piece, _ in missing]
-        answers = self._library.score_batch(sources, targets, max_input_length=0)
-        for (_, draft), answer in zip(missing, answers, strict=True):
-            counted = answer.log_probs[:-1] if draft.cut and free_end else answer.log_probs
-            draft.log_prob = sum(counted)
+        lengths = [len(draft.tokens) + 1 for _, draft in missing]
+        order = sorted(range(len(missing)), key=lengths.__getitem__, reverse=True)
+        for rows in in_batches(order, lengths, SCORED_TOKENS):
+            targets = [[self._target[i] for i in missing[row][1].tokens] for row in rows]
+            sources = [missing[row][0] for row in rows]
+            answers = self._model.score_batch(sources, targets, max_input_length=0)
+            for row, answer in zip(rows, answers, strict=True):
+                draft = missing[row][1]
+                free = draft.cut and free_end
+                draft.log_prob = sum(answer.log_probs[:-1] if free else answer.log_probs)
 
 
 def use_ctranslate2(translator: TrainedTranslator, precision: Precision = "float32") -> None:
