@@ -204,6 +204,40 @@ def test_a_disk_that_is_full_for_one(server: RankServer, whole: Path, tmp_path: 
     check_alike(run, whole)
 
 
+WRITING = """
+import os, signal
+import transduce.training.checkpoints as checkpoints
+right, calls = checkpoints.{name}, []
+def counted(*rest):
+    calls.append(rest)
+    if len(calls) == {call}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return right(*rest)
+checkpoints.{name} = counted
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        pytest.param("write_shards", 5, id="between two of its parts"),
+        pytest.param("sort_head", 6, id="after its last part"),
+    ],
+)
+def test_a_rank_killed_while_writing(
+    server: RankServer, whole: Path, tmp_path: Path, name: str, call: int
+) -> None:
+    """The checkpoint of step 8 is not there then."""
+    run, recipe = tmp_path / "run", whole.parent / "recipe.toml"
+    kill = WRITING.format(name=name, call=call)
+    first, second = server.run("train", recipe, "--run", run, before=("", kill))
+    assert (first.code, second.code) == (1, -signal.SIGKILL)
+    (complaint,) = first.complaints
+    assert "another process of this training has ended" in complaint
+    assert "resuming after step 4" in train(server, recipe, run, "--resume").err
+    check_alike(run, whole)
+
+
 def test_a_damaged_shard_is_not_served(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     shutil.copytree(checkpoint_path(whole, STEPS), path)

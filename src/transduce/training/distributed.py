@@ -163,13 +163,6 @@ class Ranks:
         """What to raise where all ranks stop alike, so that it is said once."""
         return error if self.first else SystemExit(code)
 
-    def lost(self, error: Exception) -> BaseException:
-        """What to raise for an error in a computation in which ranks talk to each other: that
-        another has ended, if this is what it says, or else the error itself."""
-        if self.world > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
-            return self._told_of_loss()
-        return error
-
     def _parts(self, own: Tensor) -> list[Tensor]:
         parts = [torch.empty_like(own) for _ in range(self.world)]
         with self._together():
@@ -196,9 +189,10 @@ class Ranks:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            raise self._told_of_loss() from None
+            raise self.lost() from None
 
-    def _told_of_loss(self) -> BaseException:
+    def lost(self) -> BaseException:
+        """What to raise where another rank has ended."""
         return self.told_by_first(
             TrainingError(
                 "another process of this training has ended, so this one ends too; go on with "
@@ -252,6 +246,10 @@ def joined() -> Iterator[Ranks]:
         logger.setLevel(logging.ERROR)
     try:
         yield ranks
+    except RuntimeError as error:  # in what PyTorch's own parts do together
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
+            raise ranks.lost() from None
+        raise
     finally:
         logger.setLevel(level)
     # After an error the process ends, and with it its connections, which tells the others.

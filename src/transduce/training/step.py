@@ -142,7 +142,7 @@ class OptimizerStep:
             return float(nll)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
-                raise self.ranks.lost(error) from None
+                raise
             if self.shards is not None:
                 raise TrainingError(
                     f"out of memory at step {number:,} in {self.task.describe(batch)}, which is "
