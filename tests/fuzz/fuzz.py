@@ -20,6 +20,10 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
 
+LOOKED_INTO = (
+    *("transduce.config", "transduce.data", "transduce.image", "transduce.text"),
+    *("transduce.training.file_head", "transduce.training.weights"),
+)
 LIMITS = ("-timeout=20", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1")
 
 
@@ -27,7 +31,7 @@ def fuzz_one(name: str, directory: Path, arguments: list[str]) -> None:
     """Give files to one entrance for as long as `arguments` say; ends the process."""
     import atheris
 
-    with atheris.instrument_imports(include=["transduce"]):
+    with atheris.instrument_imports(include=list(LOOKED_INTO)):
         from helpers.hostile import entrances
     entrance = entrances(directory)[name]
     seeds = directory / "seeds"
