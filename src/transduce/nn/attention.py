@@ -84,11 +84,12 @@ class MultiHeadAttention(RecordedAttention):
         self.dropout = dropout
         self.output = nn.Linear(d_model, d_model)
 
-    def heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+    def heads(self, x: Tensor, parts: int) -> list[Tensor]:
         """(b, t, parts·m) -> parts of (b, h, t, d)."""
         b, t, width = x.shape
         d = width // (parts * self.n_heads)
-        return x.view(b, t, parts, self.n_heads, d).permute(2, 0, 3, 1, 4).unbind(0)
+        # not one permutation before: backward, it would copy the gradients once more
+        return [part.transpose(1, 2) for part in x.view(b, t, parts, self.n_heads, d).unbind(2)]
 
     def attend(self, query: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
         """(b, h, t, d) over keys and values (b, h, s, d) -> (b, t, h, d), before the projection."""
