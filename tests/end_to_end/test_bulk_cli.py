@@ -26,7 +26,7 @@ from transduce.decoding.options import DecodingOptions
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "tests" / "runs" / "0.1.0" / "translation"
 CLUSTER = ROOT / "tests" / "helpers" / "ray_cluster.py"
-WORDS = "a the good dog cat sees runs big small house and with".split()
+WORDS = ["a", "the", "good", "dog", "cat", "sees", "runs", "big", "small", "house", "and", "with"]
 SHARDS = 6
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs ray, of the extra `scale`"

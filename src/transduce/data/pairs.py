@@ -198,6 +198,8 @@ def stamp(config: Any, paths: Iterable[Path]) -> str:
     for path in paths:
         try:
             status = path.stat()
+        except FileNotFoundError:
+            raise DataError(f"{path}: no such file") from None
         except OSError as error:
             reason = error.strerror or str(error)
             raise DataError(f"{path} cannot be read: {reason}") from None
