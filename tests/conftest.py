@@ -1,6 +1,8 @@
 """Settings common to all tests."""
 
+import logging
 import signal
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,3 +17,12 @@ torch.set_num_threads(1)  # tiny tensors: more threads only get in each other's 
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """What the command line does to the logger is not left to the next test."""
+    logger = logging.getLogger("transduce")
+    before = list(logger.handlers), logger.level, logger.propagate
+    yield
+    logger.handlers, logger.level, logger.propagate = before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -17,8 +16,7 @@ from transduce.cli.main import main
 @pytest.fixture
 def here(capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Callable[..., Done]]:
     """The same in this process, which spares the import of torch; it cannot read stdin."""
-    logger = logging.getLogger("transduce")
-    before = logger.handlers, logger.level, logger.propagate, dict(os.environ)
+    before = dict(os.environ)
 
     def call(*arguments: object) -> Done:
         capfdbinary.readouterr()
@@ -28,9 +26,8 @@ def here(capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Callable[..., Do
         return Done(code, out, err.decode("utf-8"))
 
     yield call
-    logger.handlers, logger.level, logger.propagate = before[:3]
     os.environ.clear()
-    os.environ.update(before[3])
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

@@ -130,7 +130,7 @@ class TestStart:
         other, model = classifier(3), classifier(5)
         own = weights_of(model)["head.output.weight"].clone()
         path = saved(other, tmp_path / "base")
-        with safe_logging(), caplog.at_level(logging.INFO, "transduce"):
+        with caplog.at_level(logging.INFO, "transduce"):
             begin(model, path, tmp_path / "run")
         assert torch.equal(weights_of(model)["head.output.weight"], own)
         assert torch.equal(
@@ -145,7 +145,7 @@ class TestStart:
         path = saved(classifier(), tmp_path / "base")
         more = {**weights(path), "decoder.norm.weight": torch.ones(3)}
         write_tensors(path / "weights.safetensors", more)
-        with safe_logging(), caplog.at_level(logging.INFO, "transduce"):
+        with caplog.at_level(logging.INFO, "transduce"):
             begin(classifier(), path, tmp_path / "run")
         assert caplog.messages[0].endswith("not used: decoder.norm.weight")
 
@@ -189,18 +189,6 @@ class TestStart:
         begin(model, Path("${RUNS}/base"), tmp_path / "run")
         with pytest.raises(SettingError, match="variable NOWHERE, which is not set"):
             parse(FineTuneConfig, {"run": "$NOWHERE/base"})
-
-
-class safe_logging:
-    """Lets records reach pytest, whatever the command line did to the logger before."""
-
-    def __enter__(self) -> None:
-        self.logger = logging.getLogger("transduce")
-        self.before = self.logger.propagate
-        self.logger.propagate = True
-
-    def __exit__(self, *_: object) -> None:
-        self.logger.propagate = self.before
 
 
 class TestFreezing:

@@ -89,6 +89,7 @@ class Worker:
     def _reported(self, work: Callable[[], int]) -> Report:
         messages = _Messages()
         ours = logging.getLogger("transduce")
+        before = ours.propagate
         ours.addHandler(messages)
         ours.propagate = False
         try:
@@ -98,6 +99,7 @@ class Worker:
             return Report(error=str(error), messages=messages.all())
         finally:
             ours.removeHandler(messages)
+            ours.propagate = before
 
     def _loaded(self) -> Run:
         # Not at construction: what that raises, Ray tells as a death.  A restarted actor is new.
