@@ -35,6 +35,11 @@ class TrainingError(TransduceError):
     """Training cannot go on; says what was kept and what to change."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another library says, in one line; its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """PyTorch says it with a class of its own on GPUs and with a plain RuntimeError on CPUs."""
     said = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

@@ -29,14 +29,14 @@ from typing import Any, Literal
 from transduce.config import to_dict
 from transduce.data.lines import read_lines
 from transduce.data.pairs import HubDataset, JsonLines, inputs_of
-from transduce.decoding.options import DecodingOptions
+from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, RunError
 from transduce.run import Run
 from transduce.run_directory import locked, vocabularies_of
 from transduce.tasks.provenance import read_provenance, write_provenance
 from transduce.tasks.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
 from transduce.training.log import Counter
-from transduce.training.weights import flush, write_text
+from transduce.training.weights import flush, sha256_of, write_text
 
 logger = logging.getLogger("transduce")
 
@@ -182,9 +182,7 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
 
     def essence(facts: dict[str, Any], name: str) -> Any:
         value = facts.get(name)
-        if name == "decoding" and isinstance(value, dict):  # of no influence on the outputs
-            return {key: item for key, item in value.items() if key != "batch_tokens"}
-        return value
+        return decisive(value) if name == "decoding" and isinstance(value, dict) else value
 
     names = [n for n in (*SAME_WORK, "texts_sha256") if essence(before, n) != essence(now, n)]
     return names[0].removesuffix("_sha256") if names else ""
@@ -204,8 +202,8 @@ def _facts(run: Run, order: Order) -> dict[str, Any]:
         "transduce": importlib.metadata.version("transduce"),
         "begun": _now(),
         "run": str(run.path.resolve()),
-        "weights_sha256": _sha256(run.path / "weights.safetensors"),
-        "vocabularies_sha256": {f.name: _sha256(f) for f in vocabularies_of(run.path)},
+        "weights_sha256": sha256_of(run.path / "weights.safetensors"),
+        "vocabularies_sha256": {f.name: sha256_of(f) for f in vocabularies_of(run.path)},
         "decoding": to_dict(order.options),
         "files": list(order.files),
         "texts": count,
@@ -237,11 +235,6 @@ def _named_files(data: DataConfig) -> Iterable[str]:
             yield part.train.path
         else:
             yield from map(str, inputs_of(part.train, Path(data.root)))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _now() -> str:

@@ -1,11 +1,8 @@
 """Fully sharded training: what one process learns, in checkpoints that any number can resume."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +19,11 @@ from helpers.rank_runs import (
     WEIGHTS,
     check_quiet,
     losses,
+    restarted,
     train,
     write_recipe,
 )
-from helpers.ranks import RankServer, children_of, rank_server, torchrun, torchrun_environment
+from helpers.ranks import RankServer, rank_server
 from helpers.tiny_run import records
 from transduce.errors import RunError
 from transduce.run import average_runs, load
@@ -302,16 +300,6 @@ def test_compiling_is_refused(server: RankServer, tmp_path: Path) -> None:
 def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> None:
     """The real torchrun, without --resume: it goes on by itself, and nothing is lost."""
     run = tmp_path / "run"
-    options = torchrun("--nproc-per-node=2", "--max-restarts=1")
-    command = [*options, "train", str(whole.parent / "recipe.toml"), f"--run={run}"]
-    log = tmp_path / "said"
-    with log.open("w") as said:
-        agent = subprocess.Popen(command, stdout=said, stderr=said, env=torchrun_environment())
-        end = time.monotonic() + 240
-        while not checkpoints_of(run) and agent.poll() is None and time.monotonic() < end:
-            time.sleep(0.01)
-        if workers := children_of(agent.pid):
-            os.kill(workers[0], signal.SIGKILL)
-        assert agent.wait(240) == 0, log.read_text()
-    assert "resuming after step" in log.read_text()
+    text = restarted(whole.parent / "recipe.toml", run, 0)
+    assert "resuming after step" in text, text
     check_alike(run, whole)

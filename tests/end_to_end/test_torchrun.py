@@ -1,11 +1,8 @@
 """Several processes train one model: the same one, and nothing is lost when one of them dies."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,16 +19,14 @@ from helpers.rank_runs import (
     WEIGHTS,
     check_quiet,
     losses,
+    restarted,
     train,
     write_recipe,
 )
 from helpers.ranks import (
     Ended,
     RankServer,
-    children_of,
     rank_server,
-    torchrun,
-    torchrun_environment,
 )
 from helpers.tiny_run import records
 from transduce.training.checkpoints import checkpoint_path, checkpoints_of
@@ -257,18 +252,6 @@ def test_what_ranks_do_together(server: RankServer) -> None:
 def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> None:
     """The real torchrun: a worker is killed, all are started again and resume by themselves."""
     run = tmp_path / "run"
-    options = torchrun("--nproc-per-node=2", "--max-restarts=1")
-    command = [*options, "train", str(whole.parent / "recipe.toml"), f"--run={run}"]
-    log = tmp_path / "said"
-    with log.open("w") as said:
-        agent = subprocess.Popen(command, stdout=said, stderr=said, env=torchrun_environment())
-        end = time.monotonic() + 240
-        while not checkpoints_of(run) and agent.poll() is None and time.monotonic() < end:
-            time.sleep(0.01)
-        workers = children_of(agent.pid)
-        if workers:
-            os.kill(workers[-1], signal.SIGKILL)
-        assert agent.wait(240) == 0, log.read_text()
-    text = log.read_text()
+    text = restarted(whole.parent / "recipe.toml", run, -1)
     assert "resuming after step" in text, text
     check_alike(run, whole)

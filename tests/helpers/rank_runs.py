@@ -3,12 +3,17 @@ how it ended."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import tomli_w
 
-from helpers.ranks import Ended, RankServer
+from helpers.ranks import Ended, RankServer, children_of, torchrun, torchrun_environment
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_pairs
+from transduce.training.checkpoints import checkpoints_of
 
 STEPS = 12
 CHANCE = (
@@ -83,3 +88,20 @@ def losses(run: Path) -> list[float]:
     steps = [record["step"] for record in records(run, "train")]
     assert steps == list(range(1, STEPS + 1))
     return [record["loss"] for kind in ("train", "validation") for record in records(run, kind)]
+
+
+def restarted(recipe: Path, run: Path, victim: int) -> str:
+    """The real torchrun trains with two workers, without --resume, and one of them is killed after
+    the first checkpoint; returns what was said when it had ended well."""
+    options = torchrun("--nproc-per-node=2", "--max-restarts=1")
+    command = [*options, "train", str(recipe), f"--run={run}"]
+    log = run.with_name("said")
+    with log.open("w") as said:
+        agent = subprocess.Popen(command, stdout=said, stderr=said, env=torchrun_environment())
+        end = time.monotonic() + 240
+        while not checkpoints_of(run) and agent.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        if workers := children_of(agent.pid):
+            os.kill(workers[victim], signal.SIGKILL)
+        assert agent.wait(240) == 0, log.read_text()
+    return log.read_text()

@@ -10,7 +10,6 @@ would make other shards (weights, vocabularies, decoding, a file that has change
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,15 +30,15 @@ from transduce.data.stores import (
     sweep,
     whole_file,
 )
+from transduce.decoding.options import decisive
 from transduce.errors import DataError, SettingError
 from transduce.run_directory import LEARNT_AFTER, locked, vocabularies_of
+from transduce.training.weights import sha256_of
 
 MANIFEST = "_transduce.json"
 FORMAT = 1
 PARQUET = (".parquet", ".pq")
 UNREADABLE = (".bz2", ".xz", ".zst", ".zip", ".7z", ".lz4")
-NO_INFLUENCE = ("batch_tokens",)
-"""Settings of decoding that change no output."""
 SAME_WORK = {
     "runs": "weights or vocabularies",
     "precision": "precision",
@@ -65,7 +64,7 @@ def fingerprint(run: Path) -> dict[str, str]:
     """Checksums of the files of a run that its outputs hang on."""
     names = ("recipe.toml", "weights.safetensors", *LEARNT_AFTER[:1])
     files = [run / name for name in names if (run / name).is_file()]
-    return {file.name: _sha256(file) for file in (*files, *vocabularies_of(run))}
+    return {file.name: sha256_of(file) for file in (*files, *vocabularies_of(run))}
 
 
 @contextmanager
@@ -142,13 +141,12 @@ def _manifest(
     files: Sequence[StoredFile],
     column: str | None,
 ) -> dict[str, Any]:
-    decoding = to_dict(speaker.options)
     content = {
         "format": FORMAT,
         "transduce": importlib.metadata.version("transduce"),
         "run": str(speaker.run.resolve()),
         "runs": list(prints),
-        "decoding": {name: v for name, v in decoding.items() if name not in NO_INFLUENCE},
+        "decoding": decisive(to_dict(speaker.options)),
         "precision": speaker.precision,
         "engine": speaker.engine,
         "column": column,
@@ -187,8 +185,3 @@ def _read(url: str) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise DataError(f"{url} is damaged; give another --output")
     return content
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -6,7 +6,6 @@ What a worker does, and what a bare loop over the shards would do.
 from __future__ import annotations
 
 import gzip
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ import torch
 
 from transduce.data.lines import lenient_text, raw_lines
 from transduce.data.stores import opened, whole_file
+from transduce.data.tables import optional
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError
+from transduce.errors import DataError, first_line
 from transduce.nn.int8 import Precision
 from transduce.run import Engine, Run, load
 
@@ -114,7 +114,7 @@ def _unpacked(shard: Shard, file: BinaryIO, mode: str) -> Iterator[BinaryIO]:
 def _translate_table(
     run: Run, options: DecodingOptions, shard: Shard, source: BinaryIO, target: BinaryIO
 ) -> int:
-    arrow, parquet = _pyarrow()
+    arrow, parquet = optional("pyarrow", "scale"), optional("pyarrow.parquet", "scale")
     done, waiting = 0, []
     try:
         with parquet.ParquetFile(source) as file:
@@ -136,7 +136,7 @@ def _translate_table(
     except (arrow.ArrowException, OSError) as error:
         if getattr(error, "errno", None):
             raise  # the system's, for whoever opened the file
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise DataError(f"{shard.source}: as Parquet: {reason}") from None
     return done
 
@@ -160,12 +160,3 @@ def _schema_with_translation(arrow: Any, schema: Any, shard: Shard) -> Any:
 def _storable(text: str) -> str:
     """Arrow takes valid UTF-8 alone."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise DataError(
-            "Parquet needs the package 'pyarrow': pip install transduce[scale]"
-        ) from None

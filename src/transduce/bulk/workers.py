@@ -24,7 +24,7 @@ from typing import Any
 
 from transduce.bulk.plan import Plan, fingerprint
 from transduce.bulk.shards import Shard, Speaker, translate_shard
-from transduce.errors import DataError, RunError, SettingError, TransduceError
+from transduce.errors import DataError, RunError, SettingError, TransduceError, first_line
 from transduce.run import Run
 from transduce.training.log import Counter
 
@@ -214,7 +214,7 @@ class _Pool:
         except errors.RayError as error:
             what = "the model cannot be loaded" if shard is None else shard.source
             died = f"the worker died {RETRIES + 1} times"
-            return Report(error=f"{what}: {died}; {_first_line(error)}")
+            return Report(error=f"{what}: {died}; {first_line(error)}")
 
     def _settle(self, shard: Shard, report: Report) -> None:
         self._left -= 1
@@ -267,7 +267,7 @@ def _connected(ray: Any) -> Iterator[None]:
         # Ray raises bare exceptions where a machine is too busy for it to start in time.
         ray.shutdown()  # of what was started so far
         where = f"{ADDRESS}={address}"
-        raise RunError(f"Ray cannot be had ({where}): {_first_line(error)}") from None
+        raise RunError(f"Ray cannot be had ({where}): {first_line(error)}") from None
     # Ray's own handler ends the process with the code 15.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -276,10 +276,6 @@ def _connected(ray: Any) -> Iterator[None]:
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, before)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _ray() -> Any:

@@ -91,19 +91,21 @@ def speaker_of(
     Raises RunError or SettingError where it cannot be.
     """
     from transduce.bulk.shards import Speaker
-    from transduce.run import load
+    from transduce.decoding.options import DecodingOptions
 
     speaker = Speaker(
         run.resolve(),
-        decoding.over(load(run, "cpu", engine=machine.engine).translator.options),
+        DecodingOptions(),  # until the recipe's are known
         tuple(path.resolve() for path in ensemble),
         language_model and language_model.resolve(),
         precision=machine.precision,
         threads=machine.threads or 1,
         engine=machine.engine,
     )
-    speaker.load().translator.check(speaker.options)
+    translator = speaker.load().translator
+    options = decoding.over(translator.options)
+    translator.check(options)
     # 8 bits and CTranslate2 are for a CPU, also where there is a GPU to choose.
     on_cpu = machine.precision == "int8" or machine.engine == "ctranslate2"
     device = "cpu" if on_cpu else machine.device
-    return dataclasses.replace(speaker, device=device)
+    return dataclasses.replace(speaker, options=options, device=device)

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from transduce.config import did_you_mean, section, to_dict
 from transduce.data.pairs import Column, FilePath
-from transduce.data.tables import tsv_rows
-from transduce.errors import DataError
+from transduce.data.tables import optional, tsv_rows
+from transduce.errors import DataError, first_line
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
 
 LARGEST_FILE = 2**28  # bytes; no image is that large, but a member of a hostile archive may be
@@ -220,13 +220,8 @@ def _from_idx(images_path: Path, labels_path: Path) -> Iterator[LabelledImage]:
 
 
 def _from_parquet(files: list[Path], config: ParquetImages) -> Iterator[LabelledImage]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise DataError(
-            "reading this data needs the package 'pyarrow': pip install transduce[parquet]"
-        ) from None
+    pyarrow = optional("pyarrow", "parquet")
+    parquet = optional("pyarrow.parquet", "parquet")
     for path in files:
         try:
             with parquet.ParquetFile(path) as file:
@@ -234,7 +229,7 @@ def _from_parquet(files: list[Path], config: ParquetImages) -> Iterator[Labelled
         except FileNotFoundError:
             raise DataError(f"{path}: no such file") from None
         except (OSError, pyarrow.ArrowException) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = first_line(error)
             raise DataError(f"{path} cannot be read as Parquet: {reason}") from None
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from transduce.errors import DataError, TransduceError
+from transduce.errors import DataError, TransduceError, first_line
 
 OBJECT_STORES = frozenset(
     ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "tos", "hf", "memory")
@@ -222,11 +222,7 @@ def _said_plainly(place: str) -> Iterator[None]:
     except FileNotFoundError:
         raise DataError(f"{place}: no such file") from None
     except OSError as error:
-        raise DataError(f"{place}: {error.strerror or _first_line(error)}") from None
+        raise DataError(f"{place}: {error.strerror or first_line(error)}") from None
     except Exception as error:
         # The packages of the stores let through what each of their many transports raises.
-        raise DataError(f"{place}: {type(error).__name__}: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{place}: {type(error).__name__}: {first_line(error)}") from error

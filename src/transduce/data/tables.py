@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from transduce.config import did_you_mean
 from transduce.data.lines import read_lines
-from transduce.errors import DataError
+from transduce.errors import DataError, first_line
 
 HUB = "hf://"
 BATCH_ROWS = 4096
@@ -120,8 +120,8 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     They are read a few thousand rows at a time.  Raises DataError for a missing column, a file
     that is not Parquet, or a missing `pyarrow`.
     """
-    pyarrow = _extra("pyarrow", "parquet")
-    parquet = _extra("pyarrow.parquet", "parquet")
+    pyarrow = optional("pyarrow", "parquet")
+    parquet = optional("pyarrow.parquet", "parquet")
     try:
         with parquet.ParquetFile(path) as file:
             known = list(_schema_names(pyarrow, file.schema_arrow))
@@ -139,7 +139,7 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     except IsADirectoryError:
         raise DataError(f"{path} is a directory; name a file in it") from None
     except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {_first_line(error)}") from None
+        raise DataError(f"{path} cannot be read as Parquet: {first_line(error)}") from None
 
 
 def hub_records(
@@ -151,7 +151,7 @@ def hub_records(
     `save_to_disk`, or a directory of data files.  name: its configuration, if it has several.
     Raises DataError for a missing split, and for whatever the library reports.
     """
-    datasets = _extra("datasets", "hub")
+    datasets = optional("datasets", "hub")
     try:
         data = _load_data_set(datasets, path, split, name)
         known = data.column_names or []
@@ -165,7 +165,7 @@ def hub_records(
         raise
     except Exception as error:
         # The library lets through what each of its many formats and transports raises.
-        reason = f"{type(error).__name__}: {_first_line(error)}"
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{path}: the datasets library cannot read it: {reason}") from error
 
 
@@ -242,8 +242,8 @@ def _schema_names(pyarrow: Any, fields: Iterable[Any], prefix: str = "") -> Iter
             yield f"{prefix}{field.name}"
 
 
-def _extra(module: str, extra: str) -> Any:
-    """A module of an optional dependency."""
+def optional(module: str, extra: str) -> Any:
+    """A module of an optional dependency.  Raises DataError, naming the extra, without it."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -251,7 +251,3 @@ def _extra(module: str, extra: str) -> Any:
         raise DataError(
             f"reading this data needs the package {package!r}: pip install transduce[{extra}]"
         ) from None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

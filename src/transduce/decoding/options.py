@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -137,3 +138,8 @@ class DecodingOptions:
     def min_length_for(self, source_length: int) -> int:
         """Least tokens before the end of sentence, for a source of a given length."""
         return max(self.min_length, int(source_length * self.min_length_ratio))
+
+
+def decisive(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of options written out, those that decide what the outputs are."""
+    return {name: value for name, value in options.items() if name != "batch_tokens"}

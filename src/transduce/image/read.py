@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.errors import DataError
+from transduce.errors import DataError, first_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -66,7 +66,7 @@ def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tenso
         raise DataError(f"{place} has more than {limit} million pixels; make it smaller") from None
     except Exception as error:
         # What a broken file raises depends on its format; even SyntaxError occurs.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise DataError(f"{place} cannot be read as an image: {reason}") from None
 
 

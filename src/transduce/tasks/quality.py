@@ -7,7 +7,6 @@ mean chrF was 60.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from transduce.metrics.measure import make_metric
 from transduce.tasks.confidence import Confidence, confidences
 from transduce.tasks.translations import Translation
 from transduce.tasks.translator import Translator
-from transduce.training.weights import write_text
+from transduce.training.weights import sha256_of, write_text
 
 Floats = NDArray[np.float64]
 
@@ -167,7 +166,7 @@ def save_quality(quality: Quality, run: Path, facts: dict[str, Any]) -> None:
     """
     content = {
         "metric": "chrf",
-        "weights_sha256": _hash_of_weights(run),
+        "weights_sha256": sha256_of(run / "weights.safetensors"),
         "features": FEATURES,
         **{name: getattr(quality, name).tolist() for name in ("mean", "scale", "weights", "knots")},
         "intercept": quality.intercept,
@@ -195,13 +194,8 @@ def load_quality(run: Path) -> Quality | None:
         whole = False
     if not whole:
         raise RunError(f"{path} is damaged; make it anew with transduce calibrate {run}")
-    if made_of != _hash_of_weights(run):
+    if made_of != sha256_of(run / "weights.safetensors"):
         raise RunError(
             f"{path} was calibrated for other weights; make it anew with transduce calibrate {run}"
         )
     return quality
-
-
-def _hash_of_weights(run: Path) -> str:
-    with (run / "weights.safetensors").open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,6 @@ has written its part.  Either kind can be resumed from by any number of ranks, s
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
 import shutil
@@ -39,6 +38,7 @@ from transduce.training.weights import (
     flush,
     flush_directory,
     read_tensors,
+    sha256_of,
     sort_head,
     weights_of,
     write_tensors,
@@ -138,7 +138,7 @@ def save_checkpoint(
         write_tensors(aside / RANDOM, _own_random_states() if random is None else random)
         written = json.dumps(dataclasses.asdict(progress), indent=1) + "\n"
         write_text(aside / PROGRESS, written)
-        sums |= {name: _sha256(aside / name) for name in (RANDOM, PROGRESS)}
+        sums |= {name: sha256_of(aside / name) for name in (RANDOM, PROGRESS)}
         write_text(aside / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
         flush_directory(aside)
         _remove(final)
@@ -160,7 +160,7 @@ def _write_whole(aside: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> dict
     for name, values in parts.items():
         file = aside / f"{name}.safetensors"
         write_tensors(file, values)
-        sums[file.name] = _sha256(file)
+        sums[file.name] = sha256_of(file)
     return sums
 
 
@@ -174,7 +174,7 @@ def _write_shards(
         for file in write_shards(aside / name, values):
             sort_head(file)
             flush(file)
-            own[f"{name}/{file.name}"] = _sha256(file)
+            own[f"{name}/{file.name}"] = sha256_of(file)
         flush_directory(aside / name)
     return {name: digest for sums in ranks.gather_values(own) for name, digest in sums.items()}
 
@@ -202,16 +202,11 @@ def check_sums(path: Path, part: str = "") -> None:
     found = {name for name in sums if part in ("", re.split(r"[/.]", name)[0])}
     for name in sorted({*found, *([] if part else [PROGRESS])} or {f"{part}.safetensors"}):
         try:
-            whole = _sha256(path / name) == sums.get(name)
+            whole = sha256_of(path / name) == sums.get(name)
         except OSError as error:
             raise RunError(f"{path / name} cannot be read: {error.strerror}") from None
         if not whole:
             raise RunError(f"{path / name} is damaged: its checksum is not the one in {SUMS}")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_read_together(path: Path, model: nn.Module) -> bool:

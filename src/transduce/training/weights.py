@@ -165,6 +165,12 @@ def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, metadata
 
 
+def sha256_of(path: Path) -> str:
+    """The checksum of a file.  Raises OSError where it cannot be read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file aside, flush it, and rename it into place.
 
