@@ -104,6 +104,9 @@ def test_tags_stand_before_the_source(tmp_path: Path) -> None:
     columns = TabSeparated(path=Path("a.tsv"), source=2, target=3, tag_columns=(0, 1), tag="ipa")
     found = list(read_pairs(columns, tmp_path))
     assert found == [("<ipa> <fre> <N> x y", "z"), ("", "z")], "nothing to translate stays nothing"
+    (tmp_path / "b.tsv").write_text("see\tsaw\tV; PST;;3 SG\n")
+    features = TabSeparated(path=Path("b.tsv"), tag_columns=(2,), tag_separator=";")
+    assert list(read_pairs(features, tmp_path)) == [("<V> <PST> <3 SG> see", "saw")]
     fields = JsonLines(path=Path("a.jsonl"), tag_columns=("to.language",))
     assert list(read_pairs(fields, tmp_path)) == [("<de> x", "y")]
     files = ParallelFiles(source=Path("a.en"), target=Path("a.de"), tag="de")

@@ -287,6 +287,24 @@ def test_characters() -> None:
     assert tokenizer.outputs == "text"
 
 
+def test_tags_before_characters_are_one_token_each(tmp_path: Path) -> None:
+    lines = ["<fre> <V> ab", "<fre> <N> b", "<rare> b"]
+    tokenizer = train_tokenizer(CharactersConfig(), lines)
+    assert {"<fre> ", "<V> ", "<N> ", "<rare> "} < set(tokenizer.tokens(range(4, tokenizer.size)))
+    ids = tokenizer.encode("<fre> <N> ab")
+    assert tokenizer.tokens(ids) == ["<fre> ", "<N> ", "a", "b"]
+    path = tmp_path / "source.json"
+    tokenizer.save(path)
+    again = load_tokenizer(path)
+    assert again.encode("<fre> <N> ab") == ids and again.decode(ids) == "<fre> <N> ab"
+    # Only before the text, and spelled where the vocabulary, maybe an older one, lacks them.
+    assert len(tokenizer.encode("a <V> b")) == len("a <V> b")
+    older = train_tokenizer(CharactersConfig(min_count=2), [*lines, "x <f> x <f>"])
+    assert older.tokens(older.encode("<V> <fre> b")) == [
+        "<", "<unk>", ">", "▁", "<fre> ", "b"
+    ]  # fmt: skip
+
+
 def test_symbols() -> None:
     tokenizer = train_tokenizer(SymbolsConfig(), ["HH AH L OW", "W ER L D", "<s> </s>"])
     assert tokenizer.size == 4 + 9

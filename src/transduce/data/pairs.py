@@ -32,6 +32,7 @@ def nameable(name: Name) -> Name:
 Column = Annotated[int, Field(ge=0)] | str
 FilePath = Annotated[Path, AfterValidator(nameable)]
 Tag = Annotated[str, Field(pattern=r"^[^<>\s]*$")]
+TagSeparator = Annotated[str, Field(max_length=8)]
 
 
 @section
@@ -62,6 +63,8 @@ class TabSeparated:
     """Put before every source as `<tag> `, such as the language that is wanted."""
     tag_columns: tuple[Column, ...] = ()
     """Columns whose values are put before the source in the same way, in this order."""
+    tag_separator: TagSeparator = ""
+    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
 
 
 @section
@@ -79,6 +82,8 @@ class JsonLines:
     """Put before every source as `<tag> `, such as the language that is wanted."""
     tag_columns: tuple[str, ...] = ()
     """Fields whose values are put before the source in the same way, in this order."""
+    tag_separator: TagSeparator = ""
+    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
 
 
 @section
@@ -96,6 +101,8 @@ class Parquet:
     """Put before every source as `<tag> `, such as the language that is wanted."""
     tag_columns: tuple[str, ...] = ()
     """Columns whose values are put before the source in the same way, in this order."""
+    tag_separator: TagSeparator = ""
+    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
 
 
 @section
@@ -117,6 +124,8 @@ class HubDataset:
     """Put before every source as `<tag> `, such as the language that is wanted."""
     tag_columns: tuple[str, ...] = ()
     """Columns whose values are put before the source in the same way, in this order."""
+    tag_separator: TagSeparator = ""
+    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
 
 
 PairsConfig = Annotated[
@@ -131,8 +140,11 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
     any input that is not what the section says it is.
     """
     tag = mark(config.tag) if config.tag else ""
-    for source, target, *tags in _rows(config, root):
-        marks = tag + "".join(map(mark, tags))
+    separator = "" if isinstance(config, ParallelFiles) else config.tag_separator
+    for source, target, *values in _rows(config, root):
+        if separator:
+            values = [part for value in values for part in value.split(separator) if part.strip()]
+        marks = tag + "".join(map(mark, values))
         yield (marks + source if source.strip() else source), target
 
 

@@ -1,12 +1,15 @@
-"""Text as single characters (Unicode code points)."""
+"""Text as single characters (Unicode code points), tags before it as one token each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from transduce.config import section
 from transduce.text.listed import ListedConfig, ListedTokenizer
+
+_TAG = re.compile(r"<[^<>\s]+> ")
 
 
 @section
@@ -17,12 +20,28 @@ class CharactersConfig(ListedConfig):
 
 
 class CharacterTokenizer(ListedTokenizer):
-    """Every character is a token, spaces included."""
+    """Every character is a token, spaces included, and so is each tag at the beginning.
+
+    A tag is `<de> `, with its blank.  One that is not in the vocabulary is spelled.
+    """
 
     kind = "characters"
     separator = ""
 
     @classmethod
     def split(cls, text: str) -> Sequence[str]:
-        """The characters: a string is the sequence of them already."""
-        return text
+        """The tags, then the characters: a string is the sequence of them already."""
+        tags = []
+        end = 0
+        while tag := _TAG.match(text, end):
+            tags.append(tag[0])
+            end = tag.end()
+        return [*tags, *text[end:]] if tags else text
+
+    def units_of(self, text: str) -> Iterator[str]:
+        """As `split` has them, tags that are not in the vocabulary as their characters."""
+        for unit in self.split(text):
+            if len(unit) == 1 or unit in self._ids:
+                yield unit
+            else:
+                yield from unit

@@ -82,7 +82,11 @@ class ListedTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, UNK for what is not in the vocabulary."""
-        return [self._ids.get(unit, UNK) for unit in self.split(self.normalizer.apply(text))]
+        return [self._ids.get(unit, UNK) for unit in self.units_of(self.normalizer.apply(text))]
+
+    def units_of(self, text: str) -> Iterable[str]:
+        """What the ids of a normalised text stand for."""
+        return self.split(text)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of any ids: PAD, BOS and EOS are skipped, unknown ones become U+FFFD."""
