@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import os
+import re
 import tomllib
 import types
 import typing
@@ -80,6 +82,20 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not a recipe: {error}") from None
     except RecursionError:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
+
+
+def absolute_path(text: str, setting: str) -> str:
+    """A path with `~` and `$VARIABLE` replaced, so that a recipe holds from anywhere.
+
+    setting: its name, for the SettingError of a variable that is not set.
+    """
+    expanded = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111
+    if unset := re.search(r"\$\{?(\w+)", expanded):
+        raise SettingError(
+            f"{setting} names the variable {unset[1]}, which is not set; export it, or give "
+            f"--set {setting}=PATH"
+        )
+    return str(Path(expanded).resolve())
 
 
 def apply_overrides(

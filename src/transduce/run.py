@@ -196,7 +196,8 @@ class Run:
             if predictor.tokenizer.to_bytes() != own.target.to_bytes():
                 raise RunError(
                     f"{language_model.path} has another vocabulary than the target of "
-                    f"{self.path}; train the language model with that run's target tokenizer"
+                    f"{self.path}; train it with text.tokenizer = "
+                    '{ kind = "file", path = ... }, the file of that run'
                 )
             speaker = LanguageModel(predictor.model.eval(), predictor.window)
         together = copy.copy(self)

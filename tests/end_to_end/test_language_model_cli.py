@@ -115,3 +115,30 @@ def test_a_reader_that_leaves_and_a_signal_end_it(run: Path) -> None:
         assert process.wait(60) == 128 + signal.SIGINT
         assert time.monotonic() - begin < 60
         assert b"Traceback" not in process.stderr.read()
+
+
+def test_a_language_model_of_a_translators_vocabulary_speaks_beside_it(
+    run: Path, tmp_path: Path
+) -> None:
+    translator = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
+    (tmp_path / "target.txt").write_text("the dog sees a cat\nthe cat runs\n" * 100)
+    recipe = run.parent.parent / "recipe.toml"
+    trained = transduce(
+        *("train", recipe, "--run", tmp_path / "lm"),
+        *("--set", f"data.root={tmp_path}", "--set", "data.train.path=target.txt"),
+        *("--set", f'text.tokenizer={{kind="file",path="{translator}/tokenizer.model"}}'),
+    )
+    assert trained.code == 0, trained.err
+    kept = (tmp_path / "lm" / "tokenizer.model").read_bytes()
+    assert kept == (translator / "tokenizer.model").read_bytes()
+    alone = transduce("translate", translator, stdin=b"the dog\nbig house\n")
+    beside = (*("--language-model", tmp_path / "lm"), "--language-model-weight")
+    silent = transduce("translate", translator, *beside, 0, stdin=b"the dog\nbig house\n")
+    assert silent.out == alone.out
+    loud = transduce("translate", translator, *beside, 5, stdin=b"the dog\nbig house\n")
+    assert loud.code == 0 and len(loud.lines) == 2 and loud.out != alone.out
+    missing = transduce(
+        *("train", recipe, "--run", tmp_path / "no", "--set"),
+        f'text.tokenizer={{kind="file",path="{tmp_path}/none.model"}}',
+    )
+    assert missing.code == 1 and "none.model cannot be read" in missing.complaint

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import os
-import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 from torch import nn
 
-from transduce.config import load_toml, merge
+from transduce.config import absolute_path, load_toml, merge
 from transduce.data.pairs import nameable
 from transduce.errors import DataError, RunError, SettingError
 from transduce.tasks.run_files import check_files
@@ -49,7 +49,7 @@ PLACE_VERSION = 2
 """Goes up when `place_of` changes, so that what was encoded before is not taken for that of now."""
 
 
-TOKENIZER_VERSION = 1
+TOKENIZER_VERSION = 2
 """Goes up when the same text and settings come to make another tokenizer."""
 
 
@@ -68,15 +68,8 @@ class Splits(Protocol):
     def hold_out(self) -> float: ...  # noqa: D102
 
 
-def resolve_root(text: str) -> str:
-    """The root as an absolute path.  Raises SettingError for a variable that is not set."""
-    expanded = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111
-    if unset := re.search(r"\$\{?(\w+)", expanded):
-        raise SettingError(
-            f"data.root names the variable {unset[1]}, which is not set; export it, or give "
-            "--set data.root=DIRECTORY"
-        )
-    return str(Path(expanded).resolve())
+resolve_root = functools.partial(absolute_path, setting="data.root")
+"""The root as an absolute path.  Raises SettingError for a variable that is not set."""
 
 
 def check_trainable(config: Splits) -> None:

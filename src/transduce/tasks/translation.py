@@ -49,7 +49,7 @@ from transduce.tasks.recipe import DataConfig, TextConfig, TranslationRecipe, re
 from transduce.tasks.shortlist import load_shortlist
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translator import Translator
-from transduce.text import Tokenizer, train_tokenizer
+from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
 from transduce.text.sampling import sampler_for
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.log import Counter
@@ -271,7 +271,10 @@ def _tokenizers(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokeni
         return _base_tokenizers(recipe, expand(recipe.fine_tune.run), run)
     corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
 
-    def learnt(config: Any, side: slice) -> Tokenizer:
+    def learnt(config: AnyTokenizer, side: slice) -> Tokenizer:
+        if isinstance(config, FileConfig):
+            return train_tokenizer(config, ())
+
         def make() -> Tokenizer:
             total = _about_how_many(recipe.data, "train")
             with Counter("reading pairs for the vocabulary", total) as count:

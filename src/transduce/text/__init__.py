@@ -1,6 +1,12 @@
 """Text to token ids and back: subwords, characters, and symbols such as phones."""
 
-from transduce.text.build import TokenizerConfig, load_tokenizer, train_tokenizer
+from transduce.text.build import (
+    AnyTokenizer,
+    FileConfig,
+    TokenizerConfig,
+    load_tokenizer,
+    train_tokenizer,
+)
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
 from transduce.text.hugging_face import HuggingFaceTokenizer
 from transduce.text.imported import ImportedConfig, Numbering
@@ -16,8 +22,10 @@ __all__ = [
     "PAD",
     "SPECIAL_TOKENS",
     "UNK",
+    "AnyTokenizer",
     "CharacterTokenizer",
     "CharactersConfig",
+    "FileConfig",
     "HuggingFaceTokenizer",
     "ImportedConfig",
     "MarianTokenizer",

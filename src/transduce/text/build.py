@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from transduce.config import absolute_path, section
 from transduce.errors import RunError, SettingError
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
 from transduce.text.hugging_face import HuggingFaceTokenizer
@@ -19,20 +21,27 @@ from transduce.text.subword import SubwordConfig, SubwordTokenizer
 from transduce.text.symbols import SymbolsConfig, SymbolTokenizer
 from transduce.text.tokenizer import Tokenizer
 
-TokenizerConfig = Annotated[
-    SubwordConfig | CharactersConfig | SymbolsConfig | ImportedConfig, Field(discriminator="kind")
-]
+
+@section
+class FileConfig:
+    """A tokenizer that another run has, such as the target's for a language model beside it."""
+
+    kind: Literal["file"] = "file"
+    path: Annotated[str, AfterValidator(functools.partial(absolute_path, setting="tokenizer.path"))]
+    """The file in the directory of that run; may hold `~` and `$VARIABLE`."""
+
+
+AnyTokenizer = SubwordConfig | CharactersConfig | SymbolsConfig | FileConfig | ImportedConfig
+TokenizerConfig = Annotated[AnyTokenizer, Field(discriminator="kind")]
 """The settings of any tokenizer, told apart by `kind`."""
 
 
-def train_tokenizer(
-    config: SubwordConfig | CharactersConfig | SymbolsConfig | ImportedConfig,
-    lines: Iterable[str],
-) -> Tokenizer:
+def train_tokenizer(config: AnyTokenizer, lines: Iterable[str]) -> Tokenizer:
     """A tokenizer made from lines of text, which are read once and need not fit in memory.
 
     Line breaks at the end of a line are not part of it.  The same lines give the same tokenizer.
-    Raises DataError when there is no text, SettingError when the settings do not suit it.
+    Raises DataError when there is no text, SettingError when the settings do not suit it, RunError
+    where a file is to be the tokenizer and is none.
     """
     bare = (line.rstrip("\r\n") for line in lines)
     match config:
@@ -42,6 +51,8 @@ def train_tokenizer(
             return CharacterTokenizer.train(config, bare)
         case SymbolsConfig():
             return SymbolTokenizer.train(config, bare)
+        case FileConfig():
+            return load_tokenizer(Path(config.path))
         case ImportedConfig():
             raise SettingError(
                 f"a tokenizer of kind {config.kind!r} cannot be trained; it comes with the run "

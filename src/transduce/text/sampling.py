@@ -15,7 +15,7 @@ from transduce.text.tokenizer import Tokenizer
 
 Alpha = Annotated[float, Field(ge=0, le=1)]
 """A setting: strength, as `SubwordTokenizer.sample_batch` has it; 0 is the plain segmentation."""
-SAMPLED_KINDS = ("bpe", "unigram")
+SAMPLED_KINDS = ("bpe", "unigram", "file")
 
 
 class SegmentationSampler:
@@ -72,6 +72,6 @@ def sampler_for(setting: str, alpha: float, tokenizer: Tokenizer) -> Segmentatio
     if not isinstance(tokenizer, SubwordTokenizer):
         raise SettingError(
             f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram', which that of "
-            "fine_tune.run is not; leave the setting out"
+            "another run is not; leave the setting out"
         )
     return SegmentationSampler(tokenizer, alpha)

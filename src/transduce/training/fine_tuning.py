@@ -7,10 +7,10 @@ first step, `learning_rate_scales` for the optimizer, `Adapter.write` whenever w
 from __future__ import annotations
 
 import fnmatch
+import functools
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
-from transduce.config import did_you_mean, section
+from transduce.config import absolute_path, did_you_mean, section
 from transduce.errors import RunError, SettingError
 from transduce.training.distributed import Ranks
 from transduce.training.weights import (
@@ -46,12 +46,8 @@ _BELOW_LAYERS = tuple(
 )
 
 
-def _base_path(run: str) -> str:
-    """The run to start from as an absolute path, so that the recipe holds from anywhere."""
-    expanded = os.path.expandvars(os.path.expanduser(run))  # noqa: PTH111
-    if unset := re.search(r"\$\{?(\w+)", expanded):
-        raise SettingError(f"fine_tune.run names the variable {unset[1]}, which is not set")
-    return str(Path(expanded).resolve())
+_base_path = functools.partial(absolute_path, setting="fine_tune.run")
+"""The run to start from as an absolute path."""
 
 
 @section
