@@ -333,3 +333,75 @@ def test_a_model_without_attention_has_no_coverage(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no attention"):
         model.translate_batch(["ab"], DecodingOptions(coverage_penalty=0.2))
     assert model.translate_batch(["ab"], DecodingOptions(constraints=("c",)))[0].text.count("c")
+
+
+# --- a draft that guesses ahead ------------------------------------------------------------------
+
+
+def counted(run: Run) -> tuple[Run, list[int]]:
+    """A run that notes how many tokens each of its steps reads."""
+    model = copy.deepcopy(run.model)
+    read: list[int] = []
+    step = model.step
+
+    def noting(target: Padded, state: Any) -> torch.Tensor:
+        read.append(target.real.shape[1])
+        return step(target, state)  # type: ignore[no-any-return]
+
+    model.step = noting
+    noted = copy.copy(run)
+    noted.predictor = copy.copy(run.predictor)
+    noted.predictor.model = noted.model = model  # type: ignore[misc]
+    return noted, read
+
+
+OFTEN = [
+    DecodingOptions(beam_size=1),
+    DecodingOptions(beam_size=1, no_repeat_ngram=2, repetition_penalty=1.2, min_length=9),
+    DecodingOptions(beam_size=1, prefix="c a"),
+    DecodingOptions(beam_size=1, constraints=("e e", ("a", "b"))),
+    DecodingOptions(method="sample", top_k=4),
+    DecodingOptions(method="sample", temperature=2.0),
+]
+
+
+@pytest.mark.parametrize("options", OFTEN, ids=range(len(OFTEN)))
+def test_a_draft_changes_no_output_however_good_it_is(
+    run: Run, other: Run, options: DecodingOptions
+) -> None:
+    texts = [*some_texts(40), "", "abcde" * 6]
+    alone = run.translate_batch(texts, options)
+    for draft in (run, other):
+        found = run.beside(draft=draft).translate_batch(texts, options)
+        assert [one.text for one in found] == [one.text for one in alone]
+        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-4)
+        parts = run.beside(draft=draft).stream(texts[0], options)
+        assert "".join(parts) == alone[0].text
+
+
+def test_a_draft_that_is_right_saves_most_passes(run: Run) -> None:
+    large, read = counted(run)
+    options = DecodingOptions(beam_size=1)
+    texts = [*dict.fromkeys(some_texts(40))]
+    found = large.beside(draft=run).translate_batch(texts, options)
+    assert len(read) < sum(len(one.tokens) + 1 for one in found) / 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        DecodingOptions(beam_size=2),
+        DecodingOptions(beam_size=1, coverage_penalty=0.1),
+        DecodingOptions(beam_size=1, shortlist=True),
+        DecodingOptions(method="sample", n_best=2),
+    ],
+    ids=range(4),
+)
+def test_a_draft_follows_one_hypothesis(run: Run, options: DecodingOptions) -> None:
+    together = run.beside(draft=run)
+    with pytest.raises(SettingError, match="a draft follows one hypothesis: set beam_size = 1"):
+        together.translate_batch(["ab"], options)
+    with pytest.raises(SettingError):
+        together.translator.check(options)
+    with pytest.raises(SettingError, match="one model alone"):
+        run.beside([run], draft=run)

@@ -34,6 +34,7 @@ def translate(
     confidence: Flag = False,
     ensemble: tuple[Path, ...] = (),
     language_model: Path | None = None,
+    draft: Path | None = None,
     stream: Flag = False,
     bulk: Bulk = FILE_BY_FILE,
     decoding: Decoding = AS_THE_RECIPE,
@@ -66,6 +67,9 @@ def translate(
         Another run with the same vocabularies, to decode with both; may be given several times.
     language_model
         A run of a language model with the target's vocabulary, whose word counts as well.
+    draft
+        A smaller run with the same vocabularies that guesses ahead, line by line, for --beam-size
+        1: the same output, sooner.
     stream
         Write each translation as it grows, one line after the other.
     """
@@ -74,7 +78,8 @@ def translate(
     count = n_best or 1
     if confidence and not jsonl:
         raise SettingError("--confidence adds fields to JSON records; add --jsonl")
-    bulk.check({"n-best": n_best is not None, "jsonl": jsonl, "stream": stream})
+    others = {"n-best": n_best is not None, "jsonl": jsonl, "stream": stream}
+    bulk.check(others | {"draft": draft is not None})
     if bulk.ray:
         speaker = speaker_of(run, ensemble, language_model, decoding, machine)
         translate_files(bulk, speaker, file, output)
@@ -82,10 +87,11 @@ def translate(
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load(run)
-        if ensemble or language_model is not None:
-            others = [machine.load(path) for path in ensemble]
+        if ensemble or language_model is not None or draft is not None:
+            together = [machine.load(path) for path in ensemble]
             beside = None if language_model is None else machine.load(language_model)
-            model = model.beside(others, beside)
+            guessing = None if draft is None else machine.load(draft)
+            model = model.beside(together, beside, guessing)
         options = decoding.over(model.translator.options, count)
         model.translator.check(options)
         judge = _judge(model) if confidence else None

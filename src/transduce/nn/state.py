@@ -220,6 +220,12 @@ class Lineage:
         allowed = torch.cat([before, present.reshape(g, w, t, w * t)], 3).flatten(1, 2)
         return somewhere_to_look(allowed)
 
+    def rewind(self, count: int) -> None:
+        """Forget the last `count` slots."""
+        assert self._own is None and isinstance(self._next, int), "not of one's own alone"
+        self._next -= count
+        self._slots_at = self._slots_at[..., :-count]
+
     def select(self, rows: Tensor, caches: list[KeyValueCache]) -> None:
         """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
         used = _groups_used(rows, self.groups, self.rows)
@@ -285,6 +291,13 @@ class DecoderState(MemoryRows):
         if self._first is not None:
             self._known_lineage().select(rows, self.caches)
         super().select(rows)
+
+    def rewind(self, count: int) -> None:
+        """Forget the last `count` positions of hypotheses without padding, one a sentence."""
+        self._known_lineage().rewind(count)
+        self.length -= count
+        for cache in self.caches:
+            cache.length -= count
 
     def _known_lineage(self) -> Lineage:
         """Made when it is first asked for: training never does."""

@@ -1,0 +1,120 @@
+"""A small model guesses what a large one will say, which looks at several guesses in one pass.
+
+Speculative decoding (Leviathan et al. 2023; Xia et al. 2023) as a `step` like any other: the
+search asks for what follows one token at a time and gets the large model's own logits, made
+beforehand where the guesses were right.  So the output is the large model's, whatever the draft
+is worth; rounding alone differs, as it does between batches of one and of many.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.state import DecoderState
+from transduce.sequence import Padded
+
+FIRST_GUESSES, MOST_GUESSES = 4, 16
+"""Guesses looked at in one pass: the first, and ever."""
+
+
+class Reader:
+    """A model, and the tokens that it has read after the source."""
+
+    def __init__(self, model: EncoderDecoder, source: Padded) -> None:
+        state = model.start(source)
+        assert isinstance(state, DecoderState), "a recurrent state cannot be rewound"
+        self._model = model
+        self._state = state
+        self.read: list[int] = []
+
+    def rewind_to(self, tokens: list[int]) -> int:
+        """Forget what differs from `tokens`; how many of them are still read."""
+        same = 0
+        for mine, theirs in zip(self.read, tokens, strict=False):
+            if mine != theirs:
+                break
+            same += 1
+        if len(self.read) > same:
+            self._state.rewind(len(self.read) - same)
+            del self.read[same:]
+        return same
+
+    def step(self, tokens: list[int]) -> Tensor:
+        """Logits (t, v) of what follows each of t more tokens."""
+        self.read += tokens
+        ids = torch.tensor([tokens], device=self._model.head.weight.device)
+        logits = self._model.step(Padded.unpadded(ids), self._state)
+        return logits[0]
+
+
+class SpeculativeState:
+    """How far the search is, and how far both models have read beyond it.
+
+    said:    ids that the search has fed.
+    ahead:   (t, v) logits after the last t tokens that the large model has read.
+    asked:   how many ids were said when it was last asked.
+    guesses: how many to make the next time: a few more than were right the last time.
+    """
+
+    def __init__(self, large: Reader, draft: Reader) -> None:
+        self.large = large
+        self.draft = draft
+        self.said: list[int] = []
+        self.ahead = torch.empty(0)
+        self.asked = 0
+        self.guesses = FIRST_GUESSES
+
+    def select(self, rows: Tensor) -> None:
+        """There is one hypothesis; it stays."""
+        assert len(rows) == 1, "speculation follows one hypothesis"
+
+
+class Speculator:
+    """A model that looks ahead by the guesses of another; with `start` and `step`."""
+
+    def __init__(
+        self, model: EncoderDecoder, draft: EncoderDecoder, eos: int, reach: int | None
+    ) -> None:
+        """Both with attention in their decoders, and of the same vocabularies.
+
+        reach: positions that both decoders know; None for no limit.
+        """
+        self._model = model
+        self._draft = draft
+        self._eos = eos
+        self._reach = reach
+
+    def start(self, source: Padded) -> SpeculativeState:
+        """Both models read the source (1, s)."""
+        return SpeculativeState(Reader(self._model, source), Reader(self._draft, source))
+
+    def step(self, target: Padded, state: SpeculativeState) -> Tensor:
+        """Logits (1, 1, v) of what follows the last of `target` (1, t)."""
+        said, large = state.said, state.large
+        said += target.values[0].tolist()
+        if large.read[: len(said)] != said:
+            if state.asked:
+                right = len(said) - 1 - state.asked
+                state.guesses = min(right + 2, MOST_GUESSES)
+            known = large.rewind_to(said)
+            state.ahead = large.step(said[known:] + self._guess(state))
+            state.asked = len(said)
+        not_said = len(large.read) - len(said)
+        return state.ahead[-1 - not_said].view(1, 1, -1)
+
+    def _guess(self, state: SpeculativeState) -> list[int]:
+        """What the draft would say next, up to an end of sentence."""
+        room = state.guesses if self._reach is None else self._reach - len(state.said)
+        guesses: list[int] = []
+        if room <= 0:
+            return guesses
+        new = state.said[state.draft.rewind_to(state.said) :]
+        for _ in range(min(room, state.guesses)):
+            guess = int(state.draft.step(new)[-1].argmax())
+            if guess == self._eos:
+                break
+            guesses.append(guess)
+            new = [guess]
+        return guesses
