@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import itertools
 import json
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from transduce.config import parse, section
 from transduce.data.batches import DataState
 from transduce.data.documents import (
+    FILES,
     DocumentsConfig,
     EncodedDocuments,
     NoDocumentsError,
@@ -28,8 +30,9 @@ from transduce.data.documents import (
     read_documents,
 )
 from transduce.data.packing import PackedBatch, PackedBatches, cut, pack
-from transduce.data.rows import Side
+from transduce.data.rows import MANIFEST, Side
 from transduce.errors import DataError, SettingError
+from transduce.text import CharactersConfig, train_tokenizer
 from transduce.text.tokenizer import BOS, EOS, PAD
 
 
@@ -130,6 +133,43 @@ def test_encoded_once_with_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(reads) == 3
     manifest = json.loads((tmp_path / "cache" / "manifest.json").read_text())
     assert manifest["documents"] == 3 and manifest["dtype"] == "<u2"
+
+
+def some_documents() -> Iterator[str]:
+    for i in range(400):
+        yield "" if i % 7 == 0 else "abcdef ä"[: 1 + i % 8] * (1 + i % 5)
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    assert {path.name for path in directory.iterdir()} == {*FILES, MANIFEST}
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_several_processes_and_one_that_was_stopped_write_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transduce.data.documents.CHUNK_CHARACTERS", 60)
+    monkeypatch.setattr("transduce.data.documents.CHUNKS_KEPT", 2)
+    tokenizer = train_tokenizer(CharactersConfig(), ["abcdef ä"])
+    side = Side(tokenizer.encode_batch, tokenizer.size)
+    cached_documents(some_documents, side, tmp_path / "one", "1")
+    said: list[int] = []
+    cached_documents(some_documents, side, tmp_path / "two", "1", said.append, processes=2)
+    assert content(tmp_path / "two") == content(tmp_path / "one")
+    assert said == sorted(said) and said[-1] == 400
+
+    def stopped(after: int) -> Iterator[str]:
+        yield from itertools.islice(some_documents(), after)
+        raise KeyboardInterrupt
+
+    for after in (30, 120, 125, 333):
+        with pytest.raises(KeyboardInterrupt):
+            cached_documents(functools.partial(stopped, after), side, tmp_path / "cut", "1")
+        assert not (tmp_path / "cut").exists()
+    said.clear()
+    cached_documents(some_documents, side, tmp_path / "cut", "1", said.append)
+    assert said[0] > 250, "it goes on where it was"
+    assert content(tmp_path / "cut") == content(tmp_path / "one")
 
 
 def test_no_text_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:

@@ -10,9 +10,12 @@ text as people write it.  On disk each is a row of ids between BOS and EOS (see 
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +25,26 @@ from transduce.config import section
 from transduce.data.lines import read_lines, read_whole_lines
 from transduce.data.pairs import FilePath, files_below, stamp
 from transduce.data.rows import (
+    NOTHING,
     Encode,
     RowWriter,
     Side,
+    Written,
     map_rows,
     read_manifest,
     write_manifest,
-    written_aside,
 )
 from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows
+from transduce.data.unfinished import taken_up
+from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.text.tokenizer import BOS, EOS
 
 VERSION = 1
 FILES = ("documents.tokens", "documents.offsets")
 CHUNK_CHARACTERS = 1 << 20
+CHUNKS_KEPT = 20
+"""So many chunks are lost at most when a process is killed."""
 
 
 @section
@@ -207,33 +215,63 @@ def cached_documents(
     directory: Path,
     fingerprint: str,
     progress: Callable[[int], None] | None = None,
+    processes: int = 1,
 ) -> EncodedDocuments:
     """Documents encoded before, or else encoded now: `documents` is called only if it must be.
 
     fingerprint: stands for all that decides the result (inputs, tokenizer).  progress: called now
-    and then with the number of documents so far.  Memory holds about a megabyte of text, or one
-    document.  Raises NoDocumentsError when there is no text, DataError when the directory cannot
-    be written.
+    and then with the number of documents read so far.  processes: how many encode; the result is
+    the same to the last byte, and also where a process was killed and another goes on.  Memory
+    holds some megabytes of text for each of them, or some documents.  Raises NoDocumentsError when
+    there is no text, DataError when the directory cannot be written.
     """
     found = EncodedDocuments.open(directory, fingerprint)
     if found is not None:
         return found
-    count = n_bytes = 0
-    with written_aside(directory, FILES) as aside:
-        with RowWriter(aside, "documents", side) as writer:
-            for chunk in _chunks(documents()):
-                rows, size = _encode(chunk, side.encode)
-                writer.append(rows, np.fromiter(map(len, rows), np.int64, len(rows)))
-                count, n_bytes = count + len(rows), n_bytes + size
-                if progress is not None:
-                    progress(count)
+    work = functools.partial(_encode_chunk, side=side)
+    with taken_up(directory, FILES, fingerprint) as unfinished:
+        done = unfinished.progress
+        n_read, n_bytes = done.get("read", 0), done.get("bytes", 0)
+        written = Written(*done.get("documents", NOTHING))
+        with RowWriter(unfinished.path, "documents", side, written) as writer:
+            rest = itertools.islice(documents(), n_read, None)
+            with contextlib.closing(in_workers(work, _chunks(rest), processes)) as chunks:
+                for number, chunk in enumerate(chunks, 1):
+                    writer.append_ids(chunk.ids, chunk.lengths)
+                    n_read, n_bytes = n_read + chunk.read, n_bytes + chunk.n_bytes
+                    if number % CHUNKS_KEPT == 0:
+                        writer.to_disk()
+                        facts = {"read": n_read, "bytes": n_bytes, "documents": writer.written}
+                        unfinished.keep(facts)
+                    if progress is not None:
+                        progress(n_read)
+        count = writer.written.rows
         if not count:
             raise NoDocumentsError("there is no document with any text")
         facts = {"documents": count, "bytes": n_bytes, "dtype": side.dtype}
-        write_manifest(aside, fingerprint, VERSION, FILES, facts)
+        write_manifest(unfinished.path, fingerprint, VERSION, FILES, facts)
     encoded = EncodedDocuments.open(directory, fingerprint)
     assert encoded is not None, directory
     return encoded
+
+
+class _Chunk(NamedTuple):
+    """Some documents, encoded.
+
+    read: how many there were.  n_bytes: UTF-8 bytes of those that have any tokens.
+    ids, lengths: of these n documents one after the other, marks included, and (n,) of each.
+    """
+
+    read: int
+    n_bytes: int
+    ids: NDArray[Any]
+    lengths: NDArray[np.int64]
+
+
+def _encode_chunk(texts: list[str], side: Side) -> _Chunk:
+    rows, n_bytes = _encode(texts, side.encode)
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return _Chunk(len(texts), n_bytes, side.ids_of(rows, lengths), lengths)
 
 
 def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:

@@ -26,6 +26,7 @@ from transduce.data.documents import (
 )
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.rows import Side
+from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
@@ -318,9 +319,10 @@ def _encoded(
     recipe: LanguageModelRecipe, tokenizer: Tokenizer, cache: Path
 ) -> dict[Split, EncodedDocuments]:
     """Training and validation documents as token ids on disk, made now unless they are there."""
-    train = _encoded_split(recipe.data, "train", tokenizer, cache)
+    processes = recipe.training.threads or available_cores()
+    train = _encoded_split(recipe.data, "train", tokenizer, cache, processes)
     try:
-        valid = _encoded_split(recipe.data, "valid", tokenizer, cache)
+        valid = _encoded_split(recipe.data, "valid", tokenizer, cache, processes)
     except NoDocumentsError as error:
         if recipe.data.valid is not None:
             raise
@@ -332,7 +334,7 @@ def _encoded(
 
 
 def _encoded_split(
-    config: DataConfig, split: Split, tokenizer: Tokenizer, cache: Path
+    config: DataConfig, split: Split, tokenizer: Tokenizer, cache: Path, processes: int
 ) -> EncodedDocuments:
     facts = [
         split_fingerprint(config, split, fingerprint),
@@ -346,4 +348,5 @@ def _encoded_split(
             cache / name[:16],
             name,
             count.to,
+            processes,
         )

@@ -120,7 +120,7 @@ class TrainingConfig:
     device: str = "auto"
     """"auto" takes a GPU when there is one."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
-    """CPU threads, and processes that encode pairs; 0 for PyTorch's choice, and one a core."""
+    """CPU threads, and processes that encode data; 0 for PyTorch's choice, and one a core."""
     tensorboard: bool = False
     """Write TensorBoard events into the run directory as well (extra `tensorboard`)."""
 
