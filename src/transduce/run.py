@@ -13,6 +13,7 @@ from typing import Any, Literal, overload
 import torch
 
 from transduce.config import to_dict, to_toml
+from transduce.decoding.company import Company, Draft
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.voices import LanguageModel
 from transduce.errors import RunError, SettingError
@@ -185,6 +186,7 @@ class Run:
         own = self.translator
         for other in [*ensemble, *([draft] if draft else [])]:
             theirs = other.translator
+            theirs.check_own_search()
             for side in ("source", "target"):
                 if getattr(own, side).to_bytes() != getattr(theirs, side).to_bytes():
                     raise RunError(
@@ -208,9 +210,12 @@ class Run:
                 )
             speaker = LanguageModel(predictor.model.eval(), predictor.window)
         together = copy.copy(self)
-        others = [other.translator for other in ensemble]
-        guessing = None if draft is None else draft.translator
-        together.predictor = own.beside(others, speaker, guessing)  # type: ignore[assignment]
+        company = Company(
+            [other.translator.model.eval() for other in ensemble],
+            speaker,
+            None if draft is None else Draft(draft.translator.model.eval(), draft.translator.reach),
+        )
+        together.predictor = own.beside(company)  # type: ignore[assignment]
         return together
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:

@@ -13,6 +13,7 @@ import torch
 import transduce
 from helpers.random_translator import random_translator, some_lines
 from transduce import DecodingOptions, RunError, SettingError, TransduceError
+from transduce.decoding.company import Company, Draft
 from transduce.decoding.voices import LanguageModel
 from transduce.interop import ctranslate2 as interop
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
@@ -72,16 +73,16 @@ def test_all_that_it_lacks_is_named_at_once(translator: TrainedTranslator) -> No
 def test_no_streaming_no_ensemble_no_language_model(translator: TrainedTranslator) -> None:
     with pytest.raises(SettingError, match=r"streaming.*leave out --engine"):
         translator.stream("w1 w2")
-    other = random_translator()
+    model = random_translator().model
     config = DecoderOnlyConfig(d_model=8)
     language_model = LanguageModel(build_decoder_only(config, translator.target.size), 16)
-    for speaker, others, beside in (
-        (translator, [other], None),
-        (other, [translator], None),
-        (translator, [], language_model),
+    for company in (
+        Company([model]),
+        Company(language_model=language_model),
+        Company(draft=Draft(model, None)),
     ):
-        with pytest.raises(SettingError, match=r"ensemble or a language model.*leave out --engine"):
-            speaker.beside(others, beside)
+        with pytest.raises(SettingError, match=r"a language model or a draft.*leave out --engine"):
+            translator.beside(company)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from sacrebleu.metrics.chrf import CHRF
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, train_tiny, write_pairs
 from transduce import DecodingOptions, Run, RunError, SettingError
+from transduce.decoding.company import Company
 from transduce.decoding.minimum_risk import bleu_of_pairs, chrf_of_pairs, expected_utilities
 from transduce.decoding.voices import LanguageModel
 from transduce.inspect.attention import record_attention
@@ -172,7 +173,7 @@ def test_an_ensemble_is_the_mean_of_its_models(run: Run, other: Run, mean: Any) 
 
 def test_a_language_model_has_its_say(run: Run) -> None:
     speaker = language_model(run)
-    translator = run.translator.beside(language_model=speaker)
+    translator = run.translator.beside(Company(language_model=speaker))
     silent = DecodingOptions(language_model_weight=0.0)
     plain = run.translate_batch(WORDS, silent)
     assert [t.text for t in translator.translate(WORDS, silent)] == [t.text for t in plain]

@@ -7,24 +7,22 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from transduce.decoding.agreed import agreed
-from transduce.decoding.demands import Demand, Wishes, demand_of
+from transduce.decoding.company import ALONE, Company
+from transduce.decoding.demands import Demand, demand_of
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import Snapshot, search_steps
 from transduce.decoding.shortlist import NarrowModel, Shortlist, check_shortlist
-from transduce.decoding.speculative import Speculator
-from transduce.decoding.voices import LanguageModel, Voices
 from transduce.errors import RunError, SettingError
 from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.nn.transformer import TransformerDecoder
 from transduce.sequence import Padded
 from transduce.tasks.forced import forced_scores, in_batches
 from transduce.tasks.pieces import in_pieces
@@ -90,11 +88,8 @@ class Translator:
         self.options = options
         self.longest = longest
         self.reach = reach
-        self.others: tuple[EncoderDecoder, ...] = ()
-        """Models of the same vocabularies that say with this one what comes next."""
-        self.language_model: LanguageModel | None = None
-        self.draft: Translator | None = None
-        """A smaller one of the same vocabularies, whose guesses this one looks at."""
+        self.company = ALONE
+        """Models that speak beside this one."""
         self.target_language = ""
         """Code of the language; a measure that chooses among outputs goes by it."""
         self.aligning: tuple[int, int | None] = (-1, None)
@@ -159,30 +154,21 @@ class Translator:
         pieces = self._pieces(self.source.encode(text), options, 0, number)
         return self._parts(pieces if text.strip() else [], alike(options))
 
-    def beside(
-        self,
-        others: Sequence[Translator] = (),
-        language_model: LanguageModel | None = None,
-        draft: Translator | None = None,
-    ) -> Translator:
-        """The same translator in an ensemble, or with a language model or a draft beside it."""
-        if any(one.engine is not None for one in (self, *others, *([draft] if draft else ()))):
-            raise SettingError(
-                "an ensemble, a language model or a draft beside needs PyTorch's own search; leave "
-                "out --engine"
-            )
-        if draft is not None:
-            if others or language_model is not None:
-                raise SettingError("a draft goes with one model alone; leave it out")
-            if not all(
-                isinstance(m.decoder, TransformerDecoder) for m in (self.model, draft.model)
-            ):
-                raise SettingError("a draft needs Transformer decoders; leave it out")
+    def beside(self, company: Company) -> Translator:
+        """The same translator with others beside it."""
+        company.check_beside(self.model)
+        self.check_own_search()
         joined = copy.copy(self)
-        joined.others = tuple(other.model.eval() for other in others)
-        joined.language_model = language_model
-        joined.draft = draft
+        joined.company = company
         return joined
+
+    def check_own_search(self) -> None:
+        """Raises SettingError where something else searches, which follows one model alone."""
+        if self.engine is not None:
+            raise SettingError(
+                "an ensemble, a language model or a draft needs PyTorch's own search; leave out "
+                "--engine"
+            )
 
     def predict(
         self,
@@ -230,7 +216,7 @@ class Translator:
             check_shortlist(options)
         if options.coverage_penalty:
             self._check_attention()
-        self._check_draft(options)
+        self.company.check(options)
 
     def _pieces(
         self, ids: list[int], options: DecodingOptions, text: int, first: int
@@ -241,7 +227,7 @@ class Translator:
             self.engine.check(options)
         if options.shortlist:
             check_shortlist(options)
-        self._check_draft(options)
+        self.company.check(options)
         try:
             demand = demand_of(options, lambda: self.lexicon)
         except SettingError as error:
@@ -274,7 +260,7 @@ class Translator:
         order = sorted(distinct, key=lambda question: len(question[0]), reverse=True)
         lengths = [len(ids) + 1 for ids, _, _ in order]
         results: dict[object, list[Hypothesis]] = {}
-        together = 1 if self.draft is not None else options.batch_tokens
+        together = 1 if self.company.draft is not None else options.batch_tokens
         for rows in in_batches(range(len(order)), lengths, together):
             asked = [order[i] for i in rows]
             found = self._search([distinct[question] for question in asked], options)
@@ -299,20 +285,11 @@ class Translator:
         self.model.eval()
         batch = self._batch([[*piece.ids, EOS] for piece in pieces])
         demands = [piece.demand for piece in pieces]
-        speaker: Any = self.model if narrow is None else narrow
-        wishes = Wishes(demands)
-        if self.others or self.language_model is not None or options.coverage_penalty:
-            if options.coverage_penalty:
-                self._check_attention()
-            if narrow is not None:
-                raise SettingError("a shortlist goes with one model alone; leave it out")
-            voices = Voices([self.model, *self.others], self.language_model, options)
-            speaker, wishes = voices, voices.wishes(demands)
-        elif self.draft is not None:
-            reaches = [one.reach for one in (self, self.draft) if one.reach is not None]
-            speaker = Speculator(
-                self.model, self.draft.model.eval(), EOS, min(reaches, default=None)
-            )
+        if options.coverage_penalty:
+            self._check_attention()
+        speaker, wishes = self.company.speaker(self.model, self.reach, EOS, options, demands)
+        if narrow is not None:
+            speaker = narrow
         with torch.inference_mode():
             state = speaker.start(batch)
         return search_steps(
@@ -351,14 +328,6 @@ class Translator:
     def _check_attention(self) -> None:
         names = (name for name, _ in self.model.named_modules())
         check_layer(-1, sum(name.endswith("cross_attention") for name in names))
-
-    def _check_draft(self, options: DecodingOptions) -> None:
-        alone = options.width == 1 and not (options.coverage_penalty or options.shortlist)
-        if self.draft is not None and not alone:
-            raise SettingError(
-                "a draft follows one hypothesis: set beam_size = 1 and leave out n_best, "
-                "coverage_penalty and shortlist, or leave out the draft"
-            )
 
     def _narrow(self, sources: list[list[int]], options: DecodingOptions) -> NarrowModel | None:
         """The model with the shortlists of some sources, if options ask for them."""

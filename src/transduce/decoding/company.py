@@ -1,0 +1,86 @@
+"""Who speaks beside a model: an ensemble, a language model, or a draft that guesses ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from transduce.decoding.demands import Demand, Wishes
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.speculative import Speculator
+from transduce.decoding.voices import LanguageModel, Voices
+from transduce.errors import SettingError
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.transformer import TransformerDecoder
+
+
+class Draft(NamedTuple):
+    """A smaller model.  reach: positions that its decoder knows; None for no limit."""
+
+    model: EncoderDecoder
+    reach: int | None
+
+
+@dataclass(frozen=True)
+class Company:
+    """Models of the same vocabularies as the one that they stand beside.
+
+    others:         say with it what comes next.
+    language_model: its word for the target counts as well.
+    draft:          guesses what it says; it goes with one model alone.
+    """
+
+    others: Sequence[EncoderDecoder] = ()
+    language_model: LanguageModel | None = None
+    draft: Draft | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is anybody."""
+        return bool(self.others or self.language_model or self.draft)
+
+    def check_beside(self, model: EncoderDecoder) -> None:
+        """Raises SettingError for company that cannot stand beside the model."""
+        if self.draft is None:
+            return
+        if self.others or self.language_model is not None:
+            raise SettingError("a draft goes with one model alone; leave it out")
+        decoders = (model.decoder, self.draft.model.decoder)
+        if not all(isinstance(decoder, TransformerDecoder) for decoder in decoders):
+            raise SettingError("a draft needs Transformer decoders; leave it out")
+
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError for options that this company cannot follow."""
+        weighed = options.coverage_penalty or options.shortlist
+        if self.draft is not None and (options.width > 1 or weighed):
+            raise SettingError(
+                "a draft follows one hypothesis: set beam_size = 1 and leave out n_best, "
+                "coverage_penalty and shortlist, or leave out the draft"
+            )
+        several = self.others or self.language_model is not None or options.coverage_penalty
+        if options.shortlist and several:
+            raise SettingError("a shortlist goes with one model alone; leave it out")
+
+    def speaker(
+        self,
+        model: EncoderDecoder,
+        reach: int | None,
+        eos: int,
+        options: DecodingOptions,
+        demands: Sequence[Demand],
+    ) -> tuple[Any, Wishes]:
+        """What has `start` and `step` for all of them, and what the search is to be told.
+
+        reach: positions that the model's decoder knows; None for no limit.
+        """
+        if self.draft is not None:
+            reaches = [one for one in (reach, self.draft.reach) if one is not None]
+            reach = min(reaches, default=None)
+            return Speculator(model, self.draft.model, eos, reach), Wishes(demands)
+        if self.others or self.language_model is not None or options.coverage_penalty:
+            voices = Voices([model, *self.others], self.language_model, options)
+            return voices, voices.wishes(demands)
+        return model, Wishes(demands)
+
+
+ALONE = Company()
