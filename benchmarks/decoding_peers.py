@@ -27,6 +27,7 @@ from transduce.models.encoder_decoder import (
     build_encoder_decoder,
 )
 from transduce.nn.int8 import to_int8
+from transduce.nn.layout import lay_out_for_few_rows
 from transduce.nn.transformer import TransformerConfig
 from transduce.tasks.translator import Translator
 from transduce.text.normalizer import Normalizer
@@ -99,9 +100,9 @@ def marian_shaped(size: Size, seed: int) -> tuple[EncoderDecoder, EncoderDecoder
 def transduce(model: EncoderDecoder, precision: str = "float32") -> Peer:
     """Our own translator, its words being numbers."""
     words = SymbolTokenizer([str(i) for i in range(4, VOCABULARY)], Normalizer())
-    if precision == "int8":
-        model = copy.deepcopy(model)
-        to_int8(model)
+    model = copy.deepcopy(model)
+    prepare = to_int8 if precision == "int8" else lay_out_for_few_rows
+    prepare(model)  # as `transduce.load` does
     translator = Translator(model, words, words, DecodingOptions(), 10**6)
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:

@@ -18,6 +18,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.voices import LanguageModel
 from transduce.errors import RunError, SettingError
 from transduce.nn.int8 import Precision, to_int8
+from transduce.nn.layout import lay_out_for_few_rows
 from transduce.run_directory import (
     as_recipe,
     is_begun_by_this_job,
@@ -82,6 +83,8 @@ class Run:
             use_ctranslate2(self.predictor, precision)
         elif precision == "int8":
             to_int8(self.model)
+        elif next(self.model.parameters()).device.type == "cpu":
+            lay_out_for_few_rows(self.model)
 
     def __repr__(self) -> str:
         return f"<transduce run {self.path}>"
