@@ -183,6 +183,7 @@ def build(recipe: TranslationRecipe, sources: int, targets: int) -> Any:
         vocab_size=sources,
         decoder_vocab_size=targets,
         share_encoder_decoder_embeddings=sources == targets and recipe.text.target is None,
+        tie_word_embeddings=recipe.model.tie != "none",
         d_model=recipe.model.d_model,
         encoder_layers=encoder.n_layers,
         decoder_layers=decoder.n_layers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -90,7 +91,8 @@ def translate(
         if ensemble or language_model is not None or draft is not None:
             together = [machine.load(path) for path in ensemble]
             beside = None if language_model is None else machine.load(language_model)
-            guessing = None if draft is None else machine.load(draft)
+            whole = dataclasses.replace(machine, precision="float32")  # a draft is small
+            guessing = None if draft is None else whole.load(draft)
             model = model.beside(together, beside, guessing)
         options = decoding.over(model.translator.options, count)
         model.translator.check(options)
