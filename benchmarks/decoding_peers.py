@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from marian import marian
 from torch import nn
 from workload import BOS, EOS, PAD, UNK, VOCABULARY, Size
 
@@ -143,31 +144,9 @@ def ctranslate2(
 
 def transformers(model: EncoderDecoder, config: EncoderDecoderConfig) -> Peer:
     """MarianMTModel of transformers and its `generate`, with fused attention."""
-    library = importlib.import_module("transformers")
-    stack = config.decoder
-    assert isinstance(stack, TransformerConfig)
-    assert stack.norm_order == "post"
-    theirs = library.MarianMTModel(
-        library.MarianConfig(
-            vocab_size=VOCABULARY,
-            d_model=config.d_model,
-            encoder_layers=stack.n_layers,
-            decoder_layers=stack.n_layers,
-            encoder_attention_heads=stack.n_heads,
-            decoder_attention_heads=stack.n_heads,
-            encoder_ffn_dim=stack.d_ff,
-            decoder_ffn_dim=stack.d_ff,
-            activation_function="relu",
-            scale_embedding=True,
-            pad_token_id=PAD,
-            bos_token_id=BOS,
-            eos_token_id=EOS,
-            decoder_start_token_id=BOS,
-            forced_eos_token_id=None,
-            attn_implementation="sdpa",
-        )
-    ).eval()
-    theirs.generation_config.forced_eos_token_id = None
+    assert isinstance(config.decoder, TransformerConfig)
+    assert config.decoder.norm_order == "post"
+    theirs = marian(config, VOCABULARY, VOCABULARY, joint=True, positions=POSITIONS).eval()
     copy_marian(theirs, model)
 
     @torch.inference_mode()

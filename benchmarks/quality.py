@@ -11,7 +11,6 @@ validation loss counts.  Both translate the test set with the recipe's beam.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import math
 import sys
@@ -23,8 +22,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from marian import marian
 from torch import Tensor, nn
-from workload import BOS, EOS, PAD, machine
+from workload import EOS, PAD, machine
 
 import transduce
 from transduce.data.batches import PairBatch, TokenBatches, pair_batches
@@ -34,9 +34,6 @@ from transduce.metrics import measure
 from transduce.run_directory import read_recipe
 from transduce.tasks.recipe import Split, TranslationRecipe, read_pairs_of
 from transduce.training.schedules import learning_rate
-
-LONGEST = 512
-"""Positions that Marian is given."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +77,8 @@ class Marian:
         self.translator = run.translator
         self.seconds, self.peak, self.loss = 0.0, 0.0, math.inf
         torch.manual_seed(recipe.seed)
-        self.model = build(recipe, self.translator.source.size, self.translator.target.size)
+        source, target = self.translator.source, self.translator.target
+        self.model = marian(recipe.model, source.size, target.size, recipe.text.target is None)
 
     def trained(self, seconds: float, peak: float) -> Marian:
         """For so long; keeps the loss on the validation pairs."""
@@ -173,35 +171,6 @@ class Marian:
             "peak": self.peak,
             "scores": {name: scores[name] for name in ("bleu", "chrf")},
         }
-
-
-def build(recipe: TranslationRecipe, sources: int, targets: int) -> Any:
-    """Marian with as many layers, heads and units."""
-    transformers = importlib.import_module("transformers")
-    encoder, decoder = recipe.model.encoder, recipe.model.decoder
-    config = transformers.MarianConfig(
-        vocab_size=sources,
-        decoder_vocab_size=targets,
-        share_encoder_decoder_embeddings=sources == targets and recipe.text.target is None,
-        tie_word_embeddings=recipe.model.tie != "none",
-        d_model=recipe.model.d_model,
-        encoder_layers=encoder.n_layers,
-        decoder_layers=decoder.n_layers,
-        encoder_attention_heads=encoder.n_heads,
-        decoder_attention_heads=decoder.n_heads,
-        encoder_ffn_dim=encoder.d_ff,
-        decoder_ffn_dim=decoder.d_ff,
-        dropout=encoder.dropout,
-        activation_function=encoder.activation,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        forced_eos_token_id=None,
-        decoder_start_token_id=BOS,
-        max_position_embeddings=LONGEST,
-        scale_embedding=True,
-        attn_implementation="sdpa",
-    )
-    return transformers.MarianMTModel(config)
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:

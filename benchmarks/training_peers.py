@@ -16,8 +16,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from marian import marian as marian_of
 from torch import Tensor, nn
 from workload import BOS, DROPOUT, EOS, LABEL_SMOOTHING, PAD, UNK, VOCABULARY, Batch, Size
+
+from transduce.models.encoder_decoder import EncoderDecoderConfig
+from transduce.nn.transformer import TransformerConfig
 
 IGNORED = -100
 
@@ -82,16 +86,8 @@ def _smoothed(logits: Tensor, batch: Tensors) -> Tensor:
     return F.cross_entropy(flat, batch.labels.flatten(), label_smoothing=LABEL_SMOOTHING)
 
 
-def transduce(size: Size) -> Peer:
-    """This project: the model, the loss and the optimizer that `transduce train` uses."""
-    from transduce.data.batches import PairBatch
-    from transduce.models.encoder_decoder import EncoderDecoderConfig, build_encoder_decoder
-    from transduce.nn.transformer import TransformerConfig
-    from transduce.sequence import Padded
-    from transduce.tasks.translation import pair_loss
-    from transduce.training.config import TrainingConfig
-    from transduce.training.optimizer import build_optimizer
-
+def config_of(size: Size) -> EncoderDecoderConfig:
+    """The model of every library."""
     stack = TransformerConfig(
         n_layers=size.layers,
         n_heads=size.heads,
@@ -99,8 +95,19 @@ def transduce(size: Size) -> Peer:
         norm_order="pre",
         dropout=DROPOUT,
     )
-    config = EncoderDecoderConfig(d_model=size.width, encoder=stack, decoder=stack)
-    model = build_encoder_decoder(config, VOCABULARY, VOCABULARY, joint=True)
+    return EncoderDecoderConfig(d_model=size.width, encoder=stack, decoder=stack)
+
+
+def transduce(size: Size) -> Peer:
+    """This project: the model, the loss and the optimizer that `transduce train` uses."""
+    from transduce.data.batches import PairBatch
+    from transduce.models.encoder_decoder import build_encoder_decoder
+    from transduce.sequence import Padded
+    from transduce.tasks.translation import pair_loss
+    from transduce.training.config import TrainingConfig
+    from transduce.training.optimizer import build_optimizer
+
+    model = build_encoder_decoder(config_of(size), VOCABULARY, VOCABULARY, joint=True)
     model.train()
     optimizer = build_optimizer(model, TrainingConfig())
     for group in optimizer.param_groups:
@@ -124,26 +131,7 @@ def transduce(size: Size) -> Peer:
 
 def marian(size: Size) -> Peer:
     """The Marian model of Hugging Face's transformers."""
-    transformers = importlib.import_module("transformers")
-    config = transformers.MarianConfig(
-        vocab_size=VOCABULARY,
-        d_model=size.width,
-        encoder_layers=size.layers,
-        decoder_layers=size.layers,
-        encoder_attention_heads=size.heads,
-        decoder_attention_heads=size.heads,
-        encoder_ffn_dim=size.inner,
-        decoder_ffn_dim=size.inner,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        decoder_start_token_id=BOS,
-        max_position_embeddings=512,
-        dropout=DROPOUT,
-        activation_function="relu",
-        attn_implementation="sdpa",
-        scale_embedding=True,
-    )
-    model = transformers.MarianMTModel(config)
+    model = marian_of(config_of(size), VOCABULARY, VOCABULARY, joint=True)
 
     def loss_of(batch: Tensors) -> Tensor:
         output = model(
