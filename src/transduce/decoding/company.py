@@ -35,10 +35,6 @@ class Company:
     language_model: LanguageModel | None = None
     draft: Draft | None = None
 
-    def __bool__(self) -> bool:
-        """Whether there is anybody."""
-        return bool(self.others or self.language_model or self.draft)
-
     def check_beside(self, model: EncoderDecoder) -> None:
         """Raises SettingError for company that cannot stand beside the model."""
         if self.draft is None:
