@@ -122,6 +122,13 @@ class TestFiles:
         loaded = transduce.load(run)
         assert loaded.recipe.fine_tune.run == str(other)
 
+    def test_the_tokenizer_that_it_once_took_is_not_opened(self, run: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other.json"
+        os.mkfifo(other)  # whoever opened it would wait for ever
+        elsewhere = {"kind": "file", "path": str(other)}
+        change_recipe(run, lambda recipe: recipe["text"].update(source=elsewhere))
+        assert transduce.load(run)("abc") is not None
+
 
 class TestSizes:
     @pytest.mark.parametrize(
