@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Literal
+
+from torch import Tensor, nn
 
 from transduce.nn.attention import CrossAttention, SelfAttention
 from transduce.nn.feed_forward import GatedFeedForward
 
+NORMAL = 0.02
+"""Standard deviation of first weights of the kind "normal"."""
+FirstWeights = Literal["xavier", "normal"]
 
-def initialise(model: nn.Module, d_model: int) -> None:
-    """Xavier (Glorot and Bengio 2010) for matrices, zero for biases, N(0, 1/m) for embeddings.
 
-    Multiplied by √m on the way in, embeddings then have unit variance; as the output matrix
-    they give logits of unit variance.  Projections that stand side by side in one matrix are
-    initialised one by one, as the separate matrices that they are in the paper.
+def initialise(model: nn.Module, d_model: int, kind: FirstWeights = "xavier") -> None:
+    """First values of all matrices and embeddings; biases are zero.
+
+    "xavier": Xavier (Glorot and Bengio 2010) for matrices, N(0, 1/m) for embeddings.  Multiplied
+    by √m on the way in, these then have unit variance; as the output matrix they give logits of
+    unit variance.  Projections that stand side by side in one matrix are initialised one by one,
+    as the separate matrices that they are in the paper.
+    "normal": N(0, 0.02²) for all (Radford et al. 2018).
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):
-            nn.init.xavier_uniform_(module.weight)
+            matrix_(module.weight, kind)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=d_model**-0.5)
+            embedding_(module.weight, d_model, kind)
     for module in model.modules():
         if isinstance(module, SelfAttention):
             side_by_side = module.query_key_value.weight.chunk(3)
@@ -32,4 +40,17 @@ def initialise(model: nn.Module, d_model: int) -> None:
         else:
             continue
         for part in side_by_side:
-            nn.init.xavier_uniform_(part)
+            matrix_(part, kind)
+
+
+def matrix_(weight: Tensor, kind: FirstWeights) -> None:
+    """Fill a matrix."""
+    if kind == "normal":
+        nn.init.normal_(weight, std=NORMAL)
+    else:
+        nn.init.xavier_uniform_(weight)
+
+
+def embedding_(weight: Tensor, d_model: int, kind: FirstWeights) -> None:
+    """Fill an embedding, or the matrix under the softmax, which is one turned round."""
+    nn.init.normal_(weight, std=NORMAL if kind == "normal" else d_model**-0.5)
