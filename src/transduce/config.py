@@ -84,17 +84,18 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
 
 
-def absolute_path(text: str, setting: str) -> str:
+def absolute_path(text: str, setting: str = "") -> str:
     """A path with `~` and `$VARIABLE` replaced, so that a recipe holds from anywhere.
 
-    setting: its name, for the SettingError of a variable that is not set.
+    setting: its name, for the SettingError of a variable that is not set.  Without one that is a
+    ValueError: what checks a field of a section, whose name `parse` knows.
     """
     expanded = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111
     if unset := re.search(r"\$\{?(\w+)", expanded):
-        raise SettingError(
-            f"{setting} names the variable {unset[1]}, which is not set; export it, or give "
-            f"--set {setting}=PATH"
-        )
+        problem = f"names the variable {unset[1]}, which is not set; export it"
+        if not setting:
+            raise ValueError(problem)
+        raise SettingError(f"{setting} {problem}, or give --set {setting}=PATH")
     return str(Path(expanded).resolve())
 
 

@@ -325,6 +325,8 @@ class TestRecipe:
         monkeypatch.setenv("CORPORA", str(tmp_path))
         assert recipe("data.root=$CORPORA/x").data.root == str(tmp_path / "x")
         assert "names the variable NOWHERE_AT_ALL" in recipe_refusal("data.root=$NOWHERE_AT_ALL/x")
+        refused = recipe_refusal('text.source={kind="file",path="$NOWHERE_AT_ALL/x"}')
+        assert "text.source.path: names the variable NOWHERE_AT_ALL" in refused
 
 
 def test_setting_names_go_through_unions() -> None:

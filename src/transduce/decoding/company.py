@@ -53,8 +53,7 @@ class Company:
                 "a draft follows one hypothesis: set beam_size = 1 and leave out n_best, "
                 "coverage_penalty and shortlist, or leave out the draft"
             )
-        several = self.others or self.language_model is not None or options.coverage_penalty
-        if options.shortlist and several:
+        if options.shortlist and (self.others or self.language_model is not None):
             raise SettingError("a shortlist goes with one model alone; leave it out")
 
     def speaker(

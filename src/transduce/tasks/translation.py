@@ -272,7 +272,7 @@ def _tokenizers(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokeni
     corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
 
     def learnt(config: AnyTokenizer, side: slice) -> Tokenizer:
-        if isinstance(config, FileConfig):
+        if isinstance(config, FileConfig):  # nothing to learn, and nothing to keep for later
             return train_tokenizer(config, ())
 
         def make() -> Tokenizer:

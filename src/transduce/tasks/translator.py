@@ -210,24 +210,16 @@ class Translator:
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError or RunError for options that this model cannot follow."""
         demand_of(options, lambda: self.lexicon)
-        if self.engine is not None:
-            self.engine.check(options)
-        if options.shortlist:
-            check_shortlist(options)
+        self._check_search(options)
         if options.coverage_penalty:
             self._check_attention()
-        self.company.check(options)
 
     def _pieces(
         self, ids: list[int], options: DecodingOptions, text: int, first: int
     ) -> list[Piece]:
         """What is decoded for a text: mostly one piece; prefix and constraints are the first's."""
         line = first + text + 1
-        if self.engine is not None:
-            self.engine.check(options)
-        if options.shortlist:
-            check_shortlist(options)
-        self.company.check(options)
+        self._check_search(options)
         try:
             demand = demand_of(options, lambda: self.lexicon)
         except SettingError as error:
@@ -324,6 +316,14 @@ class Translator:
     def _line(self, ids: Sequence[int]) -> str:
         """The text of ids: what is one line in must be one line out, whatever the model says."""
         return " ".join(self.target.decode(ids).splitlines())
+
+    def _check_search(self, options: DecodingOptions) -> None:
+        """Raises SettingError for options that whoever searches cannot follow."""
+        if self.engine is not None:
+            self.engine.check(options)
+        if options.shortlist:
+            check_shortlist(options)
+        self.company.check(options)
 
     def _check_attention(self) -> None:
         names = (name for name, _ in self.model.named_modules())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,7 +26,7 @@ class FileConfig:
     """A tokenizer that another run has, such as the target's for a language model beside it."""
 
     kind: Literal["file"] = "file"
-    path: Annotated[str, AfterValidator(functools.partial(absolute_path, setting="tokenizer.path"))]
+    path: Annotated[str, AfterValidator(absolute_path)]
     """The file in the directory of that run; may hold `~` and `$VARIABLE`."""
 
 
