@@ -9,8 +9,9 @@ and deleted in the end.  Without files, the pairs are the demo's: words and thei
 Printed, as one JSON object: how fast the files are read line by line and nothing else is done; the
 same for preparing them, from the start of `transduce train` to the last encoded pair, vocabulary
 included; the most memory that the process and its workers held, all of it and what belongs to them
-alone (the rest are pages of the cache, which the system takes back when it needs them); seconds
-from the start to the first step, at first and with everything prepared; and bytes on the disk.
+alone (the rest are pages of the cache, which the system takes back when it needs them), the latter
+at the first step and at the last as well; seconds from the start to the first step, at first and
+with everything prepared; and bytes on the disk.
 """
 
 from __future__ import annotations
@@ -136,8 +137,12 @@ def train(recipe: Path, run: Path) -> dict[str, Any]:
     peaks = {"main": 0.0, "main_own": 0.0, "worker": 0.0, "workers": 0.0, "all_own": 0.0}
     command = [sys.executable, "-m", "transduce", "train", str(recipe), "--run", str(run)]
     log, first_step, prepared = run.with_suffix(".log"), 0.0, 0.0
+    in_steps: list[float] = []
     begin = time.perf_counter()
-    with log.open("w") as errors, subprocess.Popen(command, stderr=errors) as process:
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors) as process,
+    ):
         while process.poll() is None:
             main, own = resident(process.pid)
             workers = [resident(child) for child in children(process.pid)]
@@ -153,12 +158,15 @@ def train(recipe: Path, run: Path) -> dict[str, Any]:
                 prepared = time.perf_counter() - begin
             if not first_step and (run / "metrics.jsonl").is_file():
                 first_step = time.perf_counter() - begin
+            if first_step and own:  # a process that has ended holds nothing
+                in_steps.append(own)
             time.sleep(POLL_SECONDS)
     if process.returncode:
         raise SystemExit(log.read_text())
     said = next(line for line in log.read_text().splitlines() if line.startswith("train: "))
     return {
         "peak_mib": {name: round(peak) for name, peak in peaks.items()},
+        "own_mib_from_first_to_last_step": [round(in_steps[0]), round(in_steps[-1])],
         "seconds_to_last_pair": round(prepared, 1),
         "seconds_to_first_step": round(first_step, 1),
         "seconds": round(time.perf_counter() - begin, 1),

@@ -3,10 +3,10 @@
     python tests/fuzz/fuzz.py                       every entrance, a minute each
     python tests/fuzz/fuzz.py idx zip --seconds 600
 
-Needs `pip install atheris`.  Each entrance is a process of its own, which ends at the first file
-that makes anything of it but its content or one line of ours, takes more than 20 seconds, or more
-than 2 GiB; the file is named.  Put it into `tests/fuzz/fallen/ENTRANCE/`, where a test reads it
-from then on.
+Needs atheris, which the extra `dev` brings on Linux.  Each entrance is a process of its own, which
+ends at the first file that makes anything of it but its content or one line of ours, takes more
+than 20 seconds, or more than 2 GiB; the file is named.  Put it into `tests/fuzz/fallen/ENTRANCE/`,
+where a test reads it from then on.
 """
 
 from __future__ import annotations
