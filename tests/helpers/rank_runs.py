@@ -93,7 +93,7 @@ def losses(run: Path) -> list[float]:
 def restarted(recipe: Path, run: Path, victim: int) -> str:
     """The real torchrun trains with two workers, without --resume, and one of them is killed after
     the first checkpoint; returns what was said when it had ended well."""
-    options = torchrun("--nproc-per-node=2", "--max-restarts=1")
+    options = torchrun("--standalone", "--nproc-per-node=2", "--max-restarts=1")
     command = [*options, "train", str(recipe), f"--run={run}"]
     log = run.with_name("said")
     with log.open("w") as said:

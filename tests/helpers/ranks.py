@@ -86,9 +86,7 @@ class RankServer:
 
         before: for each rank, Python that it executes first.
         """
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = found.getsockname()[1]
+        port = free_port()
         numbers, files = [], []
         for rank in range(world):
             self._started += 1
@@ -136,6 +134,13 @@ def rank_server(place: Path) -> Iterator[RankServer]:
         server.close()
 
 
+def free_port() -> int:
+    """One that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 def children_of(number: int) -> list[int]:
     """The processes that a process has started."""
     found = Path(f"/proc/{number}/task/{number}/children")
@@ -147,7 +152,7 @@ def children_of(number: int) -> list[int]:
 def torchrun(*options: str) -> list[str]:
     """The command that starts ranks, as far as the arguments of `transduce`."""
     module = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"]
-    return [*module, "--standalone", *options, "-m", "--", "transduce"]
+    return [*module, *options, "-m", "--", "transduce"]
 
 
 def torchrun_environment() -> dict[str, str]:
