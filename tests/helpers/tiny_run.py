@@ -11,12 +11,8 @@ import torch
 import transduce
 from transduce.config import apply_overrides
 from transduce.tasks.recipe import TranslationRecipe, parse_translation
-from transduce.tasks.translation import (
-    TrainedTranslator,
-    TranslationTraining,
-    _encoded,
-    _tokenizers,
-)
+from transduce.tasks.translation import TrainedTranslator, TranslationTraining
+from transduce.tasks.translation_data import encoded_pairs, vocabularies
 from transduce.training.trainer import Outcome
 
 Pair = tuple[str, str]
@@ -83,8 +79,8 @@ def tiny_task(data: Path, directory: Path, *overrides: str) -> TranslationTraini
     recipe = tiny_recipe(data, *overrides)
     torch.manual_seed(recipe.seed)
     directory.mkdir(parents=True, exist_ok=True)
-    source, target = _tokenizers(recipe, directory)
-    encoded = _encoded(recipe, source, target, directory / ".cache")
+    source, target = vocabularies(recipe, directory)
+    encoded = encoded_pairs(recipe, source, target, directory / ".cache")
     return TranslationTraining(recipe, TrainedTranslator(recipe, source, target), encoded)
 
 

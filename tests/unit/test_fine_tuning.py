@@ -530,10 +530,11 @@ def translation_recipe(run: Path) -> TranslationRecipe:
 
 
 def loaded_task(recipe: Any, run: Path) -> Any:
-    from transduce.tasks.translation import TranslationTraining, _encoded, load_translation
+    from transduce.tasks.translation import TranslationTraining, load_translation
+    from transduce.tasks.translation_data import encoded_pairs
 
     translator = load_translation(recipe, run, "cpu")
-    data = _encoded(recipe, translator.source, translator.target, run.parent / ".cache")
+    data = encoded_pairs(recipe, translator.source, translator.target, run.parent / ".cache")
     return TranslationTraining(recipe, translator, data)
 
 

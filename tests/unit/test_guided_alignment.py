@@ -26,7 +26,7 @@ from transduce.metrics.alignment import alignment_scores, alignment_statistics
 from transduce.tasks.alignment import AlignmentOptions, align_pairs, attention_of
 from transduce.tasks.guided import Guide, training_links
 from transduce.tasks.recipe import parse_translation
-from transduce.tasks.translation import _encoded, _tokenizers
+from transduce.tasks.translation_data import encoded_pairs, vocabularies
 from transduce.text.pharaoh import format_links
 from transduce.training.guided_alignment import GuidedAlignmentConfig, alignment_loss
 
@@ -41,8 +41,8 @@ def mirrored(pairs: Sequence[Pair]) -> list[frozenset[tuple[int, int]]]:
 def links_of(data: Path, directory: Path, *overrides: str) -> tuple[LinkRows, EncodedPairs]:
     recipe = tiny_recipe(data, *overrides)
     directory.mkdir(exist_ok=True)
-    source, target = _tokenizers(recipe, directory)
-    train = _encoded(recipe, source, target, directory / ".cache")["train"]
+    source, target = vocabularies(recipe, directory)
+    train = encoded_pairs(recipe, source, target, directory / ".cache")["train"]
     assert isinstance(train, EncodedPairs)
     return training_links(recipe, source, target, train, directory / ".cache"), train
 

@@ -149,9 +149,9 @@ def test_average_of_checkpoints_is_of_what_they_would_serve(data: Path, tmp_path
 def test_disk_trouble_with_the_validation_pairs_is_not_taken_for_too_few(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transduce.tasks import translation
+    from transduce.tasks import translation_data
 
-    original = translation.cached_pairs
+    original = translation_data.cached_pairs
     calls: list[Any] = []
 
     def full(*arguments: Any) -> Any:
@@ -160,7 +160,7 @@ def test_disk_trouble_with_the_validation_pairs_is_not_taken_for_too_few(
             raise transduce.DataError("x cannot be written: No space left on device")
         return original(*arguments)
 
-    monkeypatch.setattr(translation, "cached_pairs", full)
+    monkeypatch.setattr(translation_data, "cached_pairs", full)
     with pytest.raises(transduce.DataError, match="No space left"):
         train_tiny(data, tmp_path / "run")
 

@@ -32,7 +32,8 @@ def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> N
     import transduce
     from transduce.tasks.recipe import read_pairs_of
     from transduce.tasks.shortlist import coverage, learn_shortlist, save_shortlist
-    from transduce.tasks.translation import TrainedTranslator, training_pairs
+    from transduce.tasks.translation import TrainedTranslator
+    from transduce.tasks.translation_data import training_pairs
 
     translator = transduce.load(run, "cpu").translator
     if not isinstance(translator, TrainedTranslator):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import itertools
-import json
 import logging
 import math
 from collections.abc import Iterable, Iterator
@@ -15,44 +13,38 @@ from typing import Any
 
 import torch
 
-from transduce.config import parse, to_dict
 from transduce.data.batches import DataState, Largest, PairBatch, pair_batches
-from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
+from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
-from transduce.data.pairs import about_how_many, fingerprint
-from transduce.data.rows import Side
 from transduce.data.sampling import sampled_pairs
-from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, RunError, SettingError
+from transduce.errors import DataError
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.symbols import group_by_source
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.models.stacks import longest_sequence
 from transduce.sequence import Padded
 from transduce.tasks.common import (
-    base_settings,
     begin,
-    cached_tokenizer,
     check_selection,
     describe_batch,
-    expand,
     find_device,
-    saved_tokenizer,
-    set_aside,
-    split_fingerprint,
     with_weights,
 )
 from transduce.tasks.guided import Guide, training_links
 from transduce.tasks.provenance import record_provenance
-from transduce.tasks.recipe import DataConfig, TextConfig, TranslationRecipe, read_pairs_of
+from transduce.tasks.recipe import TranslationRecipe, read_pairs_of
 from transduce.tasks.shortlist import load_shortlist
 from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.translation_data import (
+    encoded_pairs,
+    no_vocabularies,
+    saved_vocabularies,
+    vocabularies,
+)
 from transduce.tasks.translator import Translator
-from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
+from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
-from transduce.training.checkpoints import checkpoints_of
-from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.r_drop import r_drop_cross_entropy, twice
 from transduce.training.trainer import Outcome, train
@@ -165,9 +157,9 @@ def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Out
     """Train tokenizers and model from a recipe into the directory `run`."""
     begin(recipe.data, recipe.training, recipe.seed)
     record_provenance(recipe.data.files(), run)
-    source, target = _tokenizers(recipe, run)
+    source, target = vocabularies(recipe, run)
     cache = run.parent / ".cache"
-    data = _encoded(recipe, source, target, cache)
+    data = encoded_pairs(recipe, source, target, cache)
     translator = TrainedTranslator(recipe, source, target)
     translator.model.to(find_device(recipe.training.device))
     guide = None
@@ -232,9 +224,9 @@ class TrainedTranslator(Translator):
 
 def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> TrainedTranslator:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    saved = _saved_tokenizers(run)
+    saved = saved_vocabularies(run)
     if saved is None:
-        raise _no_tokenizers(run)
+        raise no_vocabularies(run)
     source, target = saved
     translator = with_weights(lambda: TrainedTranslator(recipe, source, target), run, device)
     translator.shortlist = load_shortlist(run, source, target)
@@ -258,159 +250,3 @@ def references_by_source(
         listed = list(pairs)
         return [s for s, _ in listed], [[t] for _, t in listed]
     return group_by_source(pairs)
-
-
-def _tokenizers(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Those of the run directory, or else new ones trained on the training pairs."""
-    saved = _saved_tokenizers(run)
-    if saved is not None:
-        return saved
-    if checkpoints_of(run):  # their weights are of those very tokenizers
-        raise _no_tokenizers(run)
-    if recipe.fine_tune is not None:
-        return _base_tokenizers(recipe, expand(recipe.fine_tune.run), run)
-    corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
-
-    def learnt(config: AnyTokenizer, side: slice) -> Tokenizer:
-        if isinstance(config, FileConfig):  # nothing to learn, and nothing to keep for later
-            return train_tokenizer(config, ())
-
-        def make() -> Tokenizer:
-            total = _about_how_many(recipe.data, "train")
-            with Counter("reading pairs for the vocabulary", total) as count:
-                pairs = count.each(read_pairs_of(recipe.data, "train"))
-                texts = itertools.chain.from_iterable(pair[side] for pair in pairs)
-                return train_tokenizer(config, texts)
-
-        facts = [corpora, to_dict(config), [side.start, side.stop]]
-        return cached_tokenizer(run.parent / ".cache", facts, make)
-
-    if recipe.text.target is None:
-        joint = learnt(recipe.text.source, slice(0, 2))
-        joint.save(run / f"tokenizer{joint.suffix}")
-        return joint, joint
-    source, target = (
-        learnt(recipe.text.source, slice(0, 1)),
-        learnt(recipe.text.target, slice(1, 2)),
-    )
-    _save_two(source, target, run)
-    return source, target
-
-
-def _base_tokenizers(
-    recipe: TranslationRecipe, base: Path, run: Path
-) -> tuple[Tokenizer, Tokenizer]:
-    """Those of the run to start from, kept in this run's directory too.
-
-    Raises RunError where there are none, SettingError where the recipe asks for others.
-    """
-    saved = _saved_tokenizers(base)
-    if saved is None:
-        raise _no_tokenizers(base)
-    settings = base_settings(base)
-    same_task = settings.get("task") == recipe.task
-    text = parse(TextConfig, settings.get("text", {}))
-    if same_task and text.without_sampling() != recipe.text.without_sampling():
-        raise SettingError(
-            f"text is not as in {base}, whose vocabulary the weights to start from are of; leave "
-            "the section out"
-        )
-    source, target = saved
-    if source is target:
-        source.save(run / f"tokenizer{source.suffix}")
-    else:
-        _save_two(source, target, run)
-    return saved
-
-
-def _save_two(source: Tokenizer, target: Tokenizer, run: Path) -> None:
-    source.save(run / f"source_tokenizer{source.suffix}")
-    target.save(run / f"target_tokenizer{target.suffix}")
-
-
-def _saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
-    """Those of the run directory, or None where one is missing, as after a kill in between."""
-    if (joint := saved_tokenizer(run)) is not None:
-        return joint, joint
-    source, target = (
-        saved_tokenizer(run, "source_tokenizer"),
-        saved_tokenizer(run, "target_tokenizer"),
-    )
-    if source is None or target is None:
-        return None
-    return source, target
-
-
-def _no_tokenizers(run: Path) -> RunError:
-    return RunError(f"{run} has no tokenizer files; is it a run directory, and is it whole?")
-
-
-def _encoded(
-    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
-) -> dict[Split, EncodedPairs | MixedPairs]:
-    """Training and validation pairs as token ids on disk, made now unless they are there."""
-    train = training_pairs(recipe, source, target, cache)
-    try:
-        valid = _encoded_split(recipe, "valid", source, target, cache)
-    except NoPairsError as error:
-        if recipe.data.valid is not None:
-            raise
-        raise DataError(
-            f"nothing to validate with: holding out {recipe.data.hold_out:g} of the sources of "
-            f"{len(train)} training pairs left no pair; raise data.hold_out, or name data.valid"
-        ) from error
-    return {"train": train, "valid": valid}
-
-
-def training_pairs(
-    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
-) -> EncodedPairs | MixedPairs:
-    """What is trained on, as token ids on disk, made now unless they are there.
-
-    Each corpus is encoded by itself, so that another weight or company encodes none anew.
-    """
-    parts, weights = [], []
-    for data, weight in recipe.data.corpora():
-        alone = dataclasses.replace(recipe, data=data)
-        parts.append(_encoded_split(alone, "train", source, target, cache))
-        weights.append(weight)
-    return parts[0] if weights == [1.0] else MixedPairs(parts, weights)
-
-
-def _encoded_split(
-    recipe: TranslationRecipe, split: Split, source: Tokenizer, target: Tokenizer, cache: Path
-) -> EncodedPairs:
-    filters = recipe.data.filters
-    if split == "valid":  # validation is not for us to thin out
-        filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
-    facts = [
-        split_fingerprint(recipe.data, split, fingerprint),
-        hashlib.sha256(source.to_bytes()).hexdigest(),
-        hashlib.sha256(target.to_bytes()).hexdigest(),
-        to_dict(filters),
-    ]
-    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    with Counter(f"encoding {split} pairs", _about_how_many(recipe.data, split)) as count:
-        pairs = cached_pairs(
-            functools.partial(read_pairs_of, recipe.data, split),
-            Side(source.encode_batch, source.size),
-            Side(target.encode_batch, target.size),
-            filters,
-            cache / name[:16],
-            name,
-            count.to,
-            recipe.training.threads or available_cores(),
-        )
-    logger.info("%s: %s", split, pairs.report)
-    return pairs
-
-
-def _about_how_many(config: DataConfig, split: Split) -> int | None:
-    """Pairs of a split, for a bar; None where nothing is known without reading them."""
-    named, root = {"train": None, "valid": config.valid, "test": config.test}[split], config.root
-    if named is not None:
-        return about_how_many(named, Path(root))
-    parts = [part.train for part, _ in config.corpora()] if split == "train" else [config.train]
-    counts = [about_how_many(part, Path(root)) for part in parts if part is not None]
-    low, high = set_aside(config, split)
-    return round(sum(n or 0 for n in counts) * (high - low)) if all(counts) else None

@@ -1,0 +1,191 @@
+"""From a translation recipe's files to vocabularies, and to pairs of token ids on the disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import logging
+from pathlib import Path
+
+from transduce.config import parse, to_dict
+from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
+from transduce.data.mixture import MixedPairs
+from transduce.data.pairs import about_how_many, fingerprint
+from transduce.data.rows import Side
+from transduce.data.workers import available_cores
+from transduce.errors import DataError, RunError, SettingError
+from transduce.tasks.common import (
+    base_settings,
+    cached_tokenizer,
+    expand,
+    saved_tokenizer,
+    set_aside,
+    split_fingerprint,
+)
+from transduce.tasks.recipe import DataConfig, TextConfig, TranslationRecipe, read_pairs_of
+from transduce.tasks.task import Split
+from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
+from transduce.training.checkpoints import checkpoints_of
+from transduce.training.log import Counter
+
+logger = logging.getLogger("transduce")
+
+
+def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Those of the run directory, or else new ones trained on the training pairs."""
+    saved = saved_vocabularies(run)
+    if saved is not None:
+        return saved
+    if checkpoints_of(run):  # their weights are of those very tokenizers
+        raise no_vocabularies(run)
+    if recipe.fine_tune is not None:
+        return _base_vocabularies(recipe, expand(recipe.fine_tune.run), run)
+    corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
+
+    def learnt(config: AnyTokenizer, side: slice) -> Tokenizer:
+        if isinstance(config, FileConfig):  # nothing to learn, and nothing to keep for later
+            return train_tokenizer(config, ())
+
+        def make() -> Tokenizer:
+            total = _about_how_many(recipe.data, "train")
+            with Counter("reading pairs for the vocabulary", total) as count:
+                pairs = count.each(read_pairs_of(recipe.data, "train"))
+                texts = itertools.chain.from_iterable(pair[side] for pair in pairs)
+                return train_tokenizer(config, texts)
+
+        facts = [corpora, to_dict(config), [side.start, side.stop]]
+        return cached_tokenizer(run.parent / ".cache", facts, make)
+
+    if recipe.text.target is None:
+        joint = learnt(recipe.text.source, slice(0, 2))
+        joint.save(run / f"tokenizer{joint.suffix}")
+        return joint, joint
+    source, target = (
+        learnt(recipe.text.source, slice(0, 1)),
+        learnt(recipe.text.target, slice(1, 2)),
+    )
+    _save_two(source, target, run)
+    return source, target
+
+
+def _base_vocabularies(
+    recipe: TranslationRecipe, base: Path, run: Path
+) -> tuple[Tokenizer, Tokenizer]:
+    """Those of the run to start from, kept in this run's directory too.
+
+    Raises RunError where there are none, SettingError where the recipe asks for others.
+    """
+    saved = saved_vocabularies(base)
+    if saved is None:
+        raise no_vocabularies(base)
+    settings = base_settings(base)
+    same_task = settings.get("task") == recipe.task
+    text = parse(TextConfig, settings.get("text", {}))
+    if same_task and text.without_sampling() != recipe.text.without_sampling():
+        raise SettingError(
+            f"text is not as in {base}, whose vocabulary the weights to start from are of; leave "
+            "the section out"
+        )
+    source, target = saved
+    if source is target:
+        source.save(run / f"tokenizer{source.suffix}")
+    else:
+        _save_two(source, target, run)
+    return saved
+
+
+def _save_two(source: Tokenizer, target: Tokenizer, run: Path) -> None:
+    source.save(run / f"source_tokenizer{source.suffix}")
+    target.save(run / f"target_tokenizer{target.suffix}")
+
+
+def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
+    """Those of the run directory, or None where one is missing, as after a kill in between."""
+    if (joint := saved_tokenizer(run)) is not None:
+        return joint, joint
+    source, target = (
+        saved_tokenizer(run, "source_tokenizer"),
+        saved_tokenizer(run, "target_tokenizer"),
+    )
+    if source is None or target is None:
+        return None
+    return source, target
+
+
+def no_vocabularies(run: Path) -> RunError:
+    """What to raise where a run directory holds none."""
+    return RunError(f"{run} has no tokenizer files; is it a run directory, and is it whole?")
+
+
+def encoded_pairs(
+    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
+) -> dict[Split, EncodedPairs | MixedPairs]:
+    """Training and validation pairs as token ids on disk, made now unless they are there."""
+    train = training_pairs(recipe, source, target, cache)
+    try:
+        valid = _encoded_split(recipe, "valid", source, target, cache)
+    except NoPairsError as error:
+        if recipe.data.valid is not None:
+            raise
+        raise DataError(
+            f"nothing to validate with: holding out {recipe.data.hold_out:g} of the sources of "
+            f"{len(train)} training pairs left no pair; raise data.hold_out, or name data.valid"
+        ) from error
+    return {"train": train, "valid": valid}
+
+
+def training_pairs(
+    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
+) -> EncodedPairs | MixedPairs:
+    """What is trained on, as token ids on disk, made now unless they are there.
+
+    Each corpus is encoded by itself, so that another weight or company encodes none anew.
+    """
+    parts, weights = [], []
+    for data, weight in recipe.data.corpora():
+        alone = dataclasses.replace(recipe, data=data)
+        parts.append(_encoded_split(alone, "train", source, target, cache))
+        weights.append(weight)
+    return parts[0] if weights == [1.0] else MixedPairs(parts, weights)
+
+
+def _encoded_split(
+    recipe: TranslationRecipe, split: Split, source: Tokenizer, target: Tokenizer, cache: Path
+) -> EncodedPairs:
+    filters = recipe.data.filters
+    if split == "valid":  # validation is not for us to thin out
+        filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
+    facts = [
+        split_fingerprint(recipe.data, split, fingerprint),
+        hashlib.sha256(source.to_bytes()).hexdigest(),
+        hashlib.sha256(target.to_bytes()).hexdigest(),
+        to_dict(filters),
+    ]
+    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    with Counter(f"encoding {split} pairs", _about_how_many(recipe.data, split)) as count:
+        pairs = cached_pairs(
+            functools.partial(read_pairs_of, recipe.data, split),
+            Side(source.encode_batch, source.size),
+            Side(target.encode_batch, target.size),
+            filters,
+            cache / name[:16],
+            name,
+            count.to,
+            recipe.training.threads or available_cores(),
+        )
+    logger.info("%s: %s", split, pairs.report)
+    return pairs
+
+
+def _about_how_many(config: DataConfig, split: Split) -> int | None:
+    """Pairs of a split, for a bar; None where nothing is known without reading them."""
+    named, root = {"train": None, "valid": config.valid, "test": config.test}[split], config.root
+    if named is not None:
+        return about_how_many(named, Path(root))
+    parts = [part.train for part, _ in config.corpora()] if split == "train" else [config.train]
+    counts = [about_how_many(part, Path(root)) for part in parts if part is not None]
+    low, high = set_aside(config, split)
+    return round(sum(n or 0 for n in counts) * (high - low)) if all(counts) else None
