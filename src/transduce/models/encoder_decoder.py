@@ -37,7 +37,7 @@ class EncoderDecoderConfig:
     two-way the last two, three-way all (the paper; needs a joint vocabulary)."""
     first_weights: FirstWeights = "xavier"
     """What training begins with: Xavier for matrices and unit variance for scaled embeddings, or
-    N(0, 0.02²) for all (normal), which learns faster from little data."""
+    N(0, 0.02²) for all (normal), which is better for some data and worse for other."""
     encoder: EncoderConfig = TransformerConfig()
     decoder: DecoderConfig = TransformerConfig()
     scale_embeddings: bool = True
