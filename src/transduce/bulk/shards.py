@@ -133,7 +133,7 @@ def _translate_table(
                         waiting = []
                 if waiting:
                     out.write_table(arrow.Table.from_batches(waiting, schema))
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, UnicodeDecodeError, OSError) as error:
         if getattr(error, "errno", None):
             raise  # the system's, for whoever opened the file
         reason = first_line(error)

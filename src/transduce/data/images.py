@@ -196,7 +196,8 @@ def _from_zip(path: Path, labels: tuple[str, ...] | None) -> Iterator[LabelledIm
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         place = f"{path}: {name}" if name else f"{path}"
         raise DataError(f"{place} is not a whole zip archive ({error}); fetch it again") from None
-    except (OSError, RuntimeError, NotImplementedError) as error:  # encryption, odd compression
+    except (OSError, RuntimeError, NotImplementedError, UnicodeDecodeError) as error:
+        # encryption, odd compression, names that are no text
         raise DataError(
             f"{path} cannot be read: {error}; unpack it and name the directory"
         ) from None
@@ -228,7 +229,7 @@ def _from_parquet(files: list[Path], config: ParquetImages) -> Iterator[Labelled
                 yield from _parquet_rows(file, path, config)
         except FileNotFoundError:
             raise DataError(f"{path}: no such file") from None
-        except (OSError, pyarrow.ArrowException) as error:
+        except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
             reason = first_line(error)
             raise DataError(f"{path} cannot be read as Parquet: {reason}") from None
 

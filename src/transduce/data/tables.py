@@ -138,7 +138,7 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         raise DataError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise DataError(f"{path} is a directory; name a file in it") from None
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read as Parquet: {first_line(error)}") from None
 
 
