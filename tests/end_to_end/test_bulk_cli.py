@@ -12,13 +12,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from helpers.command_line import Done, command, environment
+from helpers.waiting import PATIENCE, wait_for
 from transduce.bulk.plan import MANIFEST, begun
 from transduce.bulk.shards import Speaker, translate_shard
 from transduce.decoding.options import DecodingOptions
@@ -31,8 +31,6 @@ SHARDS = 6
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs ray, of the extra `scale`"
 )
-PATIENCE = 240.0
-"""Seconds; Ray takes long to start where other tests run beside it."""
 
 
 def write_inputs(directory: Path, lines: int) -> Path:
@@ -83,13 +81,6 @@ def ours(*roots: int) -> Iterator[tuple[int, str]]:
             if parent in roots:
                 yield process, line
                 break
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
 
 
 def made(out: Path) -> dict[str, bytes]:

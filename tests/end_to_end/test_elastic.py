@@ -4,14 +4,14 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from helpers.rank_runs import write_recipe
 from helpers.ranks import children_of, free_port, torchrun, torchrun_environment
+from helpers.waiting import wait_for
 
 QUICKLY = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
 
@@ -20,11 +20,10 @@ class Machine:
     """One torchrun with one worker, which does not mind whether there is another."""
 
     def __init__(self, place: Path, name: str, port: int) -> None:
-        self.said = place / f"said-{name}"
         options = ("--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=9", "--rdzv-id=elastic")
         meeting = ("--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}")
         train = ("train", str(place / "recipe.toml"), f"--run={place / 'run'}", "--resume")
-        with self.said.open("w") as said:
+        with (place / f"said-{name}").open("w") as said:
             self.agent = subprocess.Popen(
                 [*torchrun(*options, *meeting, f"--rdzv-conf={QUICKLY}"), *train],
                 stdout=said,
@@ -60,20 +59,17 @@ def test_a_machine_joins_and_leaves(tmp_path: Path, machines: list[Machine]) -> 
         records = [json.loads(line) for line in whole]
         return [record["step"] for record in records if record["kind"] == "train"]
 
-    def wait_for(done: Callable[[], bool]) -> None:
-        end = time.monotonic() + 120
-        while not done():
-            assert time.monotonic() < end, machines[0].said.read_text()
-            time.sleep(0.05)
+    def said() -> str:
+        return "".join(file.read_text() for file in tmp_path.glob("said-*"))
 
     def wait_for_words(words: str) -> None:
         """Until they are said, and then for a checkpoint more."""
-        wait_for(lambda: any(words in file.read_text() for file in tmp_path.glob("said-*")))
+        wait_for(lambda: words in said(), said)
         begin = len(steps())
-        wait_for(lambda: len(steps()) > begin + 100)
+        wait_for(lambda: len(steps()) > begin + 100, said)
 
-    machines.append(Machine(tmp_path, "first", port))  # the others meet at its port
-    wait_for(lambda: len(steps()) > 100)
+    machines.append(Machine(tmp_path, "first", port))  # the other meets it at its port
+    wait_for(lambda: len(steps()) > 100, said)
     machines.append(Machine(tmp_path, "second", port))
     wait_for_words("number of processes: 1 before, 2 now")
     machines.pop().vanish()

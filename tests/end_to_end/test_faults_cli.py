@@ -4,7 +4,6 @@ import itertools
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 
 from helpers.command_line import command, environment, transduce, write_recipe
 from helpers.tiny_run import records, reversal_pairs, tiny_task, train_tiny, write_pairs
+from helpers.waiting import wait_for
 from transduce.cli.main import main
 from transduce.data.batches import DataState
 from transduce.training.checkpoints import check_sums, checkpoints_of
@@ -84,9 +84,8 @@ def test_a_second_process_refuses(recipe: Path, tmp_path: Path) -> None:
     with subprocess.Popen(
         long, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()
     ) as first:
-        while not checkpoints_of(run):
-            assert first.poll() is None
-            time.sleep(0.02)
+        wait_for(lambda: checkpoints_of(run) or first.poll() is not None)
+        assert first.poll() is None
         for how in ("--resume", "--overwrite"):
             second = transduce("train", recipe, "--run", run, how, "--set", "training.steps=60")
             assert (second.code, second.complaint) == (

@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import tomli_w
 
 from helpers.ranks import Ended, RankServer, children_of, torchrun, torchrun_environment
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_pairs
+from helpers.waiting import PATIENCE, wait_for
 from transduce.training.checkpoints import checkpoints_of
 
 STEPS = 12
@@ -98,10 +98,8 @@ def restarted(recipe: Path, run: Path, victim: int) -> str:
     log = run.with_name("said")
     with log.open("w") as said:
         agent = subprocess.Popen(command, stdout=said, stderr=said, env=torchrun_environment())
-        end = time.monotonic() + 240
-        while not checkpoints_of(run) and agent.poll() is None and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_for(lambda: checkpoints_of(run) or agent.poll() is not None, log.read_text)
         if workers := children_of(agent.pid):
             os.kill(workers[victim], signal.SIGKILL)
-        assert agent.wait(240) == 0, log.read_text()
+        assert agent.wait(PATIENCE) == 0, log.read_text()
     return log.read_text()

@@ -7,13 +7,13 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.waiting import wait_for
 from transduce.data import encoded as module
 from transduce.data.encoded import FILES, EncodedPairs, encode_pairs
 from transduce.data.filters import FilterConfig, Pair
@@ -115,13 +115,6 @@ def test_killed_and_taken_up(tmp_path: Path, at: int, processes: int) -> None:
     prepare(tmp_path / "whole", pairs())
     assert content(tmp_path / "cache") == content(tmp_path / "whole")
     assert {path.name for path in tmp_path.iterdir()} == {"cache", "whole"}
-
-
-def wait_for(condition: Any) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        os.sched_yield()
 
 
 def interrupted(after: int) -> Iterator[Pair]:

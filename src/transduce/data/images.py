@@ -19,8 +19,8 @@ from torch import Tensor
 
 from transduce.config import did_you_mean, section, to_dict
 from transduce.data.pairs import Column, FilePath
-from transduce.data.tables import optional, tsv_rows
-from transduce.errors import DataError, first_line
+from transduce.data.tables import no_column, open_parquet, tsv_rows
+from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
 
 LARGEST_FILE = 2**28  # bytes; no image is that large, but a member of a hostile archive may be
@@ -221,26 +221,16 @@ def _from_idx(images_path: Path, labels_path: Path) -> Iterator[LabelledImage]:
 
 
 def _from_parquet(files: list[Path], config: ParquetImages) -> Iterator[LabelledImage]:
-    pyarrow = optional("pyarrow", "parquet")
-    parquet = optional("pyarrow.parquet", "parquet")
     for path in files:
-        try:
-            with parquet.ParquetFile(path) as file:
-                yield from _parquet_rows(file, path, config)
-        except FileNotFoundError:
-            raise DataError(f"{path}: no such file") from None
-        except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
-            reason = first_line(error)
-            raise DataError(f"{path} cannot be read as Parquet: {reason}") from None
+        with open_parquet(path) as file:
+            yield from _parquet_rows(file, path, config)
 
 
 def _parquet_rows(file: Any, path: Path, config: ParquetImages) -> Iterator[LabelledImage]:
     schema = file.schema_arrow
     for column in (config.image, config.label):
         if column not in schema.names:
-            known = ", ".join(map(repr, schema.names[:8]))
-            hint = did_you_mean(column, schema.names)
-            raise DataError(f"{path} has no column {column!r}{hint} (it has {known})")
+            raise DataError(no_column(path, column, schema.names))
     names = _names_of_labels(schema, config.label)
     columns = list(dict.fromkeys([config.image, config.label]))
     number = 0

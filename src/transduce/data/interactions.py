@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from transduce.config import did_you_mean, section
+from transduce.config import section
 from transduce.data.lines import read_whole_lines
 from transduce.data.pairs import FilePath
+from transduce.data.tables import no_column
 from transduce.errors import DataError, SettingError
 
 Ints = NDArray[np.int64]
@@ -134,9 +135,7 @@ def _rows(path: Path, kind: str, columns: list[str]) -> Iterator[tuple[str, list
         names = next(rows)
         for column in columns:
             if column not in names:
-                hint = did_you_mean(column, names)
-                shown = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
-                raise DataError(f"{path}: line 1 has no column {column!r}{hint} (it has {shown})")
+                raise DataError(no_column(f"{path}: line 1", column, names))
         indices = [names.index(column) for column in columns]
         for row in rows:
             if not row:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ class Record(NamedTuple):
                 return None
             if not isinstance(value, Mapping) or key not in value:
                 known = list(_dotted_names(self.values))
-                raise DataError(_no_column(self.place, column, known))
+                raise DataError(no_column(self.place, column, known))
             value = value[key]
         return value
 
@@ -120,20 +121,27 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     They are read a few thousand rows at a time.  Raises DataError for a missing column, a file
     that is not Parquet, or a missing `pyarrow`.
     """
+    with open_parquet(path) as file:
+        known = list(_schema_names(optional("pyarrow", "parquet"), file.schema_arrow))
+        for column in columns:
+            if column not in known:
+                raise DataError(no_column(path, column, known))
+        number = 0
+        asked = list(dict.fromkeys(columns))
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=asked):
+            for row in batch.to_pylist():
+                number += 1
+                yield Record(f"{path}: row {number}", row)
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
+    """A `ParquetFile`; DataError for whatever is wrong with it when it is opened or read."""
     pyarrow = optional("pyarrow", "parquet")
     parquet = optional("pyarrow.parquet", "parquet")
     try:
         with parquet.ParquetFile(path) as file:
-            known = list(_schema_names(pyarrow, file.schema_arrow))
-            for column in columns:
-                if column not in known:
-                    raise DataError(_no_column(path, column, known))
-            number = 0
-            asked = list(dict.fromkeys(columns))
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=asked):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield Record(f"{path}: row {number}", row)
+            yield file
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -217,11 +225,12 @@ def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None
 
 def _position(path: Path, names: list[str], column: str) -> int:
     if column not in names:
-        raise DataError(_no_column(f"{path}: line 1", column, names))
+        raise DataError(no_column(f"{path}: line 1", column, names))
     return names.index(column)
 
 
-def _no_column(place: str | Path, column: str, known: list[str]) -> str:
+def no_column(place: str | Path, column: str, known: Sequence[str]) -> str:
+    """What to say of a table that has other columns than the one asked for."""
     shown = ", ".join(repr(name) for name in known[:8]) + (", ..." if len(known) > 8 else "")
     return f"{place} has no column {column!r}{did_you_mean(column, known)} (it has {shown})"
 

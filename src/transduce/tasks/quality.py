@@ -58,7 +58,8 @@ class Quality(NamedTuple):
         return [0.0 if c is None else float(next(found)) for c in confidences]
 
     def _bent(self, features: Floats) -> Floats:
-        sums = (features - self.mean) / self.scale @ self.weights + self.intercept
+        # row by row, as a matrix product would round by the number of rows
+        sums = ((features - self.mean) / self.scale * self.weights).sum(1) + self.intercept
         bent: Floats = np.interp(sums, *self.knots)
         return bent
 

@@ -36,12 +36,7 @@ from transduce.tasks.provenance import record_provenance
 from transduce.tasks.recipe import TranslationRecipe, read_pairs_of
 from transduce.tasks.shortlist import load_shortlist
 from transduce.tasks.task import Evaluation, Example, Split
-from transduce.tasks.translation_data import (
-    encoded_pairs,
-    no_vocabularies,
-    saved_vocabularies,
-    vocabularies,
-)
+from transduce.tasks.translation_data import encoded_pairs, saved_vocabularies, vocabularies
 from transduce.tasks.translator import Translator
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
@@ -224,10 +219,7 @@ class TrainedTranslator(Translator):
 
 def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> TrainedTranslator:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
-    saved = saved_vocabularies(run)
-    if saved is None:
-        raise no_vocabularies(run)
-    source, target = saved
+    source, target = saved_vocabularies(run)
     translator = with_weights(lambda: TrainedTranslator(recipe, source, target), run, device)
     translator.shortlist = load_shortlist(run, source, target)
     return translator

@@ -36,11 +36,10 @@ logger = logging.getLogger("transduce")
 
 def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
     """Those of the run directory, or else new ones trained on the training pairs."""
-    saved = saved_vocabularies(run)
-    if saved is not None:
+    if (saved := _saved(run)) is not None:
         return saved
     if checkpoints_of(run):  # their weights are of those very tokenizers
-        raise no_vocabularies(run)
+        raise _missing(run)
     if recipe.fine_tune is not None:
         return _base_vocabularies(recipe, expand(recipe.fine_tune.run), run)
     corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
@@ -60,14 +59,11 @@ def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Token
         return cached_tokenizer(run.parent / ".cache", facts, make)
 
     if recipe.text.target is None:
-        joint = learnt(recipe.text.source, slice(0, 2))
-        joint.save(run / f"tokenizer{joint.suffix}")
-        return joint, joint
-    source, target = (
-        learnt(recipe.text.source, slice(0, 1)),
-        learnt(recipe.text.target, slice(1, 2)),
-    )
-    _save_two(source, target, run)
+        source = target = learnt(recipe.text.source, slice(0, 2))
+    else:
+        source = learnt(recipe.text.source, slice(0, 1))
+        target = learnt(recipe.text.target, slice(1, 2))
+    _save(source, target, run)
     return source, target
 
 
@@ -78,9 +74,7 @@ def _base_vocabularies(
 
     Raises RunError where there are none, SettingError where the recipe asks for others.
     """
-    saved = saved_vocabularies(base)
-    if saved is None:
-        raise no_vocabularies(base)
+    source, target = saved_vocabularies(base)
     settings = base_settings(base)
     same_task = settings.get("task") == recipe.task
     text = parse(TextConfig, settings.get("text", {}))
@@ -89,20 +83,29 @@ def _base_vocabularies(
             f"text is not as in {base}, whose vocabulary the weights to start from are of; leave "
             "the section out"
         )
-    source, target = saved
+    _save(source, target, run)
+    return source, target
+
+
+def _save(source: Tokenizer, target: Tokenizer, run: Path) -> None:
     if source is target:
         source.save(run / f"tokenizer{source.suffix}")
     else:
-        _save_two(source, target, run)
+        source.save(run / f"source_tokenizer{source.suffix}")
+        target.save(run / f"target_tokenizer{target.suffix}")
+
+
+def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Those of a run directory; one and the same where they are joint.
+
+    Raises RunError where one is missing.
+    """
+    if (saved := _saved(run)) is None:
+        raise _missing(run)
     return saved
 
 
-def _save_two(source: Tokenizer, target: Tokenizer, run: Path) -> None:
-    source.save(run / f"source_tokenizer{source.suffix}")
-    target.save(run / f"target_tokenizer{target.suffix}")
-
-
-def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
+def _saved(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
     """Those of the run directory, or None where one is missing, as after a kill in between."""
     if (joint := saved_tokenizer(run)) is not None:
         return joint, joint
@@ -115,8 +118,7 @@ def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
     return source, target
 
 
-def no_vocabularies(run: Path) -> RunError:
-    """What to raise where a run directory holds none."""
+def _missing(run: Path) -> RunError:
     return RunError(f"{run} has no tokenizer files; is it a run directory, and is it whole?")
 
 
