@@ -13,6 +13,7 @@ from transduce.config import apply_overrides
 from transduce.tasks.recipe import TranslationRecipe, parse_translation
 from transduce.tasks.translation import TrainedTranslator, TranslationTraining
 from transduce.tasks.translation_data import encoded_pairs, vocabularies
+from transduce.training.checkpoints import checkpoints_of
 from transduce.training.trainer import Outcome
 
 Pair = tuple[str, str]
@@ -88,3 +89,14 @@ def records(run: Path, kind: str) -> list[dict[str, Any]]:
     """The lines of `metrics.jsonl` of one kind, "train" or "validation"."""
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """The rows as lines of JSON."""
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def steps_of(path: Path) -> list[int]:
+    """Steps of the checkpoints of a run."""
+    return [int(checkpoint.name[5:]) for checkpoint in checkpoints_of(path)]

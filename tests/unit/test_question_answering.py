@@ -1,6 +1,5 @@
-"""Extractive question answering: data, offsets, windows, spans, metrics, and a task that learns."""
+"""Extractive question answering: windows, spans, and a task that learns."""
 
-import gzip
 import itertools
 import json
 import random
@@ -12,40 +11,14 @@ import pytest
 import torch
 
 import transduce
-from transduce.config import apply_overrides, parse
-from transduce.data.questions import (
-    Answer,
-    Question,
-    QuestionLines,
-    QuestionsConfig,
-    SquadFile,
-    find_answer,
-    read_questions,
-)
+from helpers.tiny_run import write_jsonl
+from transduce.config import apply_overrides
 from transduce.errors import DataError, SettingError
-from transduce.metrics.answers import answer_f1, exact_match
-from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.tasks.answerer import Answerer, SpanConfig, WindowsConfig, cut_windows, span_scores
-from transduce.tasks.question_answering import (
-    QuestionsData,
-    TrainedAnswerer,
-    encoded_windows,
-    parse_question_answering,
-    questions_of,
-    span_in,
-    span_loss,
-)
-from transduce.text import (
-    BOS,
-    EOS,
-    CharactersConfig,
-    SubwordConfig,
-    SymbolsConfig,
-    Tokenizer,
-    train_tokenizer,
-)
-from transduce.text.offsets import token_spans, tokens_with_spans
+from transduce.tasks.question_answering import TrainedAnswerer, parse_question_answering, span_loss
+from transduce.tasks.question_answering_data import encoded_windows, span_in
+from transduce.text import BOS, EOS, SymbolsConfig, train_tokenizer
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "flint", "grove", "heath", "inlet", "jetty"]
 KEYS = ["k1", "k2", "k3", "k4"]
@@ -75,11 +48,6 @@ def key_questions(
     return rows
 
 
-def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    return path
-
-
 def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
     settings = {
         "task": "question-answering",
@@ -107,253 +75,6 @@ def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
     }
     settings["text"]["tokenizer"] = {"kind": "symbols"}
     return apply_overrides(settings, overrides)
-
-
-# ---- data
-
-
-def test_every_way_to_write_answers(tmp_path: Path) -> None:
-    context = "Ann met Bob."
-    rows = [
-        {"context": context, "question": "?", "answers": [{"text": "Bob", "answer_start": 8}]},
-        {"context": context, "question": "?", "answers": {"text": ["Bob"], "answer_start": [8]}},
-        {"context": context, "question": "?", "answers": ["Bob"]},
-        {"context": context, "question": "?", "answers": [{"text": "Bob"}]},
-        {"context": context, "question": "?", "answers": ["Bob"], "is_impossible": True},
-        {"context": context, "question": "?", "answers": {"text": [], "answer_start": []}},
-    ]
-    path = write_jsonl(tmp_path / "q.jsonl", rows)
-    found = list(read_questions(QuestionLines(path=path), Path()))
-    starts = [8, 8, None, None]
-    assert [q.answers for q in found[:4]] == [(Answer("Bob", start),) for start in starts]
-    assert [q.span() for q in found] == [(8, 11)] * 4 + [None] * 2
-    assert [q.references for q in found] == [["Bob"]] * 4 + [[""]] * 2
-
-
-def test_squads_own_format_and_several_files(tmp_path: Path) -> None:
-    content = {
-        "version": "v2.0",
-        "data": [
-            {
-                "title": "Birds",
-                "paragraphs": [
-                    {
-                        "context": "Owls hoot.",
-                        "qas": [
-                            {
-                                "id": "a",
-                                "question": "Who?",
-                                "answers": [{"text": "Owls", "answer_start": 0}],
-                            },
-                            {"id": "b", "question": "Why?", "answers": [], "is_impossible": True},
-                        ],
-                    }
-                ],
-            }
-        ],
-    }
-    (tmp_path / "a.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    (tmp_path / "b.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
-    config = parse(QuestionsConfig, {"kind": "squad", "path": ["a.json", "b.json.gz"]})
-    found = list(read_questions(config, tmp_path))
-    owls = Question("a", "Birds", "Owls hoot.", "Who?", (Answer("Owls", 0),))
-    assert found == [owls, Question("b", "Birds", "Owls hoot.", "Why?", ())] * 2
-
-
-@pytest.mark.parametrize(
-    ("row", "complaint"),
-    [
-        ('{"contxt": "a", "question": "b", "answers": []}', "no field 'context'; did you mean"),
-        ('{"context": "a", "question": "b"}', "no field 'answers'"),
-        ('{"context": "a", "question": 3, "answers": []}', "'question' is not text but int"),
-        ('{"context": "a", "question": "b", "answers": "c"}', "'answers' is not a list but str"),
-        ('{"context": "a", "question": "b", "answers": [{"answer_start": 1}]}', "no field 'text'"),
-        (
-            '{"context": "a", "question": "b", "answers": {"text": ["a"], "answer_start": [1, 2]}}',
-            "as many",
-        ),
-        (
-            '{"context": "a", "question": "b", "answers": [{"text": "a", "answer_start": "1"}]}',
-            "not a whole number",
-        ),
-        ("[]", "not a JSON object"),
-        ("{", "not valid JSON"),
-    ],
-)
-def test_mistakes_name_the_line(tmp_path: Path, row: str, complaint: str) -> None:
-    path = tmp_path / "q.jsonl"
-    good = '{"context": "a", "question": "b", "answers": ["a"]}'
-    path.write_text(f"{good}\n\n{row}\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"q\.jsonl: line 3") as raised:
-        list(read_questions(QuestionLines(path=path), Path()))
-    assert complaint in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_a_squad_file_of_another_shape_is_named(tmp_path: Path) -> None:
-    (tmp_path / "q.json").write_text('{"data": [{"title": "x", "paragraphs": [{}]}]}')
-    with pytest.raises(DataError, match=r"data\[0\]\.paragraphs\[0\] has no field 'context'"):
-        list(read_questions(SquadFile(path=tmp_path / "q.json"), Path()))
-
-
-def test_find_answer_takes_the_nearest_place() -> None:
-    assert find_answer("a b a b a", "a", 4) == 4
-    assert find_answer("a b a b a", "a", 5) == 4
-    assert find_answer("a b a b a", "a", 7) == 8
-    assert find_answer("a b a b a", "b", 100) == 6
-    assert find_answer("a b a b a", "b") == 2
-    assert find_answer("aaa", "aa", -1) == 0
-    assert find_answer("abc", "d", 1) is None
-    assert find_answer("abc", "", 1) is None
-
-
-def test_the_answer_to_learn_is_the_one_most_agree_on() -> None:
-    answers = (Answer("in Rome", 0), Answer("Rome", 3), Answer("Rome", 3))
-    question = Question("", "", "in Rome", "where?", answers)
-    assert question.span() == (3, 7)
-    assert question.references == ["in Rome", "Rome"]
-    lost = Question("", "", "in Rome", "where?", (Answer("Paris", 3), Answer("Rome", 0)))
-    assert lost.span() == (3, 7)
-
-
-def test_questions_of_an_article_stay_together(tmp_path: Path) -> None:
-    rows = [
-        {"title": f"t{i % 30}", "context": f"c {i}", "question": f"{i}", "answers": ["c"]}
-        for i in range(300)
-    ]
-    path = write_jsonl(tmp_path / "q.jsonl", rows)
-    train = QuestionLines(path=path)
-    by_title = QuestionsData(train=train, hold_out=0.25)
-    splits = ("train", "valid", "test")
-    titles = [{q.title for q in questions_of(by_title, split)} for split in splits]
-    assert sum(map(len, titles)) == 30 and all(titles)
-    by_context = QuestionsData(train=train, hold_out=0.25, split_by="context")
-    contexts = [[q.context for q in questions_of(by_context, split)] for split in splits]
-    assert sum(map(len, contexts)) == 300
-    assert len({q.title for q in questions_of(by_context, "train")}) == 30
-
-
-# ---- characters of tokens
-
-ODD = (
-    "  Über\u00a0 die  Brücke:\t\tCafe\u0301 (1903), 3,000 €! 😀 hi😀there\n"
-    "北京是中国的首都。 ﬁn don't "
-)
-
-
-def make_tokenizer(kind: str) -> Tokenizer:
-    lines = [
-        ODD.replace("\n", " "),
-        "der Fluß ist 3, 5 und (19 tief",
-        "hi there don't 1903, 19",
-    ] * 3
-    match kind:
-        case "characters":
-            return train_tokenizer(CharactersConfig(normalization="nfkc", lowercase=True), lines)
-        case "few characters":
-            return train_tokenizer(CharactersConfig(min_count=8), lines)
-        case "symbols":
-            return train_tokenizer(SymbolsConfig(), lines)
-        case "bpe":
-            return train_tokenizer(SubwordConfig(size=400, lowercase=True), lines)
-    return train_tokenizer(SubwordConfig(kind="unigram", size=360, character_coverage=0.98), lines)
-
-
-KINDS = ["characters", "few characters", "symbols", "bpe", "unigram"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_token_knows_its_characters(kind: str) -> None:
-    tokenizer = make_tokenizer(kind)
-    ids = tokenizer.encode(ODD)
-    spans = token_spans(tokenizer, ODD, ids)
-    assert len(spans) == len(ids)
-    assert [start for start, _ in spans] == sorted(start for start, _ in spans)
-    covered = set()
-    for (start, end), shown in zip(spans, tokenizer.tokens(ids), strict=True):
-        piece = ODD[start:end]
-        assert piece == piece.strip()
-        covered.update(range(start, end))
-        known = "".join(shown.replace("▁", " ").split())
-        if piece and known and not known.startswith("<"):
-            normal = "".join(tokenizer.normalize(piece).split())
-            assert known in normal and len(normal) <= len(known) + (piece in ("ﬁ", "e\u0301"))
-    wanted = {i for i, character in enumerate(ODD) if not character.isspace()}
-    assert wanted <= covered | {ODD.index("\u0301")}
-    assert not any(ODD[i].isspace() for i in covered) or kind != "characters"
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "symbols"])
-def test_words_can_be_told_from_what_stands_beside_them(kind: str) -> None:
-    tokenizer = make_tokenizer(kind)
-    _, spans = tokens_with_spans(tokenizer, ODD, tokenizer.encode(ODD))
-    starts, ends = {start for start, _ in spans}, {end for _, end in spans}
-    words = ["Über", "Brücke", "Cafe\u0301", "1903", "000", "😀", "don", "hi", "there"]
-    for word in [*words, *["北京", "首都"] * ("characters" in kind)]:
-        place = ODD.index(word)
-        assert place in starts and place + len(word) in ends, word
-
-
-def test_tokens_across_the_edge_of_a_word_are_taken_apart() -> None:
-    lines = ["in (1903, and (1903, then 1903, 3,000"] * 50
-    tokenizer = train_tokenizer(SubwordConfig(size=300), lines)
-    text = "in (1903, 3,000"
-    ids = tokenizer.encode(text)
-    assert any(len(set("(,") & set(token)) and len(token) > 2 for token in tokenizer.tokens(ids))
-    apart, spans = tokens_with_spans(tokenizer, text, ids)
-    assert "".join(text[a:b] for a, b in spans) == "in(1903,3,000"
-    assert all(text[a:b].isalnum() or b - a <= 1 for a, b in spans)
-    shown = tokenizer.tokens(apart)
-    assert shown[:2] == ["▁in", "▁("] and shown[-1].isdigit() and "," in shown
-    assert not any(token.startswith("▁") for token in shown[2 : shown.index(",") + 1])
-
-
-class WordPieces(Tokenizer):
-    """A tokenizer in the manner of BERT: lower case, no accents, "##", unknown words whole."""
-
-    suffix = ".json"
-    vocabulary = ("<pad>", "<unk>", "<s>", "</s>", "cafe", "##s", "play", "##ing", ",", "in", "#")
-
-    def __init__(self) -> None:
-        super().__init__(transduce.text.Normalizer(lowercase=True))
-
-    @property
-    def size(self) -> int:
-        return len(self.vocabulary)
-
-    def normalize(self, text: str) -> str:
-        return text.lower()
-
-    def encode(self, text: str) -> list[int]:
-        pieces = {"cafés": ["cafe", "##s"], "playing": ["play", "##ing"]}
-        words = text.lower().replace(",", " , ").replace("#", " # ").split()
-        parts = [piece for word in words for piece in pieces.get(word, [word])]
-        return [self.vocabulary.index(p) if p in self.vocabulary else 1 for p in parts]
-
-    def decode(self, ids: Any) -> str:
-        return " ".join(self.tokens(ids)).replace(" ##", "")
-
-    def tokens(self, ids: Any) -> list[str]:
-        return [self.vocabulary[i] for i in ids]
-
-    def to_bytes(self) -> bytes:
-        return b""
-
-
-def test_unknown_characters_are_told_apart_where_there_is_a_token_for_each() -> None:
-    tokenizer = train_tokenizer(SubwordConfig(size=270), ["ab ab ba"] * 9)
-    text = "a €😀 b中国ab"
-    _, spans = tokens_with_spans(tokenizer, text, tokenizer.encode(text))
-    pieces = [text[a:b] for a, b in spans if a < b]
-    assert "".join(dict.fromkeys(pieces)) in ("a€😀b中国ab", "a€😀b中国")
-    assert pieces.count("€") == 3 and pieces.count("😀") == 4 and pieces.count("国") == 3
-
-
-def test_wordpieces_and_unknown_words() -> None:
-    text = "Playing, ℵinfinite in Cafés#"
-    ids, spans = tokens_with_spans(WordPieces(), text, WordPieces().encode(text))
-    pieces = ["Play", "ing", ",", "ℵinfinite", "in", "Café", "s", "#"]
-    assert [text[a:b] for a, b in spans] == pieces
-    assert ids == [6, 7, 8, 1, 9, 4, 5, 10]
 
 
 # ---- windows and spans
@@ -505,38 +226,6 @@ def test_span_in_a_window() -> None:
     assert span_in(first, None, True) == (0, 0) == span_in(first, (11, 12), True)
 
 
-# ---- metrics
-
-
-def test_squad_figures_by_hand() -> None:
-    answers = ["The cat!", "a big dog", "", "wrong", "in 1999"]
-    references = [["cat"], ["dog", "big brown dog"], [""], [""], ["1999", "in the year 1999"]]
-    # F1: 1; best of 2/3 (1 common of 2 and 1) and 4/5 (2 of 2 and 3); 1; 0; 4/5 and 2/3
-    found = measure(["exact_match", "f1"], answers, references)
-    assert found["exact_match"] == pytest.approx(100 * 2 / 5)
-    assert found["f1"] == pytest.approx(100 * (1 + 0.8 + 1 + 0 + 0.8) / 5)
-    assert found["f1_signature"] == "convention:squad"
-
-
-def test_chinese_figures_by_hand() -> None:
-    answers = ["光荣和ω-force", "北京市。", "2008年8月", "不知道"]
-    references = [["光荣和ω-Force"], ["北京"], ["于2008年", "8月8日"], ["上海"]]
-    em = exact_match("zh").statistics(answers, references)[:, 0]
-    f1 = answer_f1("zh-CN").statistics(answers, references)[:, 0]
-    assert em.tolist() == [1, 0, 0, 0]
-    # 3 characters and 1 word all in common; 2 of 3 and 2; "2008 年" of 4 and 3; none
-    assert f1.tolist() == pytest.approx([1, 2 * 2 / 5, 2 * 2 / 7, 0])
-
-
-def test_statistics_add_up() -> None:
-    answers, references = ["a b c", "d", "e f"], [["b c"], ["x"], ["e f g"]]
-    for metric in (exact_match("en"), answer_f1("en"), answer_f1("zh")):
-        rows = metric.statistics(answers, references)
-        parts = metric.statistics(answers[:1], references[:1]).sum(0)
-        parts += metric.statistics(answers[1:], references[1:]).sum(0)
-        assert metric.score(rows.sum(0)) == pytest.approx(metric.score(parts))
-
-
 # ---- the task
 
 
@@ -554,12 +243,12 @@ def test_what_cannot_be_learnt_from_is_left_out_and_counted(
     recipe = parse_question_answering(tiny_settings(path, *given), "recipe")
     tokenizer = train_tokenizer(SymbolsConfig(), [" ".join(WORDS + KEYS)])
     with caplog.at_level("INFO", logger="transduce"):
-        data = encoded_windows(recipe, TrainedAnswerer(recipe, tokenizer))
+        data = encoded_windows(recipe.data, TrainedAnswerer(recipe, tokenizer))
     assert len(data) == 40
     assert "1 of 42 training questions are left out: no answer stands" in caplog.text
     assert "1 of 42 training questions have no answer and are left out" in caplog.text
     recipe = parse_question_answering(tiny_settings(path, "span.no_answer=true", *given), "recipe")
-    data = encoded_windows(recipe, TrainedAnswerer(recipe, tokenizer))
+    data = encoded_windows(recipe.data, TrainedAnswerer(recipe, tokenizer))
     assert len(data) == 41 and data.spans[-1].tolist() == [0, 0]
 
 

@@ -5,31 +5,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, Largest, TokenBatches, in_halves
-from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
+from transduce.data.batches import DataState, Largest
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError
 from transduce.metrics.measure import check_metric, make_metric, measure
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import LabelHead
-from transduce.sequence import Padded
+from transduce.tasks.classification_data import (
+    READ_TOGETHER,
+    EncodedExamples,
+    LabelBatch,
+    LabelledData,
+    read_examples,
+)
 from transduce.tasks.common import (
-    Root,
     begin,
     check_selection,
     describe_batch,
     find_device,
-    read_split,
     rooted,
     with_base_model,
     with_weights,
@@ -38,19 +38,16 @@ from transduce.tasks.labels import LabelPrediction, label_loss, labels_for, load
 from transduce.tasks.sampled_texts import sampled_batches
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
-    EncodedTexts,
     TextConfig,
     check_room,
     chunks,
     encode_batches,
     lay_out,
-    lay_out_counting,
     leave_out_tokens,
     one_line,
     tokenizer_for,
     tokenizer_of,
     vocabulary_rows,
-    warn_of_cuts,
 )
 from transduce.text import Tokenizer
 from transduce.text.sampling import Alpha, check_sampling, sampler_for
@@ -63,47 +60,9 @@ from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
 
-READ_TOGETHER = 4096
-"""Examples that are read, and made tokens of, together."""
 BATCH_TOKENS = 4096
 """Positions, padding included, in a batch of texts to label."""
 Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-@section
-class LabelledData:
-    """Which labelled texts to train on, to validate with, and to test on."""
-
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
-    train: LabelledConfig | None = None
-    """Needed for training."""
-    valid: LabelledConfig | None = None
-    """Without it, `hold_out` of the training texts are set aside."""
-    test: LabelledConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training texts is set aside."""
-    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
-    """Share of the texts that is set aside where no file is given; equal texts stay together."""
-    pairs: bool | None = None
-    """Whether an input is two texts; where there is data, its setting `second` says so."""
-
-    def __post_init__(self) -> None:
-        if len({self.pairs, *self._pairs_of_splits} - {None}) > 1:
-            raise SettingError(
-                "data: either train, valid and test all have a second text, or none of them; see "
-                "the setting `second`, and `pairs`, which must agree"
-            )
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the texts that make one input."""
-        return ("text", "second") if self.pairs or any(self._pairs_of_splits) else ("text",)
-
-    @property
-    def _pairs_of_splits(self) -> list[bool]:
-        given = [split for split in (self.train, self.valid, self.test) if split is not None]
-        return [split.second is not None for split in given]
 
 
 @section
@@ -164,72 +123,6 @@ class ClassificationRecipe:
 def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:
     """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
     return rooted(parse(ClassificationRecipe, with_base_model(settings), where))
-
-
-def read_examples(config: LabelledData, split: Split) -> Iterator[LabelledText]:
-    """The labelled texts of a split, streamed; equal first texts are in one split.
-
-    Raises DataError for what cannot be read.
-    """
-    return read_split(config, split, read_labelled, lambda example: example.texts[0])
-
-
-class LabelBatch(NamedTuple):
-    """Some examples as the model reads them.
-
-    tokens: (b, t), or (b, t, 2) with segments.  labels: (b,) numbers of the right labels, -1 for
-    one that training never saw.  rows: (b,) which examples these are.
-    """
-
-    tokens: Padded
-    labels: Tensor
-    rows: NDArray[np.int64]
-    target_tokens: int
-
-    def halves(self) -> tuple[LabelBatch, LabelBatch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
-        return in_halves(len(self.rows), self._part)
-
-    def _part(self, rows: slice) -> LabelBatch:
-        numbers = self.rows[rows]
-        return LabelBatch(self.tokens.select(rows), self.labels[rows], numbers, len(numbers))
-
-
-class EncodedExamples:
-    """Examples of a split as token ids and numbers of labels, in memory."""
-
-    def __init__(
-        self,
-        examples: Iterable[LabelledText],
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        max_length: int,
-    ) -> None:
-        numbers = {label: i for i, label in enumerate(labels)}
-        self.texts = EncodedTexts()
-        found: list[int] = []
-        n_cut = 0
-        for chunk in chunks(examples, READ_TOGETHER):
-            inputs = [example.texts for example in chunk]
-            rows, cut = lay_out_counting(tokenizer, inputs, max_length)
-            n_cut += cut
-            self.texts.add(rows)
-            found += (numbers.get(example.label, -1) for example in chunk)
-        warn_of_cuts(n_cut, len(found), max_length)
-        self.labels = np.array(found, np.int64)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def batches(self, segmented: bool, tokens: int, seed: int) -> TokenBatches[LabelBatch]:
-        """All examples, in batches of at most `tokens` positions; with their segments if asked."""
-
-        def assemble(rows: NDArray[np.int64]) -> LabelBatch:
-            labels = torch.from_numpy(self.labels[rows])
-            return LabelBatch(self.texts.padded(rows, segmented), labels, rows, len(rows))
-
-        widths = self.texts.lengths
-        return TokenBatches((widths, widths), assemble, tokens, seed)
 
 
 class ClassificationTraining:
