@@ -10,6 +10,11 @@ The command line prints the message of a `TransduceError` as one line and exits 
 `exit_code`.  Everything else that escapes is a bug of ours and keeps its traceback.
 """
 
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TransduceError(Exception):
     """Base of all errors that answer a user's mistake; the message is one line."""
@@ -33,6 +38,21 @@ class RunError(TransduceError):
 
 class TrainingError(TransduceError):
     """Training cannot go on; says what was kept and what to change."""
+
+
+@contextmanager
+def reading(place: object) -> Iterator[None]:
+    """What goes wrong with the file or its compression, as a DataError that names the place."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{place}: no such file") from None
+    except IsADirectoryError:
+        raise DataError(f"{place} is a directory; name a file in it") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{place} is not a whole gzip file ({error}); fetch it again") from None
+    except OSError as error:
+        raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
 
 
 def first_line(error: BaseException) -> str:

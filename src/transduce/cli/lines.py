@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from transduce.data.lines import lenient_text, raw_lines
-from transduce.errors import DataError
+from transduce.errors import DataError, reading
 
 logger = logging.getLogger("transduce")
 
@@ -141,13 +141,7 @@ def _open(name: str) -> BinaryIO:
         # the lock that the reading thread holds.
         return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
     path = Path(name)
-    try:
+    with reading(name):
         if path.suffix == ".gz":
             return cast(BinaryIO, gzip.open(path, "rb"))
         return path.open("rb")
-    except FileNotFoundError:
-        raise DataError(f"{name}: no such file") from None
-    except IsADirectoryError:
-        raise DataError(f"{name} is a directory; name a file in it") from None
-    except OSError as error:
-        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None

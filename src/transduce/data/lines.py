@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import gzip
 import logging
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from transduce.errors import DataError
+from transduce.errors import DataError, reading
 
 logger = logging.getLogger("transduce")
 
@@ -69,7 +68,7 @@ def raw_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[bytes]:
     Raises DataError, while reading, for a line without end and for what the file system says.
     """
     number = 0
-    try:
+    with reading(name):
         while raw := file.readline(LONGEST_LINE + 1):
             number += 1
             if len(raw) > LONGEST_LINE:
@@ -78,22 +77,11 @@ def raw_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[bytes]:
                     "is this a text file with line ends?"
                 )
             yield raw
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{name} is not a whole gzip file ({error}); fetch it again") from None
-    except OSError as error:
-        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
-    try:
-        with _open(path) as file:
-            yield from raw_lines(file, str(path))
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a directory; name a file in it") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    with reading(path), _open(path) as file:
+        yield from raw_lines(file, str(path))
 
 
 def _open(path: Path) -> IO[bytes] | gzip.GzipFile:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from transduce.config import section, to_dict
 from transduce.data.lines import read_lines
 from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows, tsv_rows
-from transduce.errors import DataError
+from transduce.errors import DataError, reading
 
 Name = TypeVar("Name", str, Path)
 
@@ -208,13 +208,8 @@ def stamp(config: Any, paths: Iterable[Path]) -> str:
     """
     files = []
     for path in paths:
-        try:
+        with reading(path):
             status = path.stat()
-        except FileNotFoundError:
-            raise DataError(f"{path}: no such file") from None
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise DataError(f"{path} cannot be read: {reason}") from None
         files.append([str(path.resolve()), status.st_size, status.st_mtime_ns])
     facts = json.dumps([to_dict(config), files], sort_keys=True)
     return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()

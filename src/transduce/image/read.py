@@ -6,7 +6,6 @@ import gzip
 import io
 import math
 import struct
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.errors import DataError, first_line
+from transduce.errors import DataError, first_line, reading
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -76,7 +75,7 @@ def read_idx(path: Path) -> NDArray[Any]:
     Raises DataError for a missing or damaged file, and unless its size is the one that its
     header tells.
     """
-    try:
+    with reading(path):
         with path.open("rb") as file:
             compressed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rb") if compressed else path.open("rb") as file:
@@ -89,16 +88,6 @@ def read_idx(path: Path) -> NDArray[Any]:
                     "unpack it with gunzip"
                 )
             return _idx_values(file, path, dtype, shape)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a directory; name a file in it") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a whole gzip file ({error}); fetch it again") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:  # sizes that have a 0 among them, or too many dimensions
-        raise DataError(f"{path}: its header tells what cannot be ({error})") from None
 
 
 def _pixels(image: PillowImage, mode: str) -> Tensor:
@@ -155,4 +144,8 @@ def _idx_values(
             f"{path}: its header tells {sizes} values, {wanted} bytes, but {found} follow; "
             "fetch it again"
         )
-    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+    try:
+        values = np.frombuffer(data, dtype).reshape(shape)
+    except ValueError as error:  # sizes that have a 0 among them, or too many dimensions
+        raise DataError(f"{path}: its header tells what cannot be ({error})") from None
+    return values.astype(dtype.newbyteorder("="), copy=False)
