@@ -198,7 +198,7 @@ def _store_of(place: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
     except ImportError:
         raise DataError(
-            "files of other stores need the package 'fsspec': pip install transduce[scale]"
+            "files of other stores need the package 'fsspec': pip install 'transduce[scale]'"
         ) from None
     if "::" in place:
         raise DataError(f"{place}: a URL in a URL cannot be read; unpack it first")

@@ -258,5 +258,5 @@ def optional(module: str, extra: str) -> Any:
     except ImportError:
         package = module.partition(".")[0]
         raise DataError(
-            f"reading this data needs the package {package!r}: pip install transduce[{extra}]"
+            f"reading this data needs the package {package!r}: pip install 'transduce[{extra}]'"
         ) from None

@@ -47,7 +47,7 @@ def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tenso
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise DataError(
-            f"{place}: reading images needs the package 'pillow': pip install transduce[vision]"
+            f"{place}: reading images needs the package 'pillow': pip install 'transduce[vision]'"
         ) from None
     Image.init()
     known = [name for name in FORMATS if name in Image.OPEN]  # AVIF may not be built in
