@@ -10,10 +10,15 @@ The command line prints the message of a `TransduceError` as one line and exits 
 `exit_code`.  Everything else that escapes is a bug of ours and keeps its traceback.
 """
 
+from __future__ import annotations
+
 import gzip
 import zlib
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class TransduceError(Exception):

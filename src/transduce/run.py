@@ -356,7 +356,14 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     recipes = [read_recipe(path) for path in paths]
     sources = [path / "weights.safetensors" for path in paths]
     if last:
-        sources = [c for path in paths for c in checkpoints_of(path)[-last:]]
+        kept = [checkpoints_of(path) for path in paths]
+        for path, checkpoints in zip(paths, kept, strict=True):
+            if len(checkpoints) < last:
+                raise RunError(
+                    f"{path} has {len(checkpoints)} checkpoints, not {last}; training.keep_last "
+                    "says how many a run keeps"
+                )
+        sources = [checkpoint for checkpoints in kept for checkpoint in checkpoints[-last:]]
     if len(sources) < 2:
         raise RunError(
             "averaging needs at least two sets of weights; give more runs, or --last N for "

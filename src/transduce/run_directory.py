@@ -37,6 +37,7 @@ from transduce.tasks import TASKS
 from transduce.tasks.provenance import PROVENANCE, provenance_text
 from transduce.tasks.run_files import check_files, check_written_to
 from transduce.tasks.task import Recipe
+from transduce.training import replaced
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.distributed import job_name, restarts
@@ -153,13 +154,21 @@ def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator
     """
     _check_room(path, recipe, resume, overwrite)
     with locked(path) as lock:
+        if not (resume or _has_begun(path)):
+            _put_back(path)  # where an attempt to replace it was killed
         _check_room(path, recipe, resume, overwrite)  # another may have made a run meanwhile
         if not resume:
-            _clear(path)
+            replaced.set_aside(path, list(_made_by_a_run(path)))
         lock.truncate(0)
         lock.write(job_name())
         lock.flush()
-        yield
+        try:
+            yield
+        except BaseException:
+            if not (resume or _has_begun(path)):
+                _put_back(path)
+            raise
+        replaced.let_go(path)
 
 
 def is_begun_by_this_job(path: Path) -> bool:
@@ -181,7 +190,7 @@ def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> No
         check_files(path)
         check_written_to(path)  # and not what a link names
     # What stopped before its first checkpoint, at a misspelt file name say, is nothing to spoil.
-    begun = holds_run and ((path / "weights.safetensors").exists() or checkpoints_of(path))
+    begun = holds_run and _has_begun(path)
     if resume and holds_run:
         _check_resumable(path, read_recipe(path), recipe)
         # The model card is written last, so the weights beside it are results, not a first try.
@@ -199,13 +208,23 @@ def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> No
         raise RunError(f"{path} exists and is not a run directory; give another --run")
 
 
+def _has_begun(path: Path) -> bool:
+    """Whether a training has left weights here."""
+    return (path / "weights.safetensors").exists() or bool(checkpoints_of(path))
+
+
 def vocabularies_of(path: Path) -> list[Path]:
     """The files of a run directory that say what the ids of its model mean."""
     return sorted(file for pattern in VOCABULARIES for file in path.glob(pattern))
 
 
 def _holds_other_things(path: Path) -> bool:
-    own = (".lock", SYNTHETIC, "recipe.toml.tmp")  # the last where a first try was killed at once
+    own = (
+        ".lock",
+        SYNTHETIC,
+        replaced.DIRECTORY,
+        "recipe.toml.tmp",
+    )  # the last where a first try was killed at once
     return any(file.name not in own for file in path.iterdir())
 
 
@@ -235,13 +254,14 @@ def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
         )
 
 
-def _clear(path: Path) -> None:
-    """Delete what a run made; files that are not of a run stay.
+def _made_by_a_run(path: Path) -> Iterator[Path]:
+    """What a run made in its directory; files that are not of a run stay.
 
-    What makes it a run directory goes last, so that one whose clearing was killed still is one.
+    What makes it a run directory comes last, so that one whose clearing was killed still is one.
     """
     for directory in ("checkpoints", BAD_BATCHES):
-        shutil.rmtree(path / directory, ignore_errors=True)
+        if (path / directory).is_dir():
+            yield path / directory
     for pattern in (
         *VOCABULARIES,
         "weights.safetensors",
@@ -252,8 +272,15 @@ def _clear(path: Path) -> None:
         *LEARNT_AFTER,
         "recipe.toml",
     ):
-        for file in path.glob(pattern):
-            file.unlink()
+        yield from sorted(path.glob(pattern))
+
+
+def _put_back(path: Path) -> None:
+    """The run that was set aside in the place of one that came to nothing."""
+    if (path / replaced.DIRECTORY).is_dir():
+        for file in list(_made_by_a_run(path)):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        replaced.put_back(path)
 
 
 @contextmanager

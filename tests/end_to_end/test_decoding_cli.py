@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -204,3 +206,56 @@ def test_candidates_that_are_none(here: Here, run: Path, tmp_path: Path) -> None
     assert "--reverse is for --n-best" in (
         here("score", run, "--source", source, "--target", source, "--reverse").complaint
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--stop", "a"], "--stop is for continuations and dialogue; leave it out"),
+        (["--max-tokens", 3], "--max-tokens is for continuations and dialogue; leave it out"),
+        (["--alpha", 1, "--length-penalty", "mean"], "--alpha is for --length-penalty gnmt; add"),
+        (["--diversity", 1], "--diversity is for --beam-groups above 1; add that"),
+        (["--sample", "--candidates", 4], "--candidates is for --minimum-risk; add that"),
+        (["--language-model-weight", 1], "--language-model-weight is for --language-model; add"),
+        (["--ensemble-mean", "geometric"], "--ensemble-mean is for --ensemble; add that"),
+        (["--constraint", "a|"], "--constraint 'a|': an alternative beside | is empty"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(
+    here: Here, run: Path, words: list[object], complaint: str
+) -> None:
+    done = here("translate", run, "/dev/null", *words)
+    assert (done.code, done.out) == (2, b"")
+    assert done.complaint.startswith(complaint)
+
+
+def test_an_output_without_its_constraint_is_said(here: Here, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "in.txt"
+    file.write_text("abc\nba\n")
+    held = here("translate", run, file, "--constraint", "h")
+    assert held.code == 0 and not held.err
+    done = here("translate", run, file, "--constraint", "h", "--avoid", "h")
+    assert len(done.lines) == 2
+    said = "the output lacks a constraint; is something else in its way?"
+    assert done.err.splitlines() == [f"warning: line {n}: {said}" for n in (1, 2)]
+
+
+def test_the_recipes_number_of_outputs(here: Here, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    recipe = copy / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("n_best = 1", "n_best = 3"))
+    plain, records = tmp_path / "in.txt", tmp_path / "in.jsonl"
+    plain.write_text("abc\n")
+    records.write_text('{"source": "abc"}\n{"source": "abc", "n_best": 2}\n')
+    assert len(here("translate", copy, plain).lines) == 1
+    found = [json.loads(line) for line in here("translate", copy, records, "--jsonl").lines]
+    assert [len(record["n_best"]) for record in found] == [3, 2]
+
+
+def test_what_is_named_gz_is_compressed(here: Here, run: Path, tmp_path: Path) -> None:
+    file, output = tmp_path / "in.txt", tmp_path / "out.gz"
+    file.write_text("abc\nba\n")
+    assert here("translate", run, file, "--output", output).code == 0
+    assert gzip.decompress(output.read_bytes()) == here("translate", run, file).out
+    assert here("translate", run, output).code == 0  # what is written can be read

@@ -94,6 +94,8 @@ def test_score_gives_a_number_for_each_pair(here: Here, run: Path, tmp_path: Pat
     target.write_text("abc\n")
     done = here("score", run, "--source", source, "--target", target)
     assert done.code == 1 and "has 22 lines but" in done.err
+    done = here("score", run, "--source", source, "--target", target, "--weight", 2)
+    assert (done.code, done.complaint) == (2, "--weight is for --n-best; add that")
 
 
 def test_average(here: Here, run: Path, tmp_path: Path) -> None:
@@ -105,9 +107,19 @@ def test_average(here: Here, run: Path, tmp_path: Path) -> None:
     assert len(here("translate", last, words).lines) == 20
     assert "exists" in here("average", run, run, "--output", same).complaint
     new = tmp_path / "new"
+    many = here("average", run, "--last", 9, "--output", new)
+    assert "checkpoints, not 9; training.keep_last" in many.complaint
     assert "at least two" in here("average", run, "--output", new).complaint
     assert "not a directory" in here("average", new, "--last", 2, "--output", new).complaint
     assert not new.exists()
+
+
+def test_where_outputs_go_is_known_before_they_are_made(
+    here: Here, run: Path, tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing" / "out"
+    done = here("evaluate", tmp_path / "no-run", "--output", missing)
+    assert f"{missing} cannot be written" in done.complaint  # before anything is loaded
 
 
 def test_averaging_needs_like_runs(here: Here, run: Path, speller: Path, tmp_path: Path) -> None:

@@ -64,6 +64,15 @@ def test_generate(run: Path) -> None:
     stopped = exact(transduce("generate", run, "Row, row", "--stop", "zzz", "--stop", stop))
     assert stopped.removesuffix("\n") == text[: text.find(stop)].removesuffix("\n")
     assert exact(transduce("generate", run, "--beam-size", 1, "--no-repeat-ngram", 3)) != text
+    assert exact(transduce("generate", run, "Row, row", "--stop", text[0])) == "\n"
+    done = transduce("generate", run, "--minimum-risk", "chrf")
+    assert done.complaint == "--minimum-risk is for translations; leave it out"
+
+
+def test_outputs_that_there_are_none_of(run: Path, tmp_path: Path) -> None:
+    done = transduce("evaluate", run, "--split", "valid", "--output", tmp_path / "out")
+    assert "no outputs that could be written" in done.complaint
+    assert not (tmp_path / "out").exists()
 
 
 def test_predict_gives_one_line_for_each(run: Path) -> None:

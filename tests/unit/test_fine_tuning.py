@@ -34,6 +34,7 @@ from transduce.training.fine_tuning import (
     FineTuneConfig,
     LoraConfig,
     LowRankLinear,
+    add_low_rank_updates,
     apply_adapter,
     learning_rate_scales,
     remove_low_rank_updates,
@@ -348,6 +349,17 @@ class TestLora:
         assert torch.equal(answers(model), answers(plain))
         trained = {n for n, p in model.named_parameters() if p.requires_grad}
         assert trained == {f"{name}.lora_{part}" for name in adapted for part in "ab"}
+
+    def test_random_numbers_go_to_layers_in_the_models_order(self) -> None:
+        model = classifier()
+        torch.manual_seed(5)
+        add_low_rank_updates(model, LoraConfig(rank=2))
+        torch.manual_seed(5)
+        adapted = [m for m in model.modules() if isinstance(m, LowRankLinear)]
+        assert len(adapted) == 4
+        for module in adapted:
+            n_in = module.in_features
+            assert torch.equal(module.lora_a, torch.randn(2, n_in) * n_in**-0.5)
 
     def test_is_the_formula(self) -> None:
         linear = nn.Linear(5, 4).double()

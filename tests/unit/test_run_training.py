@@ -19,6 +19,7 @@ from helpers.tiny_run import (
 from transduce import DataError, RunError, SettingError
 from transduce.config import to_toml
 from transduce.run_directory import locked
+from transduce.training import replaced
 from transduce.training.weights import read_tensors
 
 
@@ -40,6 +41,38 @@ class TestTrain:
         transduce.train(settings, path, overwrite=True)
         assert (path / "weights.safetensors").read_bytes() != before
         assert [record["step"] for record in records(path, "train")] == [1]
+
+    @pytest.mark.parametrize(
+        "wrong",
+        ["data.train.path='missing.tsv'", "training.select_by='chrf'", "training.device='abacus'"],
+    )
+    def test_a_mistake_does_not_cost_the_run_to_replace(
+        self, data: Path, tmp_path: Path, wrong: str
+    ) -> None:
+        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
+        before = {f: f.read_bytes() for f in path.rglob("*") if f.is_file() and f.name != ".lock"}
+        with pytest.raises((DataError, SettingError)):
+            transduce.train(tiny_settings(data), path, [wrong], overwrite=True)
+        after = {f: f.read_bytes() for f in path.rglob("*") if f.is_file() and f.name != ".lock"}
+        assert after == before
+        settings = tiny_settings(data, "training.steps=1", "seed=2")
+        transduce.train(settings, path, overwrite=True)
+        assert not (path / replaced.DIRECTORY).exists()
+
+    @pytest.mark.parametrize("wrote", [(), ("recipe.toml", "tokenizer.json")])
+    def test_a_killed_attempt_to_replace_a_run_does_not_cost_it(
+        self, data: Path, tmp_path: Path, wrote: tuple[str, ...]
+    ) -> None:
+        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
+        weights = (path / "weights.safetensors").read_bytes()
+        replaced.set_aside(path, [f for f in path.iterdir() if f.name != ".lock"])
+        for name in wrote:
+            (path / name).write_text("of the new one")
+        with pytest.raises(RunError, match="holds a run already"):
+            train_tiny(data, path, "training.steps=1")
+        assert (path / "weights.safetensors").read_bytes() == weights
+        assert not (path / "tokenizer.json").exists()
+        assert not (path / replaced.DIRECTORY).exists()
 
     def test_does_not_spoil_other_things(self, data: Path, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("years of work")

@@ -30,7 +30,7 @@ def align(
     source: Path | None = None,
     target: Path | None = None,
     reverse: Path | None = None,
-    method: Literal["intersection", "union", "grow-diag"] = "grow-diag",
+    method: Literal["intersection", "union", "grow-diag"] | None = None,
     layer: int | None = None,
     heads: Annotated[str | None, Parameter(show_default=False)] = None,
     threshold: Share | None = None,
@@ -60,7 +60,7 @@ def align(
     reverse
         A run of the other direction, whose links are joined with this one's as --method says.
     method
-        How to join two directions.
+        How to join two directions; by default grow-diag.
     layer
         Layer of the decoder, from 0, or from the last on -1; by default the one that guided
         alignment trained, else the last.
@@ -88,9 +88,15 @@ def align(
         raise SettingError("--source and --target go together; give both")
     if source is not None and file != STDIN:
         raise SettingError(f"--source and {file} both name the pairs; give one of them")
+    if method is not None and reverse is None:
+        raise SettingError("--method joins two directions; give --reverse too")
+    if json and against is None:
+        raise SettingError("--json is for the scores of --against; add that")
     if run.is_file():
         if against is None:
             raise SettingError(f"{run} is a file; to score its links, give --against too")
+        if shifted or reverse is not None or (layer, heads, threshold) != (None, None, None):
+            raise SettingError(f"{run} is a file of links; leave out what says how to make them")
         _print_scores(_read_links(run), _read_gold(against), json)
         return
     gold = None if against is None else _read_gold(against)
@@ -99,7 +105,7 @@ def align(
     head, mean = _heads(heads)
     options = AlignmentOptions(layer, head, mean, threshold, unit, shifted)
     pairs = _files(source, target) if source is not None and target is not None else _lines(file)
-    links = _links(run, reverse, method, pairs, options, machine)
+    links = _links(run, reverse, method or "grow-diag", pairs, options, machine)
     if gold is None:
         _write(output, links)
         return

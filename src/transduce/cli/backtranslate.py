@@ -48,7 +48,7 @@ def backtranslate(
 
     plan = student.plan(reverse, recipe, more, True, tag)
     model = machine.load(reverse)
-    options = decoding.over(model.translator.options)
+    options = decoding.over(model.translator)
     plan.make_pairs(model, back_translation(monolingual, options))
     del model  # its memory is for the run to train
     plan.train()

@@ -103,7 +103,7 @@ def speaker_of(
         engine=machine.engine,
     )
     translator = speaker.load().translator
-    options = decoding.over(translator.options)
+    options = decoding.over(translator)
     translator.check(options)
     # 8 bits and CTranslate2 are for a CPU, also where there is a GPU to choose.
     on_cpu = machine.precision == "int8" or machine.engine == "ctranslate2"

@@ -45,7 +45,7 @@ def calibrate(
     translator = machine.load(run).translator
     if not isinstance(translator, TrainedTranslator):
         raise RunError(f"{run} does not say what it was trained on")
-    options = decoding.over(translator.options)
+    options = decoding.over(translator)
     known, scores = _judged(translator, "valid", options)
     quality = fit_quality(known, scores)
     facts: dict[str, Any] = {"fitted_on": len(known)}

@@ -55,7 +55,7 @@ def chat(
                 f"{run} is a run of the task {model.recipe.task!r}, which does not converse; use "
                 "predict"
             )
-        options = decoding.over(model.predictor.options)
+        options = decoding.over(model.predictor)
         conversation = Conversation(model.predictor, options)
         at_terminal = sys.stdin is not None and sys.stdin.isatty()
         lines = LineReader()

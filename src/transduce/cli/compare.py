@@ -95,7 +95,7 @@ def _standings(
     first: Evaluation | None = None
     for run in runs:
         model = machine.load(run)
-        options = decoding.over_any(model.predictor.options)
+        options = decoding.over_any(model.predictor)
         try:
             evaluation = model.evaluate(split, None, options)
         except DataError as error:  # its data are not here; the others may be compared

@@ -44,7 +44,7 @@ def distil(
 
     plan = student.plan(teacher, recipe, more, keep_references)
     model = machine.load(teacher)
-    options = decoding.over(model.translator.options)
+    options = decoding.over(model.translator)
     plan.make_pairs(model, distillation(plan.given.data, options))
     del model  # its memory is for the student
     plan.train()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_format
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -65,11 +66,15 @@ def evaluate(
         raise SettingError("--split and --source both say what to translate; give one")
     if against is not None and not against.exists():
         raise DataError(f"{against}: no such run or file to compare with")
-    model = machine.load(run)
-    options = decoding.over_any(model.predictor.options)
-    evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
-    if output is not None:
-        with open_output(output) as file:
+    with contextlib.nullcontext() if output is None else open_output(output) as file:
+        model = machine.load(run)
+        options = decoding.over_any(model.predictor)
+        evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
+        if file is not None:
+            if not evaluation.hypotheses:
+                raise DataError(
+                    "this task has no outputs that could be written; leave out --output"
+                )
             file.write(evaluation.hypotheses)
     comparison: Mapping[str, Comparison] = {}
     if against is not None:

@@ -45,10 +45,8 @@ def generate(
             )
         # Bytes of the command line that are not UTF-8 come as surrogates, which no tokenizer knows.
         text = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        ended_line = True
-        with contextlib.closing(
-            generator.generate_stream(text, decoding.over(generator.options))
-        ) as parts:
+        ended_line = False
+        with contextlib.closing(generator.generate_stream(text, decoding.over(generator))) as parts:
             for part in parts:
                 out.write_text(part)
                 ended_line = part.endswith("\n") if part else ended_line

@@ -134,7 +134,7 @@ def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
 def _open(name: str) -> BinaryIO:
     if name == STDIN:
         if sys.stdin is None:
-            raise DataError("stdin is closed; name a file to read")
+            raise DataError("stdin is closed; there is nothing to read from")
         if sys.stdin.isatty():
             logger.info("reading lines from the terminal; Ctrl-D ends them")
         # Not `sys.stdin.buffer`: Python closes that at its exit, and would wait for, or die of,

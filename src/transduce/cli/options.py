@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
@@ -15,6 +16,8 @@ from transduce.errors import SettingError
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.run import Run
+    from transduce.tasks.task import Predictor
+    from transduce.tasks.translator import Translator
 
 logger = logging.getLogger("transduce")
 
@@ -22,6 +25,19 @@ Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Flag = Annotated[bool, Parameter(show_default=False)]
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed", "candidates")
 """Options that have no meaning where nothing is drawn at random."""
+FOR_TRANSLATIONS = (
+    "coverage_penalty",
+    "min_length_ratio",
+    "max_length_ratio",
+    "max_length_extra",
+    "shortlist",
+    "language_model_weight",
+    "ensemble_mean",
+    "minimum_risk",
+    "candidates",
+)
+FOR_CONTINUATIONS = ("max_tokens", "stop_strings")
+"""... where a source says how long the output may be."""
 
 
 @Parameter(name="*", group="Decoding (by default as the recipe says)")
@@ -88,39 +104,48 @@ class Decoding:
     candidates: Count | None = None
     """With --sample and --minimum-risk: how many are drawn to choose among."""
 
-    def over_any(self, recipe: DecodingOptions | None) -> DecodingOptions | None:
+    def over_any(self, predictor: Predictor) -> DecodingOptions | None:
         """The same as `over`, for a task that perhaps decodes nothing: then nothing may be given.
 
         Raises SettingError.
         """
-        if recipe is not None:
-            return self.over(recipe)
-        for name, value in vars(self).items():
-            if value not in (None, False):
-                option = name.replace("_", "-")
-                raise SettingError(f"--{option} is for tasks that decode; this run's does not")
+        if predictor.options is not None:
+            return self.over(predictor)
+        for name in self._given():
+            raise SettingError(f"{_spelled(name)} is for tasks that decode; this run's does not")
         return None
 
-    def over(self, recipe: DecodingOptions, n_best: int = 1) -> DecodingOptions:
-        """The recipe's options with these laid over them, for `n_best` outputs per input.
+    def over(self, predictor: Predictor | Translator, n_best: int | None = 1) -> DecodingOptions:
+        """How a recipe decodes, with these laid over it; n_best None is what the recipe says.
 
-        Raises SettingError for a value that cannot be.
+        Raises SettingError for a value that cannot be, and for an option without a meaning here.
         """
         from transduce.config import parse, to_dict
         from transduce.decoding.options import DecodingOptions
+        from transduce.tasks.translator import Translator
 
-        given = {name: value for name, value in vars(self).items() if value is not None}
+        recipe = predictor.options
+        assert recipe is not None
+        given = self._given()
+        self._check_task(given, predictor if isinstance(predictor, Translator) else None)
         if "ensemble_mean" in given:
             given["ensemble"] = given.pop("ensemble_mean")
         if "constraints" in given:
             given["constraints"] = [_alternatives(text) for text in given["constraints"]]
-        sampled = given.pop("sample") or (recipe.method == "sample" and "beam_size" not in given)
+        sample = given.pop("sample", False)
+        sampled = sample or (recipe.method == "sample" and "beam_size" not in given)
         method = "sample" if sampled else "beam"
-        if method == "beam":
-            for name in SAMPLING:
-                if name in given:
-                    raise SettingError(f"--{name.replace('_', '-')} is for --sample; add that")
         settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **given}
+        needs = [(name, "sample", method == "sample") for name in SAMPLING]
+        needs += [
+            ("alpha", "length-penalty gnmt", settings["length_penalty"] == "gnmt"),
+            ("diversity", "beam-groups above 1", settings["beam_groups"] > 1),
+            ("candidates", "minimum-risk", settings["minimum_risk"] != "none"),
+        ]
+        for name, other, there in needs:
+            if name in given and not there:
+                raise SettingError(f"{_spelled(name)} is for --{other}; add that")
+        n_best = recipe.n_best if n_best is None else n_best
         if method == "beam" and n_best > settings["beam_size"]:
             logger.warning(
                 "the beam is widened from %d to %d for so many outputs",
@@ -130,10 +155,38 @@ class Decoding:
             settings["beam_size"] = n_best
         return parse(DecodingOptions, {**settings, "method": method, "n_best": n_best})
 
+    def _given(self) -> dict[str, Any]:
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if not self.sample:
+            del given["sample"]
+        return given
+
+    def _check_task(self, given: Collection[str], translator: Translator | None) -> None:
+        """Raises SettingError for an option that means nothing to a task, or to its company."""
+        for name in FOR_TRANSLATIONS if translator is None else FOR_CONTINUATIONS:
+            if name in given:
+                task = "translations" if translator is None else "continuations and dialogue"
+                raise SettingError(f"{_spelled(name)} is for {task}; leave it out")
+        if translator is None:
+            return
+        company = translator.company
+        if "language_model_weight" in given and company.language_model is None:
+            raise SettingError("--language-model-weight is for --language-model; add that")
+        if "ensemble_mean" in given and not company.others:
+            raise SettingError("--ensemble-mean is for --ensemble; add that")
+
+
+def _spelled(name: str) -> str:
+    """An option as the command line has it."""
+    spelled = {"constraints": "constraint", "stop_strings": "stop"}.get(name, name)
+    return f"--{spelled.replace('_', '-')}"
+
 
 def _alternatives(constraint: str) -> str | list[str]:
     """A phrase as given on the command line, or the several that | stands between."""
     parts = [part.strip() for part in constraint.split("|")]
+    if not all(parts):
+        raise SettingError(f"--constraint {constraint!r}: an alternative beside | is empty")
     return parts if len(parts) > 1 else constraint
 
 

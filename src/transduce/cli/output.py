@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from transduce.errors import DataError
 
@@ -41,6 +42,7 @@ class Output:
 def open_output(path: str = STDOUT) -> Iterator[Output]:
     """Stdout, or a file: written aside and renamed when the context ends without an error.
 
+    What is named `.gz` is compressed.
     Raises DataError when the file cannot be written.
     """
     if path == STDOUT:
@@ -58,7 +60,12 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
         file = aside.open("wb")
     try:
         with contextlib.closing(file):
-            yield Output(file, path)
+            inner = _gzip(file) if Path(path).suffix == ".gz" else file
+            try:
+                yield Output(inner, path)
+            finally:
+                with _said_plainly(path):
+                    inner.close()
         with _said_plainly(path):
             aside.replace(final)
     finally:
@@ -69,6 +76,11 @@ def print_lines(*lines: str) -> None:
     """Write lines to stdout."""
     with open_output() as output:
         output.write(lines)
+
+
+def _gzip(file: BinaryIO) -> BinaryIO:
+    """A file in which what is written is compressed, to the same bytes at any time."""
+    return cast("BinaryIO", gzip.GzipFile("", "wb", fileobj=file, mtime=0))
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def predict(
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load(run)
-        options = decoding.over_any(model.predictor.options)
+        options = decoding.over_any(model.predictor)
         names = model.predictor.inputs
         quiet = output == STDOUT and sys.stdout.isatty()
         for batch in shown(lines, quiet):

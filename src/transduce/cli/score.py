@@ -25,7 +25,7 @@ def score(
     target: Path | None = None,
     n_best: Path | None = None,
     reverse: Flag = False,
-    weight: float = 1.0,
+    weight: float | None = None,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Print the log-probability of each given pair.
@@ -50,17 +50,22 @@ def score(
     reverse
         With --n-best: the run goes from target to source, and says how likely the source is.
     weight
-        With --n-best: what the log-probability counts beside the score that is there.
+        With --n-best: what the log-probability counts beside the score that is there; by default
+        1.
     """
     if (target is None) == (n_best is None):
         raise SettingError("give --target for pairs, or --n-best for candidates, and not both")
     if n_best is None and reverse:
         raise SettingError("--reverse is for --n-best; for pairs, exchange --source and --target")
+    if n_best is None and weight is not None:
+        raise SettingError("--weight is for --n-best; add that")
     machine.check_no_engine("score")
     model = machine.load(run)
     with open_output() as output:
         if n_best is not None:
-            output.write(_rescored(model, source, n_best, reverse, weight))
+            output.write(
+                _rescored(model, source, n_best, reverse, 1.0 if weight is None else weight)
+            )
             return
         assert target is not None
         from transduce.data.pairs import ParallelFiles, read_pairs

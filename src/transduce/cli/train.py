@@ -56,6 +56,8 @@ def train(
     import transduce
     from transduce.training.distributed import is_first
 
+    if seed is not None and any(one.startswith("seed=") for one in (*overrides, *more)):
+        raise SettingError("--seed and --set seed=... both say the seed; give one of them")
     seeded = () if seed is None else (f"seed={seed}",)
     fitted = ("training.fit_memory=true",) if fit_memory else ()
     settings = (*overrides, *more, *seeded, *fitted)

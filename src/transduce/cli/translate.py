@@ -76,7 +76,6 @@ def translate(
     """
     if stream and (jsonl or n_best is not None):
         raise SettingError("--stream shows one text as it grows; leave out --jsonl and --n-best")
-    count = n_best or 1
     if confidence and not jsonl:
         raise SettingError("--confidence adds fields to JSON records; add --jsonl")
     others = {"n-best": n_best is not None, "jsonl": jsonl, "stream": stream}
@@ -94,7 +93,7 @@ def translate(
             whole = dataclasses.replace(machine, precision="float32")  # a draft is small
             guessing = None if draft is None else whole.load(draft)
             model = model.beside(together, beside, guessing)
-        options = decoding.over(model.translator.options, count)
+        options = decoding.over(model.translator, n_best or (None if jsonl else 1))
         model.translator.check(options)
         judge = _judge(model) if confidence else None
         quiet = output == STDOUT and sys.stdout.isatty()

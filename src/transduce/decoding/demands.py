@@ -39,6 +39,15 @@ class Demand:
         needed = 0 if self.phrases is None else self.phrases.needed(Progress())
         return len(self.prefix) + needed
 
+    def is_met_by(self, tokens: Sequence[int]) -> bool:
+        """Whether an output holds all phrases."""
+        if self.phrases is None:
+            return True
+        progress = Progress()
+        for token in tokens:
+            progress = self.phrases.next(progress, token)
+        return self.phrases.is_done(progress)
+
 
 @dataclass(frozen=True)
 class Wishes:

@@ -134,6 +134,11 @@ class Translator:
         for shared, pieces in together.items():
             for piece, best in zip(pieces, self._decode(pieces, shared), strict=True):
                 found[piece.text].append(best)
+                if best and not piece.demand.is_met_by(best[0].tokens):
+                    message = (
+                        "line %d: the output lacks a constraint; is something else in its way?"
+                    )
+                    logger.warning(message, first + piece.text + 1)
         return [self._translation(parts, own) for parts, own in zip(found, each, strict=True)]
 
     def stream(

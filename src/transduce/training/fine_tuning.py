@@ -175,8 +175,9 @@ def add_low_rank_updates(
         for parameter in module.parameters(recurse=False):
             owners.setdefault(id(parameter), set()).add(id(module))
     replaced: dict[int, nn.Module] = {}
-    for name in chosen:
-        linear = linears[name]
+    for name, linear in linears.items():  # in the model's order, which random numbers follow
+        if name not in chosen:
+            continue
         if len(owners[id(linear.weight)]) > 1:
             raise SettingError(
                 f"fine_tune.lora.targets: the matrix of {name!r} is also another layer's, so it "

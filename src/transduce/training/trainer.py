@@ -41,6 +41,7 @@ from transduce.training.fit_memory import find_budget
 from transduce.training.keeper import Keeper
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.optimizer import build_optimizer
+from transduce.training.replaced import let_go
 from transduce.training.schedules import learning_rate
 from transduce.training.sharding import Shards, shards_of
 from transduce.training.signals import InterruptedTraining, Signals, StoppedValidation
@@ -118,6 +119,8 @@ def train(
                 raise SettingError("fit_memory does not go with training.sharding; leave one out")
             raise find_budget(task, config, optimizer, ranks, log.say)
         ranks.own_random_numbers()
+        if ranks.first:
+            let_go(run)
         return _Trainer(task, config, run, log, optimizer, adapter, shards).train(resume)
 
 
