@@ -25,7 +25,6 @@ import datetime
 import fcntl
 import importlib.metadata
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,8 +153,10 @@ def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator
     """
     _check_room(path, recipe, resume, overwrite)
     with locked(path) as lock:
-        if not (resume or _has_begun(path)):
-            _put_back(path)  # where an attempt to replace it was killed
+        if resume:
+            replaced.finish(path)
+        else:
+            replaced.put_back(path, _made_by_a_run)  # where an attempt to replace it was killed
         _check_room(path, recipe, resume, overwrite)  # another may have made a run meanwhile
         if not resume:
             replaced.set_aside(path, list(_made_by_a_run(path)))
@@ -165,8 +166,8 @@ def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator
         try:
             yield
         except BaseException:
-            if not (resume or _has_begun(path)):
-                _put_back(path)
+            if not resume:
+                replaced.put_back(path, _made_by_a_run)
             raise
         replaced.let_go(path)
 
@@ -190,7 +191,7 @@ def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> No
         check_files(path)
         check_written_to(path)  # and not what a link names
     # What stopped before its first checkpoint, at a misspelt file name say, is nothing to spoil.
-    begun = holds_run and _has_begun(path)
+    begun = holds_run and ((path / "weights.safetensors").exists() or checkpoints_of(path))
     if resume and holds_run:
         _check_resumable(path, read_recipe(path), recipe)
         # The model card is written last, so the weights beside it are results, not a first try.
@@ -208,23 +209,15 @@ def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> No
         raise RunError(f"{path} exists and is not a run directory; give another --run")
 
 
-def _has_begun(path: Path) -> bool:
-    """Whether a training has left weights here."""
-    return (path / "weights.safetensors").exists() or bool(checkpoints_of(path))
-
-
 def vocabularies_of(path: Path) -> list[Path]:
     """The files of a run directory that say what the ids of its model mean."""
     return sorted(file for pattern in VOCABULARIES for file in path.glob(pattern))
 
 
 def _holds_other_things(path: Path) -> bool:
-    own = (
-        ".lock",
-        SYNTHETIC,
-        replaced.DIRECTORY,
-        "recipe.toml.tmp",
-    )  # the last where a first try was killed at once
+    aside = (replaced.WHOLE, replaced.MOVING, replaced.GONE)
+    # recipe.toml.tmp where a first try was killed at once
+    own = (".lock", SYNTHETIC, "recipe.toml.tmp", *aside)
     return any(file.name not in own for file in path.iterdir())
 
 
@@ -255,10 +248,7 @@ def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
 
 
 def _made_by_a_run(path: Path) -> Iterator[Path]:
-    """What a run made in its directory; files that are not of a run stay.
-
-    What makes it a run directory comes last, so that one whose clearing was killed still is one.
-    """
+    """What a run made in its directory, last what makes it a run directory; other files stay."""
     for directory in ("checkpoints", BAD_BATCHES):
         if (path / directory).is_dir():
             yield path / directory
@@ -273,14 +263,6 @@ def _made_by_a_run(path: Path) -> Iterator[Path]:
         "recipe.toml",
     ):
         yield from sorted(path.glob(pattern))
-
-
-def _put_back(path: Path) -> None:
-    """The run that was set aside in the place of one that came to nothing."""
-    if (path / replaced.DIRECTORY).is_dir():
-        for file in list(_made_by_a_run(path)):
-            shutil.rmtree(file) if file.is_dir() else file.unlink()
-        replaced.put_back(path)
 
 
 @contextmanager

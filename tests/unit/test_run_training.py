@@ -28,6 +28,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
 
 
+def contents(run: Path) -> dict[Path, bytes]:
+    """All files of a run but the one that is locked."""
+    files = (file for file in run.rglob("*") if file.is_file() and file.name != ".lock")
+    return {file: file.read_bytes() for file in files}
+
+
 class TestTrain:
     def test_does_not_spoil_a_run(self, data: Path, tmp_path: Path) -> None:
         path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
@@ -50,29 +56,49 @@ class TestTrain:
         self, data: Path, tmp_path: Path, wrong: str
     ) -> None:
         path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
-        before = {f: f.read_bytes() for f in path.rglob("*") if f.is_file() and f.name != ".lock"}
+        before = contents(path)
         with pytest.raises((DataError, SettingError)):
             transduce.train(tiny_settings(data), path, [wrong], overwrite=True)
-        after = {f: f.read_bytes() for f in path.rglob("*") if f.is_file() and f.name != ".lock"}
-        assert after == before
+        assert contents(path) == before
         settings = tiny_settings(data, "training.steps=1", "seed=2")
         transduce.train(settings, path, overwrite=True)
-        assert not (path / replaced.DIRECTORY).exists()
+        assert contents(path).keys() == before.keys()
 
     @pytest.mark.parametrize("wrote", [(), ("recipe.toml", "tokenizer.json")])
     def test_a_killed_attempt_to_replace_a_run_does_not_cost_it(
         self, data: Path, tmp_path: Path, wrote: tuple[str, ...]
     ) -> None:
         path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
-        weights = (path / "weights.safetensors").read_bytes()
+        before = contents(path)
         replaced.set_aside(path, [f for f in path.iterdir() if f.name != ".lock"])
         for name in wrote:
             (path / name).write_text("of the new one")
         with pytest.raises(RunError, match="holds a run already"):
             train_tiny(data, path, "training.steps=1")
-        assert (path / "weights.safetensors").read_bytes() == weights
-        assert not (path / "tokenizer.json").exists()
-        assert not (path / replaced.DIRECTORY).exists()
+        assert contents(path) == before
+
+    @pytest.mark.parametrize("at", range(12))
+    def test_a_kill_while_files_are_moved_costs_none(
+        self, data: Path, tmp_path: Path, at: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whichever rename is the last one, there and back."""
+        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
+        before = contents(path)
+        renames, rename = iter(range(99)), Path.rename
+
+        def killed(file: Path, target: Path) -> Path:
+            if next(renames) == at:
+                raise KeyboardInterrupt
+            return rename(file, target)
+
+        mistake = ["data.train.path='missing.tsv'"]
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", killed)
+            with pytest.raises((DataError, KeyboardInterrupt)):
+                transduce.train(tiny_settings(data), path, mistake, overwrite=True)
+        with pytest.raises(DataError, match="no such file"):
+            transduce.train(tiny_settings(data), path, mistake, overwrite=True)
+        assert contents(path) == before
 
     def test_does_not_spoil_other_things(self, data: Path, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("years of work")

@@ -1,34 +1,49 @@
 """The run that another one takes the place of, kept until that one is sure to be trained.
 
-So a misspelt file name, found when the old run has been cleared away, does not cost a model.
+So a misspelt file name, found when the old run has been cleared away, does not cost a model.  A
+kill at any moment costs nothing either: a directory with the name `WHOLE` has all of the old run,
+one with the name `MOVING` what belongs back, and `GONE` what nobody wants.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-DIRECTORY = ".replaced"
+WHOLE, MOVING, GONE = ".replaced", ".replaced.moving", ".replaced.gone"
 
 
-def set_aside(run: Path, files: Iterable[Path]) -> None:
+def set_aside(run: Path, files: Sequence[Path]) -> None:
     """Move files and directories of a run aside, in their order."""
-    let_go(run)
-    for file in files:
-        (run / DIRECTORY).mkdir(exist_ok=True)
-        file.rename(run / DIRECTORY / file.name)
+    if files:
+        (run / MOVING).mkdir()
+        for file in files:
+            file.rename(run / MOVING / file.name)
+        (run / MOVING).rename(run / WHOLE)
 
 
-def put_back(run: Path) -> None:
-    """Move what was set aside to where it was."""
-    aside = run / DIRECTORY
-    if aside.is_dir():
-        for file in aside.iterdir():
-            file.replace(run / file.name)
-        aside.rmdir()
+def put_back(run: Path, made: Callable[[Path], Iterable[Path]]) -> None:
+    """Move what was set aside to where it was; what the new run has `made` there is deleted."""
+    if (run / WHOLE).is_dir():
+        for file in list(made(run)):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        (run / WHOLE).rename(run / MOVING)
+    finish(run)
+
+
+def finish(run: Path) -> None:
+    """Move to where it was what a kill left half moved."""
+    if (run / MOVING).is_dir():
+        # the recipe first: it is what makes a run directory
+        for file in sorted((run / MOVING).iterdir(), key=lambda file: file.name != "recipe.toml"):
+            file.rename(run / file.name)
+        (run / MOVING).rmdir()
 
 
 def let_go(run: Path) -> None:
     """Delete what was set aside."""
-    shutil.rmtree(run / DIRECTORY, ignore_errors=True)
+    if (run / WHOLE).is_dir():
+        shutil.rmtree(run / GONE, ignore_errors=True)  # of a kill in the middle of the last line
+        (run / WHOLE).rename(run / GONE)
+    shutil.rmtree(run / GONE, ignore_errors=True)
