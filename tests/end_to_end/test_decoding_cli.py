@@ -14,6 +14,7 @@ import pytest
 
 import transduce
 from helpers.command_line import Done
+from helpers.tiny_run import write_jsonl
 from transduce.nn.int8 import Precision
 from transduce.run import Engine
 
@@ -98,11 +99,6 @@ def test_options_alone_and_in_pairs(
         assert not any("bc" in text for text in texts)
 
 
-def write_records(path: Path, *records: object) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
-
-
 def test_each_line_may_have_its_own_settings(here: Here, run: Path, tmp_path: Path) -> None:
     records = [
         {"source": "abc", "id": 7},
@@ -111,7 +107,7 @@ def test_each_line_may_have_its_own_settings(here: Here, run: Path, tmp_path: Pa
         {"source": "abc", "n_best": 7},
         {"source": "abc", "method": "sample", "seed": 5, "temperature": 2.0},
     ]
-    done = here("translate", run, write_records(tmp_path / "in.jsonl", *records), "--jsonl")
+    done = here("translate", run, write_jsonl(tmp_path / "in.jsonl", records), "--jsonl")
     assert done.code == 0, done.err
     plain, prefixed, constrained, several, _ = map(json.loads, done.lines)
     assert plain["id"] == 7 and prefixed["note"] == "kept"
@@ -137,7 +133,7 @@ def test_what_a_line_cannot_ask_is_named(
     here: Here, run: Path, tmp_path: Path, wrong: dict[str, object], message: str
 ) -> None:
     records = [{"source": "abc"}, {"source": "abc", **wrong}, {"source": "abc"}]
-    done = here("translate", run, write_records(tmp_path / "in.jsonl", *records), "--jsonl")
+    done = here("translate", run, write_jsonl(tmp_path / "in.jsonl", records), "--jsonl")
     assert done.code == 1
     assert message in done.err and len(done.lines) == 1
 

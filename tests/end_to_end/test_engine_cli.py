@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command_line import Done, transduce
+from helpers.tiny_run import write_jsonl
 
 pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
 
@@ -67,8 +68,7 @@ def test_n_best_and_scores(here: Here, run: Path, file: Path) -> None:
 def test_records_and_confidence(here: Here, run: Path, tmp_path: Path) -> None:
     records = [{"source": line, "id": i} for i, line in enumerate(LINES)]
     records[0]["beam_size"] = 1
-    path = tmp_path / "lines.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path = write_jsonl(tmp_path / "lines.jsonl", records)
     own = here("translate", run, path, "--jsonl", "--confidence", "--device", "cpu")
     other = here("translate", run, path, "--jsonl", "--confidence", *ENGINE)
     assert other.code == 0, other.err

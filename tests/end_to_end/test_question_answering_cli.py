@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command_line import Done
+from helpers.tiny_run import write_jsonl
 
 RECIPE = """
 task = "question-answering"
@@ -55,8 +56,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         for i, name in enumerate(["Anna", "Bert", "Carl"] * 10)
     ]
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    (directory / "questions.jsonl").write_text(lines, encoding="utf-8")
+    write_jsonl(directory / "questions.jsonl", rows)
     path = directory / "recipe.toml"
     path.write_text(RECIPE.format(root=directory), encoding="utf-8")
     return path

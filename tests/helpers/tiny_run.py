@@ -1,8 +1,9 @@
 """A tiny task, reversing short strings of letters, and runs that learn it in seconds."""
 
+import gzip
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,10 @@ def records(run: Path, kind: str) -> list[dict[str, Any]]:
     return [record for record in map(json.loads, lines) if record["kind"] == kind]
 
 
-def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    """The rows as lines of JSON."""
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+def write_jsonl(path: Path, rows: Iterable[object]) -> Path:
+    """The rows as lines of JSON, compressed where the name ends in .gz."""
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 import random
 import re
@@ -15,6 +13,7 @@ import pytest
 import torch
 
 import transduce
+from helpers.tiny_run import write_jsonl
 from transduce.config import apply_overrides, load_toml
 from transduce.data.batches import DataState
 from transduce.data.dialogues import (
@@ -45,23 +44,15 @@ def turns(*texts: str) -> list[Turn]:
     return [Turn(i % 2, text) for i, text in enumerate(texts)]
 
 
-def write(path: Path, *lines: Any) -> Path:
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress(text.encode()))
-    else:
-        path.write_text(text, encoding="utf-8")
-    return path
-
-
 # --- reading -------------------------------------------------------------------------------------
 
 
 def test_texts_alternate_and_objects_name_their_role(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", {"d": {"en": ["hi", " hello\n", "", "bye"]}}, {"d": {"en": [""]}})
+    rows = [{"d": {"en": ["hi", " hello\n", "", "bye"]}}, {"d": {"en": [""]}}]
+    write_jsonl(tmp_path / "a.jsonl", rows)
     asked = {"role": "user", "content": "one\ntwo"}
     told = {"role": "system", "content": "be kind"}
-    write(tmp_path / "b.jsonl.gz", {"d": {"en": [told, asked, "three"]}})
+    write_jsonl(tmp_path / "b.jsonl.gz", [{"d": {"en": [told, asked, "three"]}}])
     config = DialoguesConfig(path=(Path("a.jsonl"), Path("b.jsonl.gz")), turns="d.en")
     found = list(read_dialogues(config, tmp_path, ("system", *ROLES)))
     assert found == [
@@ -89,7 +80,7 @@ def test_texts_alternate_and_objects_name_their_role(tmp_path: Path) -> None:
     ],
 )
 def test_dialogues_that_cannot_be(tmp_path: Path, line: Any, message: str) -> None:
-    write(tmp_path / "a.jsonl", line)
+    write_jsonl(tmp_path / "a.jsonl", [line])
     with pytest.raises(DataError, match=message):
         list(read_dialogues(DialoguesConfig(path=Path("a.jsonl")), tmp_path, ROLES))
 
@@ -326,7 +317,7 @@ def write_questions(path: Path, n: int = 300, seed: int = 0) -> Path:
     for _ in range(n):
         asked = chance.choices(sorted(ANSWERS), k=chance.randint(1, 3))
         lines.append({"turns": [text for q in asked for text in (q, ANSWERS[q])]})
-    return write(path, *lines)
+    return write_jsonl(path, lines)
 
 
 def settings(data: Path, *overrides: str) -> dict[str, Any]:
@@ -438,11 +429,11 @@ def test_mistakes(data: Path, tmp_path: Path) -> None:
     ]:
         with pytest.raises(SettingError, match=message):
             parse_dialogue(settings(data, override), "recipe")
-    write(tmp_path / "train.jsonl", {"turns": ["a"]}, {"turns": ["b"]})
+    write_jsonl(tmp_path / "train.jsonl", [{"turns": ["a"]}, {"turns": ["b"]}])
     recipe = settings(tmp_path, "data.loss_on=answers")
     with pytest.raises(DataError, match=r"data.train has no dialogue with anything to learn"):
         transduce.train(recipe, tmp_path / "runs" / "r")
-    write(tmp_path / "valid.jsonl", {"turns": [""]})
+    write_jsonl(tmp_path / "valid.jsonl", [{"turns": [""]}])
     with pytest.raises(DataError, match=r"data.valid has no dialogue"):
         transduce.train(settings(tmp_path), tmp_path / "runs" / "v")
     with pytest.raises(DataError, match=r"no test data"):

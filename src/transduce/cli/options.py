@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,8 +22,9 @@ logger = logging.getLogger("transduce")
 
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Flag = Annotated[bool, Parameter(show_default=False)]
+# Options without a meaning: where nothing is drawn at random, ...
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed", "candidates")
-"""Options that have no meaning where nothing is drawn at random."""
+# ... where an output continues its source, ...
 FOR_TRANSLATIONS = (
     "coverage_penalty",
     "min_length_ratio",
@@ -36,8 +36,9 @@ FOR_TRANSLATIONS = (
     "minimum_risk",
     "candidates",
 )
+# ... and where the source says how long the output may be.
 FOR_CONTINUATIONS = ("max_tokens", "stop_strings")
-"""... where a source says how long the output may be."""
+SPELLED = {"constraints": "constraint", "stop_strings": "stop", "ensemble": "ensemble_mean"}
 
 
 @Parameter(name="*", group="Decoding (by default as the recipe says)")
@@ -127,7 +128,11 @@ class Decoding:
         recipe = predictor.options
         assert recipe is not None
         given = self._given()
-        self._check_task(given, predictor if isinstance(predictor, Translator) else None)
+        translator = predictor if isinstance(predictor, Translator) else None
+        for name in FOR_CONTINUATIONS if translator else FOR_TRANSLATIONS:
+            if name in given:
+                task = "continuations and dialogue" if translator else "translations"
+                raise SettingError(f"{_spelled(name)} is for {task}; leave it out")
         if "ensemble_mean" in given:
             given["ensemble"] = given.pop("ensemble_mean")
         if "constraints" in given:
@@ -142,6 +147,12 @@ class Decoding:
             ("diversity", "beam-groups above 1", settings["beam_groups"] > 1),
             ("candidates", "minimum-risk", settings["minimum_risk"] != "none"),
         ]
+        if translator:
+            company = translator.company
+            needs += [
+                ("language_model_weight", "language-model", company.language_model is not None),
+                ("ensemble", "ensemble", bool(company.others)),
+            ]
         for name, other, there in needs:
             if name in given and not there:
                 raise SettingError(f"{_spelled(name)} is for --{other}; add that")
@@ -161,25 +172,10 @@ class Decoding:
             del given["sample"]
         return given
 
-    def _check_task(self, given: Collection[str], translator: Translator | None) -> None:
-        """Raises SettingError for an option that means nothing to a task, or to its company."""
-        for name in FOR_TRANSLATIONS if translator is None else FOR_CONTINUATIONS:
-            if name in given:
-                task = "translations" if translator is None else "continuations and dialogue"
-                raise SettingError(f"{_spelled(name)} is for {task}; leave it out")
-        if translator is None:
-            return
-        company = translator.company
-        if "language_model_weight" in given and company.language_model is None:
-            raise SettingError("--language-model-weight is for --language-model; add that")
-        if "ensemble_mean" in given and not company.others:
-            raise SettingError("--ensemble-mean is for --ensemble; add that")
-
 
 def _spelled(name: str) -> str:
     """An option as the command line has it."""
-    spelled = {"constraints": "constraint", "stop_strings": "stop"}.get(name, name)
-    return f"--{spelled.replace('_', '-')}"
+    return f"--{SPELLED.get(name, name).replace('_', '-')}"
 
 
 def _alternatives(constraint: str) -> str | list[str]:

@@ -20,7 +20,7 @@ from transduce.sequence import Padded
 from transduce.training.loss import LossSums
 
 # Logits of both passes made at a time, as in `training.loss`.
-_CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
+_CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
 
 
 def twice(batch: Padded) -> Padded:
@@ -52,20 +52,30 @@ class _LinearRDrop(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight) if wants_weight else None
         total, nll = weight.new_zeros(()), weight.new_zeros(())
         narrow_weight = weight.to(hidden.dtype)
+        # Room for logits and for what is made of them: fresh memory is slow memory.
+        made, other = (weight.new_empty(2, min(chunk, n), v) for _ in range(2))
         for start in range(0, n, chunk):
             rows = slice(start, start + chunk)
-            logits = (hidden[:, rows] @ narrow_weight.t()).to(weight.dtype)  # (2, c, v)
-            of_chunk, nll_of_chunk, gradient = _loss_and_gradient(
-                logits.log_softmax(-1), targets[rows], smoothing, alpha
+            here = hidden[:, rows]
+            logits, room = made[:, : here.shape[1]], other[:, : here.shape[1]]
+            for i in range(2):
+                if weight.dtype == hidden.dtype:
+                    torch.mm(here[i], weight.t(), out=logits[i])
+                else:
+                    logits[i] = here[i] @ narrow_weight.t()
+            of_chunk, nll_of_chunk = _loss_and_gradient(
+                logits, room, targets[rows], smoothing, alpha
             )
             total += of_chunk
             nll += nll_of_chunk
-            narrow = gradient.to(hidden.dtype)
-            if hidden_gradient is not None:
-                hidden_gradient[:, rows] = narrow @ narrow_weight
-            if weight_gradient is not None:
-                of_both = narrow.flatten(0, 1).t() @ hidden[:, rows].flatten(0, 1)
-                weight_gradient += of_both.to(weight.dtype)
+            for i, gradient in enumerate(logits):
+                narrow = gradient.to(hidden.dtype)
+                if hidden_gradient is not None:
+                    torch.mm(narrow, narrow_weight, out=hidden_gradient[i, rows])
+                if weight_gradient is not None and weight.dtype == hidden.dtype:
+                    weight_gradient.addmm_(narrow.t(), here[i])
+                elif weight_gradient is not None:
+                    weight_gradient += narrow.t() @ here[i]
         context.save_for_backward(hidden_gradient, weight_gradient)
         context.mark_non_differentiable(nll)
         return total, nll
@@ -79,27 +89,39 @@ class _LinearRDrop(torch.autograd.Function):
 
 
 def _loss_and_gradient(
-    log_probs: Tensor, targets: Tensor, smoothing: float, alpha: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of some tokens, their negative log-likelihood, and the gradient (2, c, v) at the
-    logits; log_probs (2, c, v), targets (c,)."""
-    v = log_probs.shape[-1]
+    logits: Tensor, room: Tensor, targets: Tensor, smoothing: float, alpha: float
+) -> tuple[Tensor, Tensor]:
+    """The loss of some tokens and their negative log-likelihood.
+
+    logits (2, c, v), whose gradient takes their place; room for as many numbers; targets (c,).
+    """
+    v = logits.shape[-1]
     at = targets[None, :, None].expand(2, -1, 1)
-    probs = log_probs.exp()
-    ratio = log_probs[0] - log_probs[1]
-    kl_pq = (probs[0] * ratio).sum(-1, keepdim=True)  # (c, 1)
-    kl_qp = (probs[1] * ratio).sum(-1, keepdim=True).neg_()
-    nll = -log_probs.gather(-1, at).sum() / 2
-    smoothed = (1 - smoothing) * nll - smoothing * log_probs.mean(-1).sum() / 2
+    largest = logits.amax(-1, keepdim=True)
+    mean, at_target = logits.mean(-1, keepdim=True), logits.gather(-1, at)
+    p, q = probs = torch.exp(logits.sub_(largest), out=room)
+    sums = probs.sum(-1, keepdim=True)
+    probs.div_(sums)
+    log_sums = sums.log()
+    log_normaliser = largest + log_sums
+    # log P/Q is `apart`, which all tokens of the vocabulary have their own of, less `shift`.
+    first, apart = logits
+    torch.sub(first, apart, out=apart)
+    shift = log_sums[0] - log_sums[1]
+    kl_pq = torch.mul(p, apart, out=first).sum(-1, keepdim=True) - shift
+    kl_qp = shift - torch.mul(q, apart, out=first).sum(-1, keepdim=True)
+    nll = (log_normaliser - at_target).sum() / 2
+    smoothed = (log_normaliser - (1 - smoothing) * at_target - smoothing * mean).sum() / 2
     total = smoothed + alpha / 4 * (kl_pq.sum() + kl_qp.sum())
-    # Of KL(P ‖ Q) at the logits of P: P (log P/Q - KL(P ‖ Q)); of KL(Q ‖ P) there: P - Q.
-    apart = probs[0] - probs[1]
-    agreement = torch.stack(
-        [probs[0] * (ratio - kl_pq) + apart, probs[1] * (-ratio - kl_qp) - apart]
-    )
-    gradient = probs.sub_(smoothing / v)
-    gradient.scatter_add_(-1, at, gradient.new_full(at.shape, smoothing - 1))
-    return total, nll, gradient.div_(2).add_(agreement, alpha=alpha / 4)
+    # Of KL(P || Q) at the logits of P: P (log P/Q - KL(P || Q)); of KL(Q || P) there: P - Q.
+    agree = alpha / 4
+    torch.add(0.5 + agree * (1 - shift - kl_pq), apart, alpha=agree, out=first)
+    first.mul_(p).sub_(q, alpha=agree)
+    torch.add(0.5 + agree * (1 + shift - kl_qp), apart, alpha=-agree, out=apart)
+    apart.mul_(q).sub_(p, alpha=agree)
+    logits.sub_(smoothing / (2 * v))
+    logits.scatter_add_(-1, at, logits.new_full(at.shape, (smoothing - 1) / 2))
+    return total, nll
 
 
 def r_drop_cross_entropy(
