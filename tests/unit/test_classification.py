@@ -1,8 +1,7 @@
-"""Classification and embedding: labelled data, training, answers that do not hang on the batch."""
+"""Classification: training, answers that do not hang on the batch, mistakes, and the page."""
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import tomllib
@@ -14,45 +13,24 @@ import pytest
 import torch
 
 import transduce
+from helpers.labelled_texts import BERT, TRANSFORMER, write_tsv
 from transduce import DataError, RunError, SettingError
-from transduce.config import apply_overrides, load_toml, to_toml
-from transduce.data.labelled import (
-    LabelledJsonLines,
-    LabelledParquet,
-    LabelledTabSeparated,
-    LabelledText,
-    read_labelled,
-)
+from transduce.config import apply_overrides, load_toml
 from transduce.models.encoder_only import EncoderOnlyConfig
-from transduce.sequence import Padded
 from transduce.tasks.classification import (
     ClassifierTextConfig,
     LabelHeadConfig,
     TextClassifier,
     parse_classification,
 )
-from transduce.tasks.embedding import TextEmbedder, Vector, parse_embedding
 from transduce.tasks.labels import LabelPrediction, labels_for, load_labels, save_labels
-from transduce.tasks.text_encoder import (
-    EncodedTexts,
-    Row,
-    encode_batches,
-    lay_out,
-    layout,
-    leave_out_tokens,
-    mask_id,
-    one_line,
-    to_padded,
-    tokenizer_for,
-)
+from transduce.tasks.text_encoder import Row, encode_batches, mask_id, tokenizer_for
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
-from transduce.training.weights import read_tensors, write_tensors
+from transduce.training.weights import read_tensors
 
 KINDS = {"animal": ["dog", "cat", "cow"], "plant": ["oak", "elm", "fir"], "stone": ["ore", "jet"]}
 FILLERS = ["the", "a", "red", "big", "saw", "was", "here", "old", "it", "and"]
-TRANSFORMER = {"n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
 WINDOWS = {"kind": "windows", "widths": [2, 3], "dropout": 0.0}
-BERT = {**TRANSFORMER, "positions": "learned", "max_positions": 64}
 
 
 def sentences(n: int, seed: int = 0) -> list[tuple[str, str]]:
@@ -65,11 +43,6 @@ def sentences(n: int, seed: int = 0) -> list[tuple[str, str]]:
         words.insert(chance.randint(0, len(words)), chance.choice(KINDS[kind]))
         found.append((" ".join(words), kind))
     return found
-
-
-def write_tsv(path: Path, rows: list[tuple[str, ...]]) -> Path:
-    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def settings(path: Path, /, *overrides: str, **sections: Any) -> dict[str, Any]:
@@ -109,138 +82,6 @@ def fresh(*overrides: str, **sections: Any) -> TextClassifier:
     recipe = parse_classification(settings(Path("a.tsv"), *overrides, **sections), "recipe")
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdefgh ijklmnopqrstuvwxyz"])
     return TextClassifier(recipe, tokenizer, ("no", "yes"))
-
-
-class TestReading:
-    def test_tsv_by_number_and_by_name(self, tmp_path: Path) -> None:
-        write_tsv(tmp_path / "a.tsv", [("label", "said"), ("1", "good film"), ("0", "bad")])
-        named = LabelledTabSeparated(path=Path("a.tsv"), text="said", label="label")
-        wanted = [LabelledText(("good film",), "1"), LabelledText(("bad",), "0")]
-        assert list(read_labelled(named, tmp_path)) == wanted
-        numbered = LabelledTabSeparated(path=Path("a.tsv"), text=1, label=0)
-        assert list(read_labelled(numbered, tmp_path))[1:] == wanted
-
-    def test_pairs_and_blank_lines(self, tmp_path: Path) -> None:
-        write_tsv(tmp_path / "a.tsv", [("a", "b", " yes  no "), ("",), ("", "c", "no")])
-        config = LabelledTabSeparated(path=Path("a.tsv"), text=0, second=1, label=2)
-        found = list(read_labelled(config, tmp_path))
-        assert found == [LabelledText(("a", "b"), "yes no"), LabelledText(("", "c"), "no")]
-
-    @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-    def test_labels_that_are_numbers(self, kind: str, tmp_path: Path) -> None:
-        path = tmp_path / "data"
-        rows = [{"q": {"text": "why"}, "label": 3}, {"q": {"text": "how"}, "label": 0}]
-        if kind == "jsonl":
-            path.write_text("\n\n".join(json.dumps(row) for row in rows))
-            config = LabelledJsonLines(path=path, text="q.text")
-        else:
-            parquet = pytest.importorskip("pyarrow.parquet")
-            pyarrow = pytest.importorskip("pyarrow")
-            parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-            config = LabelledParquet(path=path, text="q.text")
-        assert [tuple(x) for x in read_labelled(config, tmp_path)] == [
-            (("why",), "3"),
-            (("how",), "0"),
-        ]
-
-    @pytest.mark.parametrize(
-        ("line", "message"),
-        [
-            ('{"text": "a"}', "line 1 has no column 'label'"),
-            ('{"text": "a", "labels": 1}', "did you mean 'labels'"),
-            ('{"text": "a", "label": null}', "row 1 has no label: 'a'"),
-            ('{"text": "a", "label": 0.5}', "'label' is not text but float"),
-            ('{"text": 1, "label": "b"}', "'text' is not text but int"),
-            ("[]", "line 1 is not a JSON object"),
-            ("{", "line 1 is not valid JSON"),
-        ],
-    )
-    def test_what_is_wrong_is_named(self, line: str, message: str, tmp_path: Path) -> None:
-        (tmp_path / "a.jsonl").write_text(line)
-        with pytest.raises(DataError, match=message) as raised:
-            list(read_labelled(LabelledJsonLines(path=Path("a.jsonl")), tmp_path))
-        assert "\n" not in str(raised.value)
-
-    def test_parquet_without_the_column(self, tmp_path: Path) -> None:
-        pyarrow = pytest.importorskip("pyarrow")
-        parquet = pytest.importorskip("pyarrow.parquet")
-        parquet.write_table(pyarrow.table({"text": ["a"], "labels": [1]}), tmp_path / "a")
-        with pytest.raises(DataError, match="no column 'label'; did you mean 'labels'"):
-            list(read_labelled(LabelledParquet(path=Path("a")), tmp_path))
-        with pytest.raises(DataError, match="cannot be read as Parquet"):
-            write_tsv(tmp_path / "b", [("a", "b")])
-            list(read_labelled(LabelledParquet(path=Path("b")), tmp_path))
-        with pytest.raises(DataError, match="no such file"):
-            list(read_labelled(LabelledParquet(path=Path("c")), tmp_path))
-
-
-class TestLayout:
-    def test_one_text_and_two(self) -> None:
-        assert layout([7, 8], None, 8) == ([BOS, 7, 8, EOS], [0, 0, 0, 0])
-        pair = layout([7, 8], [9], 8)
-        assert pair == ([BOS, 7, 8, EOS, 9, EOS], [0, 0, 0, 0, 1, 1])
-        assert layout([], None, 8).ids == [BOS, EOS]
-        as_in_roberta = layout([7, 8], [9, 9, 9], 8, marks_between=2)
-        assert as_in_roberta == ([BOS, 7, 8, EOS, EOS, 9, 9, EOS], [0, 0, 0, 0, 0, 1, 1, 1])
-
-    @pytest.mark.parametrize(
-        ("n_a", "n_b", "kept"), [(50, 2, (5, 2)), (2, 50, (2, 5)), (50, 50, (4, 3)), (4, 3, (4, 3))]
-    )
-    def test_the_longer_text_is_cut_first(self, n_a: int, n_b: int, kept: tuple[int, int]) -> None:
-        row = layout([7] * n_a, [8] * n_b, 10)
-        assert (list(row.ids).count(7), list(row.ids).count(8)) == kept
-        assert len(row.ids) == len(row.segments) == 10
-        assert row.ids[-1] == EOS and row.ids[row.segments.index(1) - 1] == EOS
-
-    def test_cuts_are_counted(self, caplog: pytest.LogCaptureFixture) -> None:
-        tokenizer = train_tokenizer(CharactersConfig(), ["ab"])
-        lay_out(tokenizer, [("a" * 6,), ("b",)], 8)
-        assert not caplog.records
-        rows = lay_out(tokenizer, [("a" * 7,), ("b",), ("a" * 3, "b" * 3)], 8)
-        assert [len(row.ids) for row in rows] == [8, 3, 8]
-        assert "2 of 3 inputs are longer than 8 tokens" in caplog.text
-
-    def test_padding(self) -> None:
-        padded = to_padded([[2, 5, 3], [2, 3]])
-        assert padded.values.tolist() == [[2, 5, 3], [2, 3, 0]]
-        assert padded.real.tolist() == [[True] * 3, [True, True, False]]
-        assert padded.padding == "right" and to_padded([[2, 3]]).padding == "none"
-        both = to_padded([[2, 5, 3], [2, 3]], [[0, 0, 1], [0, 0]])
-        assert both.values[..., 0].equal(padded.values)
-        assert both.values[..., 1].tolist() == [[0, 0, 1], [0, 0, 0]]
-
-    def test_rows_come_back_from_memory(self) -> None:
-        texts = EncodedTexts()
-        rows = [layout([5] * n, [6] * m, 12) for n, m in ((1, 2), (4, 4), (2, 1))]
-        texts.add(rows[:2])
-        texts.add(rows[2:])
-        assert texts.lengths.tolist() == [len(row.ids) for row in rows]
-        found = [(row.ids.tolist(), row.segments.tolist()) for row in map(texts.row, range(3))]
-        assert found == rows
-
-    def test_an_input_is_one_line(self) -> None:
-        assert one_line(["a\tb\nc", "d\r"]) == "a b c\td"
-
-
-class TestLeavingOut:
-    def test_what_stays_is_in_order_and_marks_always_stay(self) -> None:
-        tokens = to_padded([[BOS, *range(4, 54), EOS], [BOS, 4, EOS], [BOS, EOS]])
-        torch.manual_seed(0)
-        found = leave_out_tokens(tokens, 0.5)
-        lengths = found.lengths.tolist()
-        assert 15 < lengths[0] < 40 and found.values.shape[1] == lengths[0]
-        for row, length in zip(found.values.tolist(), lengths, strict=True):
-            assert row[0] == BOS and row[length - 1] == EOS
-            assert row[1 : length - 1] == sorted(set(row[1 : length - 1]))
-        assert found.real.tolist() == [[i < n for i in range(lengths[0])] for n in lengths]
-        assert found.padding == "right"
-
-    def test_segments_go_along(self) -> None:
-        tokens = to_padded([[BOS, 5, EOS, 6, EOS]], [[0, 0, 0, 1, 1]])
-        everything = leave_out_tokens(tokens, 0.0)
-        assert everything.values.equal(tokens.values) and everything.padding == "none"
-        marks = leave_out_tokens(tokens, 0.999999).values
-        assert marks[0].tolist() == [[BOS, 0], [EOS, 0], [EOS, 1]]
 
 
 MODELS = [
@@ -504,67 +345,6 @@ class TestMistakes:
         )
         with pytest.raises(RunError, match="base has no tokenizer"):
             tokenizer_for(config.text, config.fine_tune, tmp_path, [])
-
-
-class TestEmbedding:
-    def embedder(self, normalize: bool, pooling: str) -> TextEmbedder:
-        torch.manual_seed(1)
-        model = {"d_model": 16, "encoder": BERT, "segments": True, "pooling": pooling}
-        recipe = parse_embedding(
-            {
-                "task": "embedding",
-                "model": model,
-                "text": {"max_length": 64},
-                "evaluation": {"normalize": normalize},
-            },
-            "recipe",
-        )
-        return TextEmbedder(recipe, train_tokenizer(CharactersConfig(), ["abcdefgh xyz"]))
-
-    @pytest.mark.parametrize("pooling", ["mean", "first"])
-    def test_vectors(self, pooling: str) -> None:
-        embedder = self.embedder(False, pooling)
-        texts = [("abc",), ("",), ("a",), ("abc abc xyz",)]
-        found = embedder.predict(texts)
-        assert [len(vector.embedding) for vector in found] == [16, 0, 16, 16]
-        assert found[1].text == ""
-        assert [float(x) for x in found[0].text.split()] == pytest.approx(found[0].embedding)
-        for text, vector in zip(texts, found, strict=True):
-            assert vector.embedding == pytest.approx(
-                embedder.predict([text])[0].embedding, abs=1e-5
-            )
-        hidden = embedder.model.encoder(embedder.model.front_end(self.tokens(embedder, "abc")))
-        by_hand = hidden.values[0].mean(0) if pooling == "mean" else hidden.values[0, 0]
-        assert found[0].embedding == pytest.approx(by_hand.tolist(), abs=1e-5)
-
-    def test_of_length_one(self) -> None:
-        plain = torch.tensor(self.embedder(False, "mean").predict([("abc",)])[0].embedding)
-        unit = torch.tensor(self.embedder(True, "mean").predict([("abc",)])[0].embedding)
-        assert unit.norm().item() == pytest.approx(1)
-        assert unit.allclose(plain / plain.norm(), atol=1e-6)
-
-    def test_saved_and_loaded(self, tmp_path: Path) -> None:
-        embedder = self.embedder(True, "mean")
-        embedder.tokenizer.save(tmp_path / "tokenizer.json")
-        write_tensors(tmp_path / "weights.safetensors", embedder.model.state_dict())
-        (tmp_path / "recipe.toml").write_text(to_toml(embedder.recipe))
-        loaded = transduce.load(tmp_path)
-        (found,) = loaded.predict(["abc"])
-        assert isinstance(found, Vector)
-        assert found.fields() == embedder.predict([("abc",)])[0].fields()
-        assert loaded.info()["dimensions"] == 16
-
-    def test_what_it_does_not_do(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingError, match='task = "classification"') as raised:
-            transduce.train({"task": "embedding"}, tmp_path / "run")
-        assert "\n" not in str(raised.value)
-        with pytest.raises(DataError, match="no right answers"):
-            self.embedder(True, "mean").evaluate("test")
-
-    @staticmethod
-    def tokens(embedder: TextEmbedder, text: str) -> Padded:
-        embedder.model.eval()
-        return Padded.from_rows([[BOS, *embedder.tokenizer.encode(text), EOS]])
 
 
 ROOT = Path(__file__).parents[2]
