@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             summaries[size] = ratios
             tables.append(training_levers.table(size, ratios))
             continue
-        peers = {name: PEERS[name] for name in options.peers.split(",")}
+        others = [name for name in options.peers.split(",") if name != OURS]
+        peers = {name: PEERS[name] for name in (OURS, *others)}
         measured = measure(size, work, peers, options.rounds)
         summaries[size] = summary(measured, peak)
         tables.append(table(size, tokens, options.lengths, work, measured, peak))

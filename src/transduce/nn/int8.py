@@ -9,7 +9,6 @@ instructions, sums of products of eight bits overflow.
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any, Literal
 
@@ -37,7 +36,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, m) -> (…, n)."""
-        size = torch.linalg.vector_norm(x, math.inf, -1, keepdim=True)
+        size = x.abs().amax(-1, keepdim=True)  # the same as a norm is ten times as slow
         size.clamp_(min=1e-20)  # a vector of zeros divided by zero would be no number
         y = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             x / size, 1 / LEVELS, LEVELS + 1, self._packed
