@@ -6,10 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 # What is started in the background of a shell ignores Ctrl-C, and so would the commands under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No example is timed: a busy machine is no error.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 torch.set_num_threads(1)  # tiny tensors: more threads only get in each other's way
 

@@ -155,13 +155,18 @@ def test_what_does_not_fit_together_is_begun_anew(tmp_path: Path, damage: str) -
 
 
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
+    """And what one has finished is not taken from under it by the other."""
+    finished = []
+
     def meanwhile() -> Iterator[Pair]:
         for number, pair in enumerate(pairs()):
             if number == 100:
                 prepare(tmp_path / "cache", pairs())
+                finished.append((tmp_path / "cache").stat().st_ino)
             yield pair
 
     first = prepare(tmp_path / "cache", meanwhile())
+    assert finished == [(tmp_path / "cache").stat().st_ino]
     prepare(tmp_path / "whole", pairs())
     assert content(tmp_path / "cache") == content(tmp_path / "whole")
     assert len(first) == len(prepare(tmp_path / "again", pairs()))

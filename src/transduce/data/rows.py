@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
+import fcntl
 import itertools
 import json
 import os
@@ -175,20 +175,25 @@ def written_aside(directory: Path, files: Collection[str]) -> Iterator[Path]:
 
 
 def publish(aside: Path, directory: Path) -> None:
-    """Rename into place; what stood there goes first, for a rename replaces no full directory."""
-    old = aside.with_name(f"{aside.name}.old.partial")
-    while True:
+    """Rename into place; what stood there goes first, for a rename replaces no full directory.
+
+    What another process has put there meanwhile from the same stays, for that one is about to
+    open it, and must not find it gone between two renames.
+    """
+    handle = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        made = json.loads((aside / MANIFEST).read_bytes())
+        if read_manifest(directory, made["fingerprint"], made["version"], made["sizes"]):
+            shutil.rmtree(aside)
+            return
+        old = aside.with_name(f"{aside.name}.old.partial")
         with contextlib.suppress(FileNotFoundError):
             directory.rename(old)
         shutil.rmtree(old, ignore_errors=True)
-        try:
-            aside.rename(directory)
-        except OSError as error:
-            # Another process may have put its own there in between; ours is as good.
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        else:
-            return
+        aside.rename(directory)
+    finally:
+        os.close(handle)
 
 
 def refuse_foreign(directory: Path, files: Collection[str]) -> None:
