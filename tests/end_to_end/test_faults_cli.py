@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from helpers.command_line import command, environment, transduce, write_recipe
-from helpers.tiny_run import records, reversal_pairs, tiny_task, train_tiny, write_pairs
+from helpers.tiny_run import records, reversal_pairs, tiny_task, train_tiny, write_tsv
 from helpers.waiting import wait_for
 from transduce.cli.main import main
 from transduce.data.batches import DataState
@@ -26,7 +26,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(200))
+    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(200))
 
 
 def has_own_file_systems() -> bool:

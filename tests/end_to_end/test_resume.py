@@ -6,15 +6,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from helpers.tiny_run import records, reversal_pairs, tiny_task, train_tiny, write_pairs
+from helpers.tiny_run import interrupt_at, records, reversal_pairs, tiny_task, train_tiny, write_tsv
 from transduce.training.checkpoints import checkpoint_path, checkpoints_of
-from transduce.training.log import TrainingLog
 from transduce.training.trainer import InterruptedTraining
 
 STEPS = 16
@@ -41,19 +39,7 @@ SCHEDULES = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(60))
-
-
-def interrupt_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Have a SIGTERM arrive during that step."""
-    show = TrainingLog.training
-
-    def show_and_signal(log: TrainingLog, record: Any, *rest: float) -> None:
-        show(log, record, *rest)
-        if record["step"] == step:
-            signal.raise_signal(signal.SIGTERM)
-
-    patch.setattr(TrainingLog, "training", show_and_signal)
+    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(60))
 
 
 def train_interrupted(data: Path, run: Path, overrides: Sequence[str], steps: list[int]) -> None:

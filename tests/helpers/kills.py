@@ -19,7 +19,7 @@ from typing import Any
 import tomli_w
 
 from helpers.command_line import environment
-from helpers.tiny_run import reversal_pairs, write_pairs
+from helpers.tiny_run import reversal_pairs, write_tsv
 from transduce.config import merge
 from transduce.training.checkpoints import check_sums, checkpoints_of
 from transduce.training.weights import read_tensors
@@ -118,8 +118,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
 def write_data(place: Path) -> None:
     """The files that the recipes read."""
     chance = random.Random(5)
-    write_pairs(place / "pairs.tsv", reversal_pairs(250, longest=9))
-    write_pairs(place / "more.tsv", reversal_pairs(200, longest=9, seed=1))
+    write_tsv(place / "pairs.tsv", reversal_pairs(250, longest=9))
+    write_tsv(place / "more.tsv", reversal_pairs(200, longest=9, seed=1))
     words = ["red", "green", "small", "old", "house", "tree", "sees", "the", "a", "bird"]
     lines = [" ".join(chance.choices(words, k=chance.randint(2, 8))) for _ in range(400)]
     (place / "lines.txt").write_text("".join(f"{a}\n{b}\n\n" for a, b in itertools.pairwise(lines)))

@@ -11,7 +11,7 @@ from pathlib import Path
 import tomli_w
 
 from helpers.ranks import Ended, RankServer, children_of, torchrun, torchrun_environment
-from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_pairs
+from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from helpers.waiting import PATIENCE, wait_for
 from transduce.training.checkpoints import checkpoints_of
 
@@ -58,7 +58,7 @@ NO_MEMORY = BAD_LOSS.format(what='raise RuntimeError("can\'t allocate memory")')
 
 def write_recipe(place: Path, *overrides: str) -> Path:
     place.mkdir(parents=True, exist_ok=True)
-    data = write_pairs(place / "pairs.tsv", reversal_pairs(200))
+    data = write_tsv(place / "pairs.tsv", reversal_pairs(200))
     sizes = (
         f"training.steps={STEPS}",
         "training.validate_every=4",

@@ -3,10 +3,12 @@
 import gzip
 import json
 import random
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import transduce
@@ -15,6 +17,7 @@ from transduce.tasks.recipe import TranslationRecipe, parse_translation
 from transduce.tasks.translation import TrainedTranslator, TranslationTraining
 from transduce.tasks.translation_data import encoded_pairs, vocabularies
 from transduce.training.checkpoints import checkpoints_of
+from transduce.training.log import TrainingLog
 from transduce.training.trainer import Outcome
 
 Pair = tuple[str, str]
@@ -32,9 +35,9 @@ def reversal_pairs(
     return [(word, " ".join(reversed(word))) for word in words]
 
 
-def write_pairs(path: Path, pairs: Sequence[Pair]) -> Path:
-    """The pairs as a tab-separated file."""
-    path.write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
+def write_tsv(path: Path, rows: Iterable[tuple[str, ...]]) -> Path:
+    """The rows as a tab-separated file."""
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
@@ -102,3 +105,15 @@ def write_jsonl(path: Path, rows: Iterable[object]) -> Path:
 def steps_of(path: Path) -> list[int]:
     """Steps of the checkpoints of a run."""
     return [int(checkpoint.name[5:]) for checkpoint in checkpoints_of(path)]
+
+
+def interrupt_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    """Have a SIGTERM arrive during that step."""
+    show = TrainingLog.training
+
+    def show_and_signal(log: TrainingLog, record: Any, *rest: float) -> None:
+        show(log, record, *rest)
+        if record["step"] == step:
+            signal.raise_signal(signal.SIGTERM)
+
+    patch.setattr(TrainingLog, "training", show_and_signal)

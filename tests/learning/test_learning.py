@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import transduce
-from helpers.tiny_run import Pair, records, reversal_pairs, train_tiny, write_pairs
+from helpers.tiny_run import Pair, records, reversal_pairs, train_tiny, write_tsv
 from transduce.tasks.recipe import read_pairs_of
 
 LARGER = (
@@ -30,7 +30,7 @@ LARGER = (
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = reversal_pairs(3000, longest=7)
-    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", pairs)
+    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", pairs)
 
 
 def unigram_entropy(pairs: Iterable[Pair]) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import transduce
-from helpers.tiny_run import reversal_pairs, train_tiny, write_pairs
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DataError, Run, SettingError
 from transduce.inspect.alignment import attended_above, most_attended, symmetrised
 from transduce.metrics.alignment import alignment_scores, alignment_statistics
@@ -151,7 +151,7 @@ class TestLinks:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     directory = tmp_path_factory.mktemp("run")
-    data = write_pairs(directory / "a.tsv", reversal_pairs(300))
+    data = write_tsv(directory / "a.tsv", reversal_pairs(300))
     path, _ = train_tiny(data, directory / "run", "training.steps=20")
     return transduce.load(path, device="cpu")
 

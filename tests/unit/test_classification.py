@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import transduce
-from helpers.labelled_texts import BERT, TRANSFORMER, write_tsv
+from helpers.labelled_texts import BERT, TRANSFORMER
+from helpers.tiny_run import write_tsv
 from transduce import DataError, RunError, SettingError
 from transduce.config import apply_overrides, load_toml
 from transduce.models.encoder_only import EncoderOnlyConfig

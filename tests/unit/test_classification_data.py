@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.labelled_texts import write_tsv
+from helpers.tiny_run import write_tsv
 from transduce import DataError
 from transduce.data.labelled import (
     LabelledJsonLines,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.tiny_run import reversal_pairs, train_tiny, write_pairs
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce.cli.tables import table
 from transduce.errors import DataError, RunError, SettingError
 from transduce.experiments.compare import differing_settings, short_names, stand
@@ -27,7 +27,7 @@ from transduce.training.checkpoints import checkpoints_of
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     directory = tmp_path_factory.mktemp("runs")
-    data = write_pairs(directory / "a.tsv", reversal_pairs(60))
+    data = write_tsv(directory / "a.tsv", reversal_pairs(60))
     changes = [
         ("training.schedule.peak=0.05",),
         ("model.encoder.dropout=0.2", "training.schedule={kind='noam'}"),

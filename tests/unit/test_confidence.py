@@ -11,7 +11,7 @@ import pytest
 
 import transduce
 from helpers.command_line import transduce as command
-from helpers.tiny_run import reversal_pairs, train_tiny, write_pairs
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DataError, Run, RunError
 from transduce.tasks.confidence import Confidence, confidences
 from transduce.tasks.quality import (
@@ -29,7 +29,7 @@ WORDS = ["abc", "edcba", "aa", "", "bbbd", "dcab" * 5, "eeea", "ab"]
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("run")
-    data = write_pairs(directory / "a.tsv", reversal_pairs(600, longest=8))
+    data = write_tsv(directory / "a.tsv", reversal_pairs(600, longest=8))
     settings = ("training.steps=60", "data.filters.max_length=12", "training.schedule.peak=0.01")
     return train_tiny(data, directory / "run", *settings)[0]
 

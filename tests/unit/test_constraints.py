@@ -60,7 +60,7 @@ phrases_of_words = st.lists(st.integers(3, SIZE - 1), min_size=1, max_size=3)
 # --- positive constraints ------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 10**6),
     constraints=st.lists(st.lists(phrases_of_words, min_size=1, max_size=2), max_size=2),
@@ -96,7 +96,7 @@ def test_a_wide_beam_finds_the_best_of_all_that_hold_the_phrases(
     assert [h.log_prob for h in found] == pytest.approx([total for total, _ in known])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     constraints=st.lists(
@@ -154,7 +154,7 @@ def test_a_longer_word_does_not_count() -> None:
             assert any(a == 3 and b != 5 for a, b in itertools.pairwise(ids))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     constraints=st.lists(
         st.lists(phrases_of_words, min_size=1, max_size=3), min_size=1, max_size=4
@@ -194,7 +194,7 @@ def test_every_output_starts_with_its_prefix_and_is_scored_as_a_whole(method: st
     assert {tuple(h.tokens) for h in found[2]} == {(5,) * 5}  # though it repeats and is too long
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), prefix=st.lists(st.integers(3, SIZE - 1), max_size=3))
 def test_a_wide_beam_finds_the_best_of_all_that_start_so(seed: int, prefix: list[int]) -> None:
     model = toy(seed)

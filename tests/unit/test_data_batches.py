@@ -112,7 +112,6 @@ def check_side(side: Padded, ids: list[Tensor], begin: int) -> None:
         assert (values[n:] == PAD).all()
 
 
-@settings(deadline=None)
 @given(lengths, st.integers(1, 200), st.integers(0, 3))
 def test_every_pair_once_an_epoch_within_the_budget(
     shape: list[tuple[int, int]], batch_tokens: int, epoch: int
@@ -132,7 +131,7 @@ def test_every_pair_once_an_epoch_within_the_budget(
     assert len(epoch_of(batches, epoch)) == batches.batches_in(epoch)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(lengths, st.integers(5, 100), st.data())
 def test_resuming_anywhere_gives_the_same_batches(
     shape: list[tuple[int, int]], batch_tokens: int, draw: st.DataObject

@@ -62,7 +62,7 @@ def test_opened_again(tmp_path: Path) -> None:
 texts = st.text(alphabet="abcdefgh", min_size=1, max_size=12)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(texts, texts), min_size=1, unique=True), st.integers(1, 7))
 def test_pairs_keep_their_order_across_chunks(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[Pair], chunk: int

@@ -118,7 +118,7 @@ def test_one_corpus_of_weight_one_gives_its_own_batches() -> None:
         assert torch.equal(a.target.values, b.target.values)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.floats(0.1, 2.5), st.data())
 def test_resuming_anywhere_gives_the_same_batches(weight: float, draw: st.DataObject) -> None:
     def fresh() -> TokenBatches[PairBatch]:

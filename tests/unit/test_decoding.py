@@ -85,7 +85,7 @@ def greedy(model: ToyModel, sentence: int, max_length: int, past: TokenIds = (BO
     return words
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     name=st.sampled_from(["none", "mean", "gnmt"]),
@@ -113,7 +113,7 @@ def test_a_beam_wide_enough_finds_what_brute_force_finds(
     assert [h.tokens for h in found] == [tokens for _, tokens in known]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     name=st.sampled_from(["none", "mean", "gnmt"]),
@@ -140,7 +140,7 @@ def test_exact_stopping_loses_nothing_that_the_beam_would_find(
         assert [h.tokens for h in found[i]] == [tokens for _, tokens in known[:n_best]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     name=st.sampled_from(["none", "mean", "gnmt"]),
@@ -189,7 +189,7 @@ def test_exact_stopping_stops_early() -> None:
     assert len(model.rows_seen) < 5
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     table=st.lists(st.integers(-2, 2), min_size=4 * SIZE * SIZE, max_size=4 * SIZE * SIZE),
     max_length=st.integers(0, 8),
@@ -202,7 +202,7 @@ def test_beam_of_one_is_greedy_even_among_equals(table: list[int], max_length: i
     assert drawn == best
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     limits=st.lists(st.integers(0, 8), min_size=1, max_size=6),

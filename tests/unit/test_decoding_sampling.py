@@ -107,7 +107,7 @@ def test_temperature_changes_the_draw_and_not_the_log_prob() -> None:
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     width=st.integers(1, 1500),

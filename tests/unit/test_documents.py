@@ -217,7 +217,7 @@ def every_prediction(lengths: list[int]) -> Counter[tuple[int, int, int]]:
     return known
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12),
     block=st.integers(2, 17),
@@ -250,7 +250,7 @@ def test_a_sliding_window_leaves_no_prediction_without_context() -> None:
             assert c >= 6 or first == BOS
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=60))
 def test_rows_are_full_but_not_too_full(lengths: list[int]) -> None:
     falling: NDArray[np.int64] = -np.sort(-np.array(lengths))

@@ -12,7 +12,7 @@ import pytest
 import sentencepiece
 
 import transduce
-from helpers.tiny_run import reversal_pairs, tiny_settings, write_pairs
+from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import DecodingOptions, RunError
 from transduce.errors import TransduceError
 from transduce.export_run import export_run
@@ -89,7 +89,7 @@ def test_the_snippet_of_its_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_two_vocabularies_of_other_tokenizers(tmp_path: Path) -> None:
     pairs = [(source, target.upper()) for source, target in reversal_pairs(60)]
-    data = write_pairs(tmp_path / "a.tsv", pairs)
+    data = write_tsv(tmp_path / "a.tsv", pairs)
     run, _ = transduce.train(tiny_settings(data), tmp_path / "run")
     directory = export_run(run, tmp_path / "model")
     source = load_tokenizer(directory / "source_tokenizer.json")

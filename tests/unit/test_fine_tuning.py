@@ -22,7 +22,7 @@ from helpers.fine_tuned import (
     tune,
     weights,
 )
-from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_pairs
+from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError, SettingError
 from transduce.config import apply_overrides, parse
 from transduce.tasks.recipe import TranslationRecipe
@@ -41,7 +41,7 @@ from transduce.training.weights import weights_of, write_tensors
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
+    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +268,7 @@ class TestLayerDecay:
 class TestTranslation:
     def test_beats_training_from_scratch(self, base: Path, data: Path, tmp_path: Path) -> None:
         """On words of another distribution, at equal steps."""
-        other = write_pairs(tmp_path / "b.tsv", reversal_pairs(300, longest=8, seed=5))
+        other = write_tsv(tmp_path / "b.tsv", reversal_pairs(300, longest=8, seed=5))
         steps = ("training.steps=30", "training.validate_every=30")
         tuned = tune(base, other, tmp_path / "tuned", *steps)
         scratch, _ = transduce.train(tiny_settings(other, *steps), tmp_path / "scratch")
@@ -279,7 +279,7 @@ class TestTranslation:
     def test_model_text_and_vocabulary_are_the_bases(
         self, base: Path, data: Path, tmp_path: Path
     ) -> None:
-        other = write_pairs(tmp_path / "b.tsv", reversal_pairs(60, letters="edcxyz"))
+        other = write_tsv(tmp_path / "b.tsv", reversal_pairs(60, letters="edcxyz"))
         run = tune(base, other, tmp_path / "run", "training.steps=1")
         before, after = (translation_recipe(path) for path in (base, run))
         assert (before.model, before.text) == (after.model, after.text)

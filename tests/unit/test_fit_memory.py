@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import transduce
 from helpers.kills import FAMILIES, write_family
-from helpers.tiny_run import reversal_pairs, tiny_settings, write_pairs
+from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.config import load_toml, merge
 from transduce.data.batches import Largest, TokenBatches
 from transduce.data.documents import EncodedDocuments
@@ -35,10 +35,8 @@ from transduce.training.fit_memory import (
 from transduce.training.loss import LossSums
 
 MIB = 2**20
-patient = settings(deadline=None)
 
 
-@patient
 @given(st.integers(0, 70_000), st.integers(1, 2000), st.integers(0, 60_000))
 def test_the_search_comes_close(most: int, smallest: int, more: int) -> None:
     tried: list[int] = []
@@ -58,7 +56,6 @@ def test_the_search_comes_close(most: int, smallest: int, more: int) -> None:
         assert found + max(found // 16, 1) >= min(most, largest)
 
 
-@patient
 @given(
     rest=st.integers(0, 2000),
     constant=st.integers(0, 500),
@@ -191,7 +188,6 @@ def test_free_memory_is_that_of_the_container(tmp_path: Path) -> None:
 widths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
 
 
-@patient
 @given(widths, st.integers(1, 300))
 def test_no_batch_is_larger_than_the_largest(sides: list[tuple[int, int]], tokens: int) -> None:
     source, target = (np.array(side, dtype=np.int32) for side in zip(*sides, strict=True))
@@ -258,7 +254,7 @@ def test_the_run_is_that_of_a_recipe_with_what_was_found(
 
 
 def test_resumed_without_another_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = tiny_settings(write_pairs(tmp_path / "pairs.tsv", reversal_pairs(200)))
+    tiny = tiny_settings(write_tsv(tmp_path / "pairs.tsv", reversal_pairs(200)))
     asked = fit_parts(monkeypatch, 2)
     fitting = ["training.fit_memory=true", "training.keep_last=5"]
     run, _ = transduce.train(tiny, tmp_path / "run", [*fitting, "training.steps=6"])
@@ -274,7 +270,7 @@ def test_resumed_without_another_search(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_killed_during_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = tiny_settings(write_pairs(tmp_path / "pairs.tsv", reversal_pairs(200)))
+    tiny = tiny_settings(write_tsv(tmp_path / "pairs.tsv", reversal_pairs(200)))
     asked = fit_parts(monkeypatch, 2)
     original = module.largest_extrapolated
 

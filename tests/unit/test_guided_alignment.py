@@ -16,7 +16,7 @@ from helpers.tiny_run import (
     tiny_settings,
     tiny_task,
     train_tiny,
-    write_pairs,
+    write_tsv,
 )
 from transduce import DataError, SettingError
 from transduce.data.batches import DataState
@@ -71,7 +71,7 @@ class TestLinks:
         """Held out, too long, blank and repeated pairs have lines in the file, and no row."""
         pairs = reversal_pairs(80)
         pairs = [*pairs[:20], ("abcdeabcde", "a"), ("", "a"), pairs[3], *pairs[20:]]
-        data = write_pairs(tmp_path / "a.tsv", pairs)
+        data = write_tsv(tmp_path / "a.tsv", pairs)
         lines = [format_links(links) for links in mirrored(pairs)]
         lines[20] = lines[21] = ""
         (tmp_path / "links").write_text("".join(f"{line}\n" for line in lines))
@@ -83,7 +83,7 @@ class TestLinks:
         with pytest.raises(DataError, match=r"line 1: the link .* leads outside texts of 1 and"):
             links_of(data, tmp_path / "run", *settings)  # letters are no words
         words = [(" ".join(s), t) for s, t in pairs]
-        data = write_pairs(tmp_path / "a.tsv", words)
+        data = write_tsv(tmp_path / "a.tsv", words)
         found, train = links_of(data, tmp_path / "run2", *settings, 'text.source={kind="symbols"}')
         assert len(train) == len(found.offsets) - 1 < len(pairs) - 3
         for i in range(len(train)):
@@ -93,14 +93,14 @@ class TestLinks:
             assert len(batch.sources) == n
 
     def test_a_file_of_another_length(self, tmp_path: Path) -> None:
-        data = write_pairs(tmp_path / "a.tsv", reversal_pairs(40))
+        data = write_tsv(tmp_path / "a.tsv", reversal_pairs(40))
         (tmp_path / "links").write_text("0-0\n")
         settings = (f"data.root={tmp_path}", "training.alignment.links=links")
         with pytest.raises(DataError, match="has not one line for each pair"):
             links_of(data, tmp_path / "run", *settings)
 
     def test_learnt_ones_are_made_once(self, tmp_path: Path) -> None:
-        data = write_pairs(tmp_path / "a.tsv", reversal_pairs(60))
+        data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
         first, _ = links_of(data, tmp_path / "run", *TAUGHT)
         (kept,) = (tmp_path / "run" / ".cache").glob("links-*.safetensors")
         again, _ = links_of(data, tmp_path / "run", *TAUGHT)
@@ -113,7 +113,7 @@ class TestLinks:
 
 class TestTraining:
     def test_only_the_loss_of_the_head_is_added(self, tmp_path: Path) -> None:
-        data = write_pairs(tmp_path / "a.tsv", reversal_pairs(60))
+        data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
         for extra in ((), ("training.r_drop=1.0",)):
             task = tiny_task(data, tmp_path / "task", *TAUGHT, *extra)
             links = LinkRows.of(mirrored([("abc", "")]) * len(task.translator.model.state_dict()))
@@ -132,7 +132,7 @@ class TestTraining:
         """With the true links in a file, and against the same training without them."""
         pairs = [(" ".join(s), t) for s, t in reversal_pairs(400)]
         truth = mirrored([("".join(s.split()), t) for s, t in pairs])
-        data = write_pairs(tmp_path / "a.tsv", pairs)
+        data = write_tsv(tmp_path / "a.tsv", pairs)
         lines = "".join(f"{format_links(links)}\n" for links in truth)
         (tmp_path / "links").write_text(lines)
         settings = (

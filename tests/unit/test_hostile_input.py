@@ -39,9 +39,7 @@ from transduce.text import (
 )
 from transduce.text.pharaoh import parse_gold
 
-few = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+few = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import transduce
-from helpers.tiny_run import reversal_pairs, tiny_settings, write_pairs
+from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.errors import SettingError
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.int8 import ENGINE, Int8Linear, to_int8
@@ -57,7 +57,7 @@ def test_every_matrix_is_turned_and_a_tied_embedding_is_not() -> None:
 
 
 def test_a_run_loads_in_int8(tmp_path: Path) -> None:
-    data = write_pairs(tmp_path / "pairs.tsv", reversal_pairs(60))
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
     run, _ = transduce.train(tiny_settings(data), tmp_path / "run")
     model = transduce.load(run, "cpu", precision="int8")
     texts = ["abcde", "ab", "edc"]

@@ -1,7 +1,6 @@
 """Low-rank updates: what is adapted, kept, and merged again, and adapters that do not fit."""
 
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from helpers.fine_tuned import (
     tune,
     weights,
 )
-from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_pairs
+from helpers.tiny_run import interrupt_at, records, reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError, SettingError
 from transduce.cli.merge import merge
 from transduce.config import apply_overrides
@@ -36,7 +35,6 @@ from transduce.training.fine_tuning import (
     apply_adapter,
     remove_low_rank_updates,
 )
-from transduce.training.log import TrainingLog
 from transduce.training.optimizer import build_optimizer
 from transduce.training.trainer import InterruptedTraining
 from transduce.training.weights import average, merged, read_tensors, weights_of, write_tensors
@@ -44,7 +42,7 @@ from transduce.training.weights import average, merged, read_tensors, weights_of
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
+    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +74,6 @@ def loaded_task(recipe: Any, run: Path) -> Any:
     translator = load_translation(recipe, run, "cpu")
     data = encoded_pairs(recipe, translator.source, translator.target, run.parent / ".cache")
     return TranslationTraining(recipe, translator, data)
-
-
-def interrupt_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Have a SIGTERM arrive during that step."""
-    show = TrainingLog.training
-
-    def show_and_signal(log: TrainingLog, record: Any, *rest: float) -> None:
-        show(log, record, *rest)
-        if record["step"] == step:
-            signal.raise_signal(signal.SIGTERM)
-
-    patch.setattr(TrainingLog, "training", show_and_signal)
 
 
 class TestLora:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import DataError, SettingError
@@ -83,7 +83,6 @@ def test_edit_distance_compares_words_whole():
     assert edit_distance(["a", "bc", "d"], ["a", "bd", "d"]) == 1
 
 
-@settings(deadline=None)
 @given(symbols, symbols)
 def test_edit_distance_is_what_its_definition_says(a, b):
     assert edit_distance(a, b) == recursive_distance(tuple(a), tuple(b))

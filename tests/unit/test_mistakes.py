@@ -11,7 +11,7 @@ from helpers.tiny_run import (
     reversal_pairs,
     tiny_recipe,
     train_tiny,
-    write_pairs,
+    write_tsv,
 )
 from transduce import RunError, SettingError
 from transduce.cli import demo as demo_module
@@ -23,7 +23,7 @@ from transduce.training.weights import read_tensors
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(200))
+    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(200))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers.tiny_run import reversal_pairs, tiny_task, write_pairs
+from helpers.tiny_run import reversal_pairs, tiny_task, write_tsv
 from transduce.data.batches import DataState
 from transduce.data.documents import EncodedDocuments
 from transduce.data.packing import PackedBatches
@@ -124,7 +124,7 @@ def test_large_logits_stay_finite() -> None:
 
 
 def test_translation_without_dropout_loses_what_it_does_without_r_drop(tmp_path: Path) -> None:
-    data = write_pairs(tmp_path / "a.tsv", reversal_pairs(60))
+    data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
     dropout = ("model.encoder.dropout=0.3", "model.decoder.dropout=0.3")
     task = tiny_task(data, tmp_path, "training.r_drop=5", "training.batch_tokens=64", *dropout)
     for batch, _ in itertools.islice(task.batches(DataState()), 4):

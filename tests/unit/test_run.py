@@ -18,7 +18,7 @@ from helpers.tiny_run import (
     reversal_pairs,
     tiny_recipe,
     train_tiny,
-    write_pairs,
+    write_tsv,
 )
 from transduce import DataError, DecodingOptions, Run, RunError, SettingError
 from transduce.models.encoder_decoder import build_encoder_decoder
@@ -42,7 +42,7 @@ WORDS = ["abc", "edcba", "aa", "ce", "bbbd", "dcab", "eeea", "ab"]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
+    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
 
 
 @pytest.fixture(scope="module")
@@ -359,7 +359,7 @@ class TestAverage:
         other = train_tiny(data, tmp_path / "other", "training.steps=1", "model.d_model=8")[0]
         with pytest.raises(RunError, match="different models"):
             average_runs([path, other], tmp_path / "mean")
-        letters = write_pairs(tmp_path / "b.tsv", reversal_pairs(50, letters="xyzuv"))
+        letters = write_tsv(tmp_path / "b.tsv", reversal_pairs(50, letters="xyzuv"))
         other = train_tiny(letters, tmp_path / "letters", "training.steps=1")[0]
         with pytest.raises(RunError, match="different vocabularies"):
             average_runs([path, other], tmp_path / "mean")

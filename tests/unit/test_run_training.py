@@ -14,7 +14,7 @@ from helpers.tiny_run import (
     tiny_recipe,
     tiny_settings,
     train_tiny,
-    write_pairs,
+    write_tsv,
 )
 from transduce import DataError, RunError, SettingError
 from transduce.config import to_toml
@@ -25,7 +25,7 @@ from transduce.training.weights import read_tensors
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
+    return write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(300))
 
 
 def contents(run: Path) -> dict[Path, bytes]:

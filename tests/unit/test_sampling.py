@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import transduce
-from helpers.tiny_run import tiny_recipe, tiny_settings, tiny_task, train_tiny, write_pairs
+from helpers.tiny_run import tiny_recipe, tiny_settings, tiny_task, train_tiny, write_tsv
 from transduce.config import load_toml
 from transduce.data.batches import DataState, PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs, encode_pairs
@@ -61,7 +61,7 @@ def data(tokenizer: SubwordTokenizer, tmp_path_factory: pytest.TempPathFactory) 
 
 
 class TestTokenizer:
-    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         texts=st.lists(st.text(max_size=30), max_size=5),
         alpha=st.sampled_from([0.05, 0.3, 1.0]),
@@ -314,7 +314,7 @@ SAMPLED = (*PLAIN, "text.source_sampling=0.2", "text.target_sampling=0.2")
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = zip(lines(120, 3), lines(120, 4), strict=True)
-    return write_pairs(tmp_path_factory.mktemp("pairs") / "a.tsv", list(texts))
+    return write_tsv(tmp_path_factory.mktemp("pairs") / "a.tsv", list(texts))
 
 
 def test_validation_reads_plain_segmentations(pairs: Path, tmp_path: Path) -> None:

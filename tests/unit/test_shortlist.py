@@ -9,7 +9,7 @@ import torch
 
 import transduce
 from helpers.command_line import transduce as command
-from helpers.tiny_run import reversal_pairs, train_tiny, write_pairs
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import Run, RunError, SettingError
 from transduce.decoding.shortlist import Shortlist
 from transduce.sequence import Padded
@@ -22,7 +22,7 @@ WORDS = ["abc", "edcba", "aa", "ce", "bbbd", "dcab", "eeea", "ab"]
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("run")
-    data = write_pairs(directory / "a.tsv", reversal_pairs(300))
+    data = write_tsv(directory / "a.tsv", reversal_pairs(300))
     learnt = ("training.steps=120", "training.schedule.peak=0.01", "decoding.beam_size=3")
     return train_tiny(data, directory / "run", *learnt)[0]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.tiny_run import tiny_recipe, write_pairs
+from helpers.tiny_run import tiny_recipe, write_tsv
 from transduce import DataError
 from transduce.tasks.common import has_split
 from transduce.tasks.recipe import DataConfig, read_pairs_of
@@ -21,7 +21,7 @@ class TestSplits:
         return {name: list(read_pairs_of(config, name)) for name in there}
 
     def config(self, directory: Path, pairs: list[tuple[str, str]], *more: str) -> DataConfig:
-        file = write_pairs(directory / "all.tsv", pairs)
+        file = write_tsv(directory / "all.tsv", pairs)
         return tiny_recipe(file, *more).data
 
     def test_whole_disjoint_and_by_source(self, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import transduce
-from helpers.tiny_run import reversal_pairs, train_tiny, write_pairs
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import RunError, TransduceError
 from transduce.config import load_toml, to_toml
 from transduce.training.weights import read_tensors, write_tensors, write_weights
@@ -26,7 +26,7 @@ WEIGHTS = "weights.safetensors"
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data = write_pairs(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(60))
+    data = write_tsv(tmp_path_factory.mktemp("data") / "a.tsv", reversal_pairs(60))
     return train_tiny(data, tmp_path_factory.mktemp("runs") / "run", "training.steps=2")[0]
 
 
@@ -198,9 +198,7 @@ class TestContent:
         change_recipe(run, lambda recipe: recipe.update(invented_later=1))
         assert "of format 2, newer than this version of transduce" in refusal(run)
 
-    @settings(
-        max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-    )
+    @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())
     @pytest.mark.parametrize(
         "name", ["recipe.toml", WEIGHTS, "source_tokenizer.json", "target_tokenizer.json"]

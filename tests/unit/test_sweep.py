@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from helpers.tiny_run import reversal_pairs, tiny_settings, write_pairs
+from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.config import load_toml, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.experiments.attempts import Job, Result, attempt
@@ -28,7 +28,7 @@ from transduce.training.trainer import InterruptedTraining
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("recipe")
-    data = write_pairs(directory / "a.tsv", reversal_pairs(60))
+    data = write_tsv(directory / "a.tsv", reversal_pairs(60))
     settings = tiny_settings(data, "training.steps=6", "training.validate_every=3")
     file = directory / "tiny.toml"
     file.write_text(to_toml(settings), encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_settings, train_tiny, write_pairs
+from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_settings, train_tiny, write_tsv
 from transduce import DataError, RunError, SettingError, synthetic
 from transduce.config import to_toml
 from transduce.data.pairs import JsonLines, read_pairs
@@ -158,13 +158,13 @@ class TestMakePairs:
 class TestMix:
     @pytest.fixture
     def data(self, tmp_path: Path) -> Path:
-        return write_pairs(tmp_path / "pairs.tsv", reversal_pairs(300))
+        return write_tsv(tmp_path / "pairs.tsv", reversal_pairs(300))
 
     @pytest.fixture
     def more(self, tmp_path: Path) -> Path:
         """All sources of the first corpus once more, and other ones."""
         pairs = [(source, "x") for source, _ in reversal_pairs(300)]
-        return write_pairs(tmp_path / "more.tsv", [*pairs, ("zz", "z z")])
+        return write_tsv(tmp_path / "more.tsv", [*pairs, ("zz", "z z")])
 
     def test_what_is_set_aside_is_of_the_first_corpus_and_in_none(
         self, data: Path, more: Path

@@ -65,7 +65,7 @@ def subword(request: pytest.FixtureRequest) -> SubwordTokenizer:
 
 @pytest.mark.parametrize("kind", SUBWORDS)
 @given(text=ALL_CHARACTERS)
-@settings(deadline=None, max_examples=300, database=None)
+@settings(max_examples=300, database=None)
 def test_subwords_give_any_text_back(kind: Literal["bpe", "unigram"], text: str) -> None:
     tokenizer = TRAINED[kind]
     ids = tokenizer.encode(text)
@@ -90,7 +90,7 @@ def test_normalize_of_subwords_changes_only_what_it_states(subword: SubwordToken
 
 
 @given(ids=st.lists(st.integers(-3, 410)))
-@settings(deadline=None, database=None)
+@settings(database=None)
 def test_any_ids_decode(ids: list[int]) -> None:
     for tokenizer in TRAINED.values():
         tokenizer.decode(ids).encode("utf-8")
@@ -284,7 +284,7 @@ def test_rare_units_are_unknown() -> None:
 
 
 @given(lines=st.lists(ALL_CHARACTERS.filter(lambda line: not line.isspace() and line), min_size=1))
-@settings(deadline=None, database=None)
+@settings(database=None)
 def test_known_characters_come_back(lines: list[str]) -> None:
     bare = [line.rstrip("\r\n") + "x" for line in lines]
     tokenizer = train_tokenizer(CharactersConfig(), bare)

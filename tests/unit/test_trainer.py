@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.tiny_run import records, reversal_pairs, tiny_task, write_pairs
+from helpers.tiny_run import records, reversal_pairs, tiny_task, write_tsv
 from helpers.tiny_training import Numbers, Sums, equal, run, weights
 from transduce.data.batches import DataState
 from transduce.errors import RunError, SettingError, TrainingError
@@ -31,7 +31,7 @@ class TestSteps:
 
     def test_accumulation_adds_up_to_the_whole_batch(self, tmp_path: Path) -> None:
         """Each row weighs the same, whichever of the uneven batches it came in."""
-        data = write_pairs(tmp_path / "a.tsv", reversal_pairs(60))
+        data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
         task = tiny_task(data, tmp_path / "task", "training.batch_tokens=64")
         batches = [batch for batch, _ in zip(task.batches(DataState()), range(2), strict=False)]
         halves = [batch for batch, _ in batches]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.tiny_run import records, reversal_pairs, steps_of, tiny_task, write_pairs
+from helpers.tiny_run import records, reversal_pairs, steps_of, tiny_task, write_tsv
 from helpers.tiny_training import Numbers, Sums, equal, run, weights
 from transduce.data.batches import DataState, PairBatch
 from transduce.errors import TrainingError
@@ -220,7 +220,7 @@ class TestMemory:
 
     def test_halves_of_pairs(self, tmp_path: Path) -> None:
         """Parts of uneven rows add up to the gradient of the whole, also where they are split."""
-        data = write_pairs(tmp_path / "a.tsv", reversal_pairs(60))
+        data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
         task = tiny_task(data, tmp_path / "task", "training.batch_tokens=256")
         whole = next(batch for batch, _ in task.batches(DataState()))
         first, rest = whole.halves()

@@ -15,7 +15,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 import transduce
-from helpers.tiny_run import reversal_pairs, tiny_settings, train_tiny, write_pairs
+from helpers.tiny_run import reversal_pairs, tiny_settings, train_tiny, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.company import Company
 from transduce.decoding.minimum_risk import bleu_of_pairs, chrf_of_pairs, expected_utilities
@@ -33,7 +33,7 @@ WORDS = ["abc", "edcba", "aa", "", "ce", "bbbd", "dcab", "eeea", "ab"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     directory = tmp_path_factory.mktemp("search")
-    data = write_pairs(directory / "a.tsv", reversal_pairs(300))
+    data = write_tsv(directory / "a.tsv", reversal_pairs(300))
     settings = ("training.steps=60", "training.schedule.peak=0.01")
     return transduce.load(train_tiny(data, directory / "run", *settings)[0], device="cpu")
 
@@ -316,7 +316,7 @@ def test_a_closed_stream_searches_no_more(run: Run) -> None:
 def test_runs_of_other_vocabularies_are_refused(run: Run, tmp_path: Path) -> None:
     pairs = reversal_pairs(100, letters="xyz")
     stranger = transduce.load(
-        train_tiny(write_pairs(tmp_path / "b.tsv", pairs), tmp_path / "run", "training.steps=1")[0]
+        train_tiny(write_tsv(tmp_path / "b.tsv", pairs), tmp_path / "run", "training.steps=1")[0]
     )
     with pytest.raises(RunError, match="another source vocabulary"):
         run.beside([stranger])
@@ -325,7 +325,7 @@ def test_runs_of_other_vocabularies_are_refused(run: Run, tmp_path: Path) -> Non
 
 
 def test_a_model_without_attention_has_no_coverage(tmp_path: Path) -> None:
-    data = write_pairs(tmp_path / "a.tsv", reversal_pairs(50))
+    data = write_tsv(tmp_path / "a.tsv", reversal_pairs(50))
     settings = tiny_settings(data, "training.steps=1")
     stack = {"kind": "recurrent", "n_layers": 1, "dropout": 0.0}
     settings["model"].update(encoder=stack, decoder={**stack, "context": {"kind": "fixed"}})

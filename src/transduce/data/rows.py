@@ -177,8 +177,8 @@ def written_aside(directory: Path, files: Collection[str]) -> Iterator[Path]:
 def publish(aside: Path, directory: Path) -> None:
     """Rename into place; what stood there goes first, for a rename replaces no full directory.
 
-    What another process has put there meanwhile from the same stays, for that one is about to
-    open it, and must not find it gone between two renames.
+    aside: complete, with its manifest.  What another process has put there meanwhile from the
+    same stays, for that one is about to open it, and must not find it gone between two renames.
     """
     handle = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -63,10 +63,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 narrow = gradient.to(hidden.dtype)
             if hidden_gradient is not None:
                 torch.mm(narrow, narrow_weight, out=hidden_gradient[rows])
-            if weight_gradient is not None and weight.dtype == hidden.dtype:
-                weight_gradient.addmm_(narrow.t(), here)
-            elif weight_gradient is not None:
-                weight_gradient += narrow.t() @ here
+            if weight_gradient is not None:
+                add_product(weight_gradient, narrow.t(), here)
         context.save_for_backward(hidden_gradient, weight_gradient)
         context.mark_non_differentiable(nll)
         return total, nll
@@ -77,6 +75,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
         formed = context.saved_tensors
         scaled = (None if g is None else g * scale.to(g.dtype) for g in formed)
         return (*scaled, None, None)
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right to `total`, which may have a wider dtype than they."""
+    if total.dtype == right.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right
 
 
 def cross_entropy(

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.sequence import Padded
-from transduce.training.loss import LossSums
+from transduce.training.loss import LossSums, add_product
 
 # Logits of both passes made at a time, as in `training.loss`.
 _CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -53,18 +53,17 @@ class _LinearRDrop(torch.autograd.Function):
         total, nll = weight.new_zeros(()), weight.new_zeros(())
         narrow_weight = weight.to(hidden.dtype)
         # Room for logits and for what is made of them: fresh memory is slow memory.
-        made, other = (weight.new_empty(2, min(chunk, n), v) for _ in range(2))
+        made = hidden.new_empty(2, min(chunk, n), v)
+        other = weight.new_empty(made.shape)
         for start in range(0, n, chunk):
             rows = slice(start, start + chunk)
-            here = hidden[:, rows]
-            logits, room = made[:, : here.shape[1]], other[:, : here.shape[1]]
+            here, target = hidden[:, rows], targets[rows]
+            c = len(target)
             for i in range(2):
-                if weight.dtype == hidden.dtype:
-                    torch.mm(here[i], weight.t(), out=logits[i])
-                else:
-                    logits[i] = here[i] @ narrow_weight.t()
+                torch.mm(here[i], narrow_weight.t(), out=made[i, :c])
+            logits = made[:, :c].to(weight.dtype)
             of_chunk, nll_of_chunk = _loss_and_gradient(
-                logits, room, targets[rows], smoothing, alpha
+                logits, other[:, :c], target, smoothing, alpha
             )
             total += of_chunk
             nll += nll_of_chunk
@@ -72,10 +71,8 @@ class _LinearRDrop(torch.autograd.Function):
                 narrow = gradient.to(hidden.dtype)
                 if hidden_gradient is not None:
                     torch.mm(narrow, narrow_weight, out=hidden_gradient[i, rows])
-                if weight_gradient is not None and weight.dtype == hidden.dtype:
-                    weight_gradient.addmm_(narrow.t(), here[i])
-                elif weight_gradient is not None:
-                    weight_gradient += narrow.t() @ here[i]
+                if weight_gradient is not None:
+                    add_product(weight_gradient, narrow.t(), here[i])
         context.save_for_backward(hidden_gradient, weight_gradient)
         context.mark_non_differentiable(nll)
         return total, nll
@@ -113,7 +110,7 @@ def _loss_and_gradient(
     nll = (log_normaliser - at_target).sum() / 2
     smoothed = (log_normaliser - (1 - smoothing) * at_target - smoothing * mean).sum() / 2
     total = smoothed + alpha / 4 * (kl_pq.sum() + kl_qp.sum())
-    # Of KL(P || Q) at the logits of P: P (log P/Q - KL(P || Q)); of KL(Q || P) there: P - Q.
+    # Of KL(P ‖ Q) at the logits of P: P (log P/Q - KL(P ‖ Q)); of KL(Q ‖ P) there: P - Q.
     agree = alpha / 4
     torch.add(0.5 + agree * (1 - shift - kl_pq), apart, alpha=agree, out=first)
     first.mul_(p).sub_(q, alpha=agree)
