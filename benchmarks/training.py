@@ -65,12 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     peak = peak_flops()
     summaries: dict[str, Any] = {}
-    tables = [f"{machine()}; {options.threads} thread(s); matrix products {peak / 1e9:.0f} GFLOP/s"]
+    tables = [
+        f"{machine()}; {options.threads} thread(s); {options.precision}; "
+        f"matrix products in float32 {peak / 1e9:.0f} GFLOP/s"
+    ]
     for size in options.size.split(","):
         tokens = options.tokens or BATCH_TOKENS[size]
         work = batches(LENGTHS[options.lengths], tokens, options.batches)
         if options.levers:
-            variants = measure(size, work, training_levers.VARIANTS, options.rounds)
+            variants = measure(size, work, training_levers.VARIANTS, options)
             complete = variants.pop("nothing")
             ratios = {name: ratio(complete, variant) for name, variant in variants.items()}
             summaries[size] = ratios
@@ -78,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         others = [name for name in options.peers.split(",") if name != OURS]
         peers = {name: PEERS[name] for name in (OURS, *others)}
-        measured = measure(size, work, peers, options.rounds)
+        measured = measure(size, work, peers, options)
         summaries[size] = summary(measured, peak)
         tables.append(table(size, tokens, options.lengths, work, measured, peak))
     print(json.dumps(summaries) if options.json else "\n\n".join(tables))
@@ -93,6 +96,9 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--batches", type=int, default=8, help="different batches")
     parser.add_argument("--tokens", type=int, help="target positions in a batch")
     parser.add_argument("--lengths", default="news", choices=LENGTHS, help="how long sentences are")
+    parser.add_argument(
+        "--precision", default="float32", choices=("float32", "bf16"), help="of matrix products"
+    )
     parser.add_argument("--peers", default=",".join(PEERS), help="libraries, separated by commas")
     parser.add_argument("--json", action="store_true", help="one object instead of a table")
     parser.add_argument("--pipeline", action="store_true", help="from text files, ours alone")
@@ -101,9 +107,19 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def measure(
-    size: str, work: Sequence[Batch], builders: dict[str, Callable[[Size], Peer]], rounds: int
+    size: str,
+    work: Sequence[Batch],
+    builders: dict[str, Callable[[Size], Peer]],
+    options: argparse.Namespace,
 ) -> dict[str, Measured]:
     """All libraries that are there, on the same batches, turn by turn."""
+    rounds: int = options.rounds
+    narrow = options.precision == "bf16"
+
+    def step(peer: Peer, ready: Any) -> float:
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            return peer.step(ready)
+
     peers: dict[str, Peer] = {}
     for name, build in builders.items():
         try:
@@ -112,7 +128,7 @@ def measure(
         except ImportError as error:
             print(f"{name} left out: {error}", file=sys.stderr)
             continue
-        peer.step(peer.prepare(work[0]))  # the first step allocates
+        step(peer, peer.prepare(work[0]))  # the first step allocates
         peers[name] = peer
     found = {
         name: Measured(sum(p.numel() for p in peer.model.parameters()))
@@ -123,7 +139,7 @@ def measure(
         for name in list(peers) if turn % 2 == 0 else reversed(list(peers)):
             peer, record = peers[name], found[name]
             prepared = peer.prepare(batch)
-            spent, record.loss = timed(lambda peer=peer, ready=prepared: peer.step(ready))
+            spent, record.loss = timed(lambda peer=peer, ready=prepared: step(peer, ready))
             record.per_second.append(batch.target_tokens / spent.wall)
             record.per_cpu_second.append(batch.target_tokens / spent.cpu)
             record.flops.append(training_flops(SIZES[size], batch) / spent.cpu)

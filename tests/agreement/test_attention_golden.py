@@ -71,6 +71,20 @@ def test_fused_and_spelled_out_attention_agree(name: str) -> None:
         assert not weights.masked_select(~mask.allowed).any()
 
 
+@pytest.mark.parametrize("name", list(masks(2, 2)))
+def test_bfloat16_is_rounded_before_and_after_alone(name: str) -> None:
+    t, s = (6, 6) if name == "causal" else (4, 6)
+    mask = masks(t, s)[name].in_float32()
+    query = torch.randn(2, 3, t, 8).bfloat16().requires_grad_()
+    key, value = torch.randn(2, 2, 3, s, 8).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = attention(query, key, value, mask)
+    wide = attention(query.float(), key.float(), value.float(), mask)
+    assert torch.equal(narrow, wide.bfloat16())
+    (gradient,) = torch.autograd.grad(narrow.sum(), query)
+    assert gradient.isfinite().all() and gradient.dtype == torch.bfloat16
+
+
 def torch_attention(self_or_cross: nn.Module, m: int) -> nn.MultiheadAttention:
     """PyTorch's multi-head attention with the weights of ours."""
     theirs = nn.MultiheadAttention(m, self_or_cross.n_heads, batch_first=True).double().eval()

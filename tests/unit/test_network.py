@@ -15,6 +15,7 @@ from transduce.models.encoder_decoder import (
 )
 from transduce.models.presets import PRESETS
 from transduce.nn.attention import CrossAttention, SelfAttention, attention_with_weights
+from transduce.nn.compaction import Compact
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
 from transduce.nn.masks import Mask
@@ -416,3 +417,19 @@ def test_leaving_padding_out_changes_neither_outputs_nor_gradients(padding: str)
     apart = torch.autograd.grad((torch.cat(alone) * weights).sum(), [values, *decoder.parameters()])
     for ours, theirs in zip(together, apart, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("n_padding", [0, 5, 60])
+def test_under_autocast_rows_come_in_few_numbers(n_padding: int) -> None:
+    real = torch.ones(134, dtype=torch.bool)
+    real[:n_padding] = False
+    real = real.view(67, 2)
+    values = torch.randn(67, 2, 3, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        compact = Compact(Padded(values, real, "any"))
+    rows = compact.gather(values)
+    assert rows.flatten(0, -2).shape[0] == {0: 134, 5: 134, 60: 96}[n_padding]
+    spread = compact.spread(rows)
+    assert torch.equal(spread[real], values[real])
+    (gradient,) = torch.autograd.grad(spread[real].sum(), values)
+    assert torch.equal(gradient, real[:, :, None].expand(values.shape).float())

@@ -140,6 +140,16 @@ class TestLoss:
             assert a.dtype == torch.float32
             assert (a - b).norm() < 0.02 * b.norm()
 
+    @pytest.mark.parametrize("biased", [False, True])
+    def test_autocast_makes_the_largest_product_narrow(self, biased: bool) -> None:
+        hidden, weight, targets = parts(30, 16, 50, torch.float32)
+        bias = torch.randn(50) if biased else None
+        with torch.autocast("cpu", torch.bfloat16):
+            found = cross_entropy(hidden, weight, targets, bias=bias)
+        narrow = cross_entropy(hidden.bfloat16(), weight, targets, bias=bias)
+        assert torch.equal(found.total, narrow.total)
+        assert found.total != cross_entropy(hidden, weight, targets, bias=bias).total
+
 
 class TestAverages:
     def test_moving_average_is_the_formula(self) -> None:

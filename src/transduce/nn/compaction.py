@@ -50,6 +50,10 @@ class Compact:
 WHOLE = Compact()
 
 
+_ROWS = 32
+"""What the number of rows is a multiple of under autocast, where there is padding enough."""
+
+
 class _Places:
     """Where each row comes from and where each place goes to: copying rows by number is fast in
     both directions, as storing them by number is not."""
@@ -57,6 +61,11 @@ class _Places:
     def __init__(self, real: Tensor) -> None:
         self.shape = real.shape
         flat = real.flatten()
+        if torch.is_autocast_enabled("cpu"):
+            # Narrow products are compiled for each number of rows that is new, which can take
+            # longer than they do: so that few are, some padding may stay.
+            missing = -int(flat.sum()) % _ROWS
+            flat = flat.index_fill(0, flat.logical_not().nonzero()[:missing, 0], True)
         self.of_rows = flat.nonzero()[:, 0]  # (n,) places
         self.padding = flat.logical_not().nonzero()[:, 0]
         self.rows = (flat.cumsum(0) - 1).clamp_(min=0)  # (b·t,) the row of each place

@@ -38,6 +38,11 @@ class Mask(NamedTuple):
         bias = like.new_zeros(()) if self.bias is None else self.bias
         return self._replace(sum=torch.where(hidden, bias, float("-inf")))
 
+    def in_float32(self) -> Mask:
+        """The same with numbers of that type."""
+        bias, sum_ = (part if part is None else part.float() for part in (self.bias, self.sum))
+        return self._replace(bias=bias, sum=sum_)
+
     def explicit(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
         """The bool tensor (…, t, s) that this mask stands for, or None when all is allowed."""
         return causal(n_queries, n_keys, device) if self.causal else self.allowed

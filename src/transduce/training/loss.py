@@ -77,6 +77,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return (*scaled, None, None)
 
 
+def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Two matrices (n, m), (v, m) with hidden Wᵀ + bias as their product, the first of them narrow
+    under autocast: the norm before the head leaves float32, and no other product is as large."""
+    if bias is not None:  # one more column, which every hidden vector has a 1 for
+        hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
+        weight = torch.cat([weight, bias[:, None]], 1)
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        hidden = hidden.to(torch.get_autocast_dtype(device))
+    return hidden, weight
+
+
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add left @ right to `total`, which may have a wider dtype than they."""
     if total.dtype == right.dtype:
@@ -98,8 +110,6 @@ def cross_entropy(
     distribution has 1 - smoothing on the right token and `smoothing` spread evenly over all v
     (section 5.4; Szegedy et al. 2016), as `torch.nn.functional.cross_entropy` does it.
     """
-    if bias is not None:  # one more column, which every hidden vector has a 1 for
-        hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
-        weight = torch.cat([weight, bias[:, None]], 1)
+    hidden, weight = factors_of_logits(hidden, weight, bias)
     total, nll = _LinearCrossEntropy.apply(hidden, weight, targets, smoothing)  # type: ignore[no-untyped-call]
     return LossSums(total, nll, targets.shape[0])

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.sequence import Padded
-from transduce.training.loss import LossSums, add_product
+from transduce.training.loss import LossSums, add_product, factors_of_logits
 
 # Logits of both passes made at a time, as in `training.loss`.
 _CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -135,9 +135,7 @@ def r_drop_cross_entropy(
     of the head, targets (n,) ids.  The negative log-likelihood is the mean of both passes.
     """
     assert len(hidden) == 2 * len(targets), (hidden.shape, targets.shape)
-    if bias is not None:  # one more column, which every hidden vector has a 1 for
-        hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
-        weight = torch.cat([weight, bias[:, None]], 1)
+    hidden, weight = factors_of_logits(hidden, weight, bias)
     two = hidden.view(2, len(targets), -1)
     total, nll = _LinearRDrop.apply(two, weight, targets, smoothing, alpha)  # type: ignore[no-untyped-call]
     return LossSums(total, nll, len(targets))
