@@ -1,12 +1,16 @@
 """The commands of benchmarks/ run and print what they say, on next to no work."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
+
+from helpers.command_line import some_words, transduce
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -31,6 +35,35 @@ def test_training_ends_with_one_object(capsys: pytest.CaptureFixture[str]) -> No
     assert found["ratio"] > 0
     assert 0 < found["share_of_peak"] < 1
     assert found["tokens_per_cpu_second"] > 0
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_training_in_bfloat16(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed(capsys, "--peers=torch.nn.Transformer", "--precision=bf16")["tiny"]
+    assert found["ratio"] > 0
+
+
+def test_each_term_is_there(tmp_path: Path) -> None:
+    words = [" ".join(some_words(5, seed)) for seed in range(30)]
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("\n".join(words))
+    target.write_text("\n".join(words).upper())
+    recipe = tmp_path / "recipe.toml"
+    settings = {
+        "task": "translation",
+        "data": {"train": {"kind": "parallel", "source": str(source), "target": str(target)}},
+        "text": {"source": {"kind": "bpe", "size": 300}},
+        "model": {"preset": "tiny"},
+        "training": {"steps": 2, "batch_tokens": 256},
+    }
+    recipe.write_text(tomli_w.dumps(settings), encoding="utf-8")
+    assert transduce("train", recipe, "--run", tmp_path / "run").code == 0
+    command = [sys.executable, str(ROOT / "benchmarks" / "terminology.py")]
+    options = ["--run", tmp_path / "run", "--source", source, "--target", target]
+    said = subprocess.run([*command, *options], stdout=subprocess.PIPE, check=True, text=True)
+    there = re.findall(r"(\d+) of (\d+) terms there", said.stdout)
+    assert len(there) == 3
+    assert all(found == wanted != "0" for found, wanted in there)
 
 
 def test_levers_are_all_measured(capsys: pytest.CaptureFixture[str]) -> None:
