@@ -1,4 +1,4 @@
-"""Toy models whose every logit is a table's, and a search over them."""
+"""Toy models whose every logit is a table's, and searches over them."""
 
 from __future__ import annotations
 
@@ -91,3 +91,15 @@ def decode(
         ended,
         wishes,
     )
+
+
+def greedy(model: ToyModel, sentence: int, max_length: int, past: TokenIds = (BOS,)) -> list[int]:
+    words: list[int] = []
+    while len(words) < max_length:
+        scores = model.log_probs(sentence, past)
+        token = max(range(2, SIZE), key=lambda token: scores[token])  # the first of equals
+        if token == EOS:
+            break
+        words.append(token)
+        past = (*past, token)
+    return words

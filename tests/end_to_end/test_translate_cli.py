@@ -1,0 +1,225 @@
+"""`transduce translate`: every line has its answer, whatever it holds and whoever reads."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from helpers.command_line import Done, command, environment, some_words, transduce
+
+Here = Callable[..., Done]
+
+HOSTILE = [
+    b"abc",
+    b"",
+    b"   ",
+    b"a\0b",
+    b"\xff\xfeab",
+    b"\xe2\x82",
+    "שלום".encode(),
+    "a\u200bb\u2060".encode(),
+    "a\u2028b\x85c\x0bd\x0ce".encode(),
+    b"a\rb\r",
+    "中文没有空格😀👩‍👩‍👧".encode(),
+    b"<s> </s> <pad> ||| \t",
+    "e\u0301\ufeff".encode(),
+    b"abc",
+]
+
+
+def test_every_line_gives_one_line_in_order(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "hostile"
+    file.write_bytes(b"\n".join(HOSTILE))  # the last one without its line feed
+    done = transduce("translate", run, "-", stdin=file.read_bytes())
+    assert done.code == 0
+    assert len(done.lines) == len(HOSTILE)
+    assert done.lines[1] == done.lines[2] == ""
+    assert done.lines[0] == done.lines[-1] != ""
+    assert "warning: stdin: line 5 is not valid UTF-8" in done.err
+    assert "warning: stdin: line 6 is not valid UTF-8" in done.err
+    assert done.err.count("\n") == 2
+    assert transduce("translate", run, file).out == done.out
+
+
+def test_line_ends_compression_and_byte_order_mark_change_nothing(
+    here: Here, run: Path, tmp_path: Path
+) -> None:
+    words = some_words(600, seed=2)  # more than are taken at once
+    plain, odd, packed = tmp_path / "plain", tmp_path / "odd", tmp_path / "packed.gz"
+    plain.write_text("".join(f"{word}\n" for word in words))
+    odd.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(words).encode())
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    expected = here("translate", run, plain).lines
+    assert len(expected) == 600
+    assert here("translate", run, odd).lines == expected
+    assert here("translate", run, packed).lines == expected
+    output = tmp_path / "output"
+    done = here("translate", run, plain, "--output", output)
+    assert done.out == b""
+    assert output.read_text().splitlines() == expected
+    assert [p.name for p in tmp_path.glob("*.part")] == []
+
+
+def test_nothing_in_gives_nothing_out(run: Path) -> None:
+    done = transduce("translate", run)
+    assert (done.code, done.out, done.err) == (0, b"", "")
+
+
+def test_a_very_long_line_is_translated_with_a_warning(
+    here: Here, run: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "long"
+    file.write_text("abc\n" + "abcdefgh" * 12_500 + "\nabc\n")
+    done = here("translate", run, file, "--beam-size", 1, "--max-length-extra", 0)
+    assert len(done.lines) == 3
+    assert done.lines[0] == done.lines[2]
+    assert len(done.lines[1]) > 1000
+    assert "warning: line 2 has 100000 tokens" in done.err
+
+
+def test_a_line_is_answered_while_the_input_stays_open(run: Path) -> None:
+    with subprocess.Popen(
+        command("translate", run),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for word in (b"abc\n", b"\n", b"hgf\n"):
+            process.stdin.write(word)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert answer.endswith(b"\n")
+            assert bool(answer.strip()) == bool(word.strip())
+        process.send_signal(signal.SIGINT)  # and Ctrl-C ends it quietly, though it still reads
+        assert process.wait() == 130
+        assert process.stderr is not None and process.stderr.read() == b""
+
+
+def test_nobody_reading_on_ends_it_quietly(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "words"
+    file.write_text("abc\n" * 2000)
+    with subprocess.Popen(
+        command("translate", run, file, "--beam-size", "1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode in (0, 141)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no /dev/full")
+def test_a_full_disk_is_one_line(run: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            command("translate", run),
+            input=b"abc\n",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == b"transduce: stdout cannot be written: No space left on device\n"
+
+
+def test_n_best_has_the_form_of_the_field(here: Here, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "words"
+    file.write_text("abc\n\nhgf\n")
+    plain = here("translate", run, file).lines
+    done = here("translate", run, file, "--n-best", 3)
+    found: dict[int, list[tuple[str, float]]] = {}
+    for line in done.lines:
+        parts = re.fullmatch(r"(\d+) \|\|\| (.*) \|\|\| (-?\d+\.\d{6})", line)
+        assert parts, line
+        found.setdefault(int(parts[1]), []).append((parts[2], float(parts[3])))
+    assert list(found) == [0, 1, 2]
+    assert found[1] == [("", 0.0)]
+    for i in (0, 2):
+        scores = [score for _, score in found[i]]
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+        assert found[i][0][0] == plain[i]
+    wide = here("translate", run, file, "--n-best", 7)
+    assert "warning: the beam is widened from 5 to 7" in wide.err
+    assert len(wide.lines) == 15
+
+
+def test_jsonl_passes_everything_else_through(here: Here, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "records"
+    records = [
+        {"id": 7, "source": "abc", "note": {"ü": [1, None, "שלום"]}},
+        {"source": ""},
+        {"source": "a\nb", "half": "\ud800"},
+    ]
+    text = [json.dumps(record) for record in records]
+    file.write_text("\n".join([text[0], "", *text[1:]]) + "\n")
+    lines = here("translate", run, file, "--jsonl").lines
+    assert lines[1] == ""
+    answers = [json.loads(line) for line in lines if line]
+    assert "שלום" in lines[0]
+    for record, answer in zip(records, answers, strict=True):
+        assert {**answer, **record} == answer
+        assert set(answer) - set(record) == {"translation", "score", "tokens"}
+        assert isinstance(answer["translation"], str) and isinstance(answer["score"], float)
+    assert answers[0]["translation"] == "".join(answers[0]["tokens"]) != ""
+    assert answers[1]["translation"] == ""
+    best = here("translate", run, file, "--jsonl", "--n-best", 2).lines
+    first = json.loads(best[0])
+    assert [sorted(entry) for entry in first["n_best"]] == [["score", "text"]] * 2
+    assert first["n_best"][0] == {"text": first["translation"], "score": first["score"]}
+
+
+@pytest.mark.parametrize(
+    "line", ["abc", "[1]", "{}", '{"source": 3}', '{"source": null}', '"abc"', "{", "[" * 100_000]
+)
+def test_what_is_no_record_is_named_by_its_line(
+    here: Here, run: Path, tmp_path: Path, line: str
+) -> None:
+    file, output = tmp_path / "records", tmp_path / "output"
+    file.write_text(f'{{"source": "abc"}}\n\n{line}\n{{"source": "abc"}}\n')
+    done = here("translate", run, file, "--jsonl")
+    assert f"{file}: line 3 " in done.complaint
+    assert len(done.lines) == 2  # those before it are answered
+    output.write_text("before")
+    assert here("translate", run, file, "--jsonl", "--output", output).code == 1
+    assert output.read_text() == "before"
+    assert list(tmp_path.glob("*.part")) == []
+
+
+def test_sampling_goes_by_its_seed(here: Here, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "words"
+    file.write_text("\n".join(some_words(20)))
+    sample = ["translate", run, file, "--sample", "--temperature", 3, "--seed"]
+    one, same, other = (here(*sample, seed).lines for seed in (1, 1, 2))
+    assert one == same != other
+    likeliest = here(*sample, 1, "--top-k", 1).lines
+    assert likeliest == here("translate", run, file, "--beam-size", 1).lines
+    done = here("translate", run, file, "--top-k", 1)
+    assert (done.code, done.complaint) == (2, "--top-k is for --sample; add that")
+    assert here("translate", run, file, "--sample", "--top-p", 3).code == 2
+
+
+def test_inputs_and_outputs_that_cannot_be(here: Here, run: Path, tmp_path: Path) -> None:
+    words, broken = tmp_path / "words", tmp_path / "broken.gz"
+    words.write_text("abc\n")
+    broken.write_bytes(gzip.compress(b"abc\n" * 99)[:-9])
+    assert "no such file" in here("translate", run, tmp_path / "none").complaint
+    assert "is a directory" in here("translate", run, tmp_path).complaint
+    assert "not a whole gzip file" in here("translate", run, broken).complaint
+    nowhere = tmp_path / "no" / "where"
+    assert f"{nowhere} cannot be" in here("translate", run, words, "--output", nowhere).complaint
+    assert "'abacus'" in here("translate", run, words, "--device", "abacus").complaint
+    assert "not a directory" in here("translate", tmp_path / "none", words).complaint
+    assert "no recipe.toml" in here("translate", tmp_path, words).complaint

@@ -1,0 +1,168 @@
+"""Training of the language model: its recipes, its data, what it learns."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transduce
+from transduce.config import apply_overrides, load_toml
+from transduce.errors import DataError, SettingError
+from transduce.tasks.language_model import parse_language_model, read_documents_of
+from transduce.training.weights import read_tensors
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "language-model"
+
+
+# --- recipe and data -----------------------------------------------------------------------------
+
+
+def settings(data: Path, *overrides: str, **train: Any) -> dict[str, Any]:
+    given = {
+        "task": "language-model",
+        "data": {
+            "root": str(data),
+            "train": {"kind": "text", "path": "a.txt", **train},
+            "hold_out": 0.1,
+        },
+        "text": {"tokenizer": {"kind": "characters"}, "block": 32},
+        "model": {
+            "d_model": 32,
+            "decoder": {
+                "n_layers": 1, "n_heads": 2, "d_ff": 64, "norm_order": "pre",
+                "positions": "rotary", "dropout": 0.1,
+            },
+        },
+        "training": {
+            "steps": 8,
+            "batch_tokens": 128,
+            "validate_every": 4,
+            "log_every": 1,
+            "label_smoothing": 0.0,
+            "schedule": {"kind": "constant", "peak": 5e-3},
+            "optimizer": {"epsilon": 1e-8},
+            "device": "cpu",
+        },
+    }  # fmt: skip
+    return apply_overrides(given, overrides)
+
+
+def test_recipes_that_cannot_be(tmp_path: Path) -> None:
+    for override, message in [
+        ("training.batch_tokens=16", "training.batch_tokens = 16 cannot hold one row"),
+        ("evaluation.stride=33", "evaluation.stride = 33 would pass over tokens"),
+        ("decoding.stop_strings=['']", "decoding.stop_strings"),
+        ("decoding.max_tokens=0", "decoding.max_tokens"),
+        ("data.train.kind='tsv'", "data.train.kind is 'tsv'"),
+    ]:
+        with pytest.raises(SettingError, match=message):
+            parse_language_model(settings(tmp_path, override), "recipe")
+    with pytest.raises(SettingError, match=r"learned positions reach to 16, but text.block = 32"):
+        learned = "model.decoder.positions='learned'", "model.decoder.max_positions=16"
+        parse_language_model(settings(tmp_path, *learned), "recipe")
+
+
+@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.toml")), ids=lambda file: file.stem)
+def test_the_recipes_are_recipes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_DATA", "/data")
+    assert parse_language_model(load_toml(file), file.name).data.root.startswith("/data/")
+
+
+def test_a_whole_file_is_split_at_its_end(tmp_path: Path) -> None:
+    text = "".join(f"{i}\n" for i in range(1000))
+    (tmp_path / "a.txt").write_text(text)
+    data = parse_language_model(settings(tmp_path), "recipe").data
+    (train,), (valid,) = read_documents_of(data, "train"), read_documents_of(data, "valid")
+    assert train + valid == text and len(train) == int(len(text) * 0.9)
+    with pytest.raises(DataError, match=r"no test data.*--split valid"):
+        list(read_documents_of(data, "test"))
+    own = "data.valid={kind='text',path='a.txt'}"
+    data = parse_language_model(settings(tmp_path, own), "recipe").data
+    assert list(read_documents_of(data, "train")) == list(read_documents_of(data, "valid"))
+
+
+def test_lines_are_split_by_their_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(500)))
+    data = parse_language_model(settings(tmp_path, documents="line"), "recipe").data
+    parts = [set(read_documents_of(data, split)) for split in ("train", "valid", "test")]
+    assert sum(map(len, parts)) == 500 == len(set.union(*parts))
+    assert min(map(len, parts)) > 20
+
+
+def test_nothing_to_validate_with(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    recipe = settings(tmp_path, documents="line")
+    with pytest.raises(DataError, match=r"holding out|no text|no document"):
+        transduce.train(recipe, tmp_path / "runs" / "r")
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+def cycle_text(n: int, seed: int = 0) -> str:
+    """Each letter is followed by one of two, evenly: an entropy of log 2 nats a letter."""
+    chance = random.Random(seed)
+    letters, text = "abcdefg\n", "a"
+    while len(text) < n:
+        at = letters.index(text[-1])
+        text += letters[(at + chance.choice((1, 3))) % 8]
+    return text
+
+
+def test_learns_a_language_of_known_entropy(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(cycle_text(12_000))
+    overrides = ["training.steps=250", "training.validate_every=250", "training.batch_tokens=256"]
+    path, outcome = transduce.train(settings(tmp_path, *overrides), tmp_path / "runs" / "r")
+    assert math.log(2) - 0.02 < outcome.scores["loss"] < math.log(2) + 0.05
+    assert outcome.scores["perplexity"] == pytest.approx(math.exp(outcome.scores["loss"]))
+    run = transduce.load(path)
+    valid = run.evaluate("valid")
+    assert valid.scores["loss"] == pytest.approx(outcome.scores["loss"], abs=1e-4)
+    assert valid.hypotheses == ()
+    given = run.evaluate(examples=[(cycle_text(500, 7), cycle_text(20, 8))])
+    assert given.scores["perplexity"] < 2.4
+    (found,) = run.predict(["abcdef"])
+    letters = "abcdefg\n"
+    steps = [
+        (letters.index(b) - letters.index(a)) % 8
+        for a, b in zip("f" + found.continuation, found.continuation, strict=False)
+    ]
+    assert len(steps) == 256 and sum(step in (1, 3) for step in steps) > 240
+
+
+def test_resumed_is_as_never_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(cycle_text(2500))
+    whole, _ = transduce.train(settings(tmp_path), tmp_path / "runs" / "whole")
+    part = tmp_path / "runs" / "part"
+    transduce.train(settings(tmp_path, "training.steps=4"), part)
+    transduce.train(settings(tmp_path), part, resume=True)
+    for name in ("weights.safetensors",):
+        a, b = read_tensors(whole / name), read_tensors(part / name)
+        assert a.keys() == b.keys() and all(a[key].equal(b[key]) for key in a)
+
+
+def test_fine_tuning_starts_where_the_other_run_ended(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(cycle_text(2500))
+    base, outcome = transduce.train(
+        settings(tmp_path, "training.steps=60", "training.validate_every=60"),
+        tmp_path / "runs" / "a",
+    )
+    tuned = settings(tmp_path, f"fine_tune.run='{base}'", "training.steps=1")
+    del tuned["model"]
+    path, after = transduce.train(tuned, tmp_path / "runs" / "b")
+    assert after.scores["loss"] < outcome.scores["loss"] + 0.1
+    assert (path / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
+
+
+def test_every_line_end_is_a_token(tmp_path: Path) -> None:
+    for i, name in enumerate("ab"):
+        (tmp_path / f"{name}.txt").write_bytes(f"{name} line {i}\r\n".encode())
+    files = "data.train.path=['a.txt','b.txt']", "data.valid={kind='text',path='a.txt'}"
+    recipe = settings(tmp_path, *files, "training.steps=1")
+    path, _ = transduce.train(recipe, tmp_path / "runs" / "r")
+    tokenizer = transduce.load(path).predictor.tokenizer
+    assert tokenizer.decode(tokenizer.encode("a\r\n")) == "a\r\n"
