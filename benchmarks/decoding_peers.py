@@ -27,6 +27,7 @@ from transduce.models.encoder_decoder import (
     EncoderDecoderConfig,
     build_encoder_decoder,
 )
+from transduce.nn.bf16 import to_bf16
 from transduce.nn.int8 import to_int8
 from transduce.nn.layout import lay_out_for_few_rows
 from transduce.nn.transformer import TransformerConfig
@@ -102,7 +103,7 @@ def transduce(model: EncoderDecoder, precision: str = "float32") -> Peer:
     """Our own translator, its words being numbers."""
     words = SymbolTokenizer([str(i) for i in range(4, VOCABULARY)], Normalizer())
     model = copy.deepcopy(model)
-    prepare = to_int8 if precision == "int8" else lay_out_for_few_rows
+    prepare = {"float32": lay_out_for_few_rows, "bf16": to_bf16, "int8": to_int8}[precision]
     prepare(model)  # as `transduce.load` does
     translator = Translator(model, words, words, DecodingOptions(), 10**6)
 

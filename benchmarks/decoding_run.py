@@ -26,7 +26,8 @@ from workload import machine, median, timed
 import transduce
 from transduce.decoding import DecodingOptions
 from transduce.interop.ctranslate2 import write_ctranslate2
-from transduce.nn.int8 import Precision, to_int8
+from transduce.nn.int8 import to_int8
+from transduce.nn.products import Precision
 from transduce.tasks.ctranslate2 import use_ctranslate2
 from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translator import Translator

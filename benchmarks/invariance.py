@@ -152,13 +152,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--beam", default="1,5")
     parser.add_argument("--batches", default="1,7,64,tokens")
     parser.add_argument("--most", type=int, default=1000, help="lines taken")
-    parser.add_argument("--precision", default="float32", choices=["float32", "float64", "int8"])
+    widths = ("float32", "float64", "bf16", "int8")
+    parser.add_argument("--precision", default="float32", choices=widths)
     parser.add_argument("--json", type=Path, help="file for all differences")
     given = parser.parse_args(arguments)
     lines = list(itertools.islice(read_lines(given.lines), given.most))
     torch.set_num_threads(1)
-    run = transduce.load(given.run, "cpu", "int8" if given.precision == "int8" else "float32")
-    if given.precision == "float64":
+    wide = given.precision == "float64"
+    run = transduce.load(given.run, "cpu", "float32" if wide else given.precision)
+    if wide:
         run.model.double()
     results = {}
     for beam in map(int, given.beam.split(",")):

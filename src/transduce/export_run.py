@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transduce.errors import RunError
 from transduce.interop.ctranslate2 import check_expressible, library, write_ctranslate2
-from transduce.nn.int8 import Precision
+from transduce.nn.products import Precision
 from transduce.run import load
 from transduce.tasks.ctranslate2 import positions_for
 from transduce.tasks.translation import TrainedTranslator

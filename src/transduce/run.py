@@ -17,8 +17,10 @@ from transduce.decoding.company import Company, Draft
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.voices import LanguageModel
 from transduce.errors import RunError, SettingError
-from transduce.nn.int8 import Precision, to_int8
+from transduce.nn.bf16 import to_bf16
+from transduce.nn.int8 import to_int8
 from transduce.nn.layout import lay_out_for_few_rows
+from transduce.nn.products import Precision
 from transduce.run_directory import (
     as_recipe,
     is_begun_by_this_job,
@@ -68,6 +70,8 @@ class Run:
                     f"engine 'ctranslate2' is for the CPU, not for {device!r}; leave out one of "
                     "the two"
                 )
+            if precision == "bf16":
+                raise SettingError("engine 'ctranslate2' computes in float32 or int8, not in bf16")
             device = "cpu"
         self.path = path
         self.recipe = read_recipe(path)
@@ -83,6 +87,8 @@ class Run:
             use_ctranslate2(self.predictor, precision)
         elif precision == "int8":
             to_int8(self.model)
+        elif precision == "bf16":
+            to_bf16(self.model)
         elif next(self.model.parameters()).device.type == "cpu":
             lay_out_for_few_rows(self.model)
 
@@ -275,8 +281,9 @@ def load(
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
 
     precision: "int8" rounds the matrices to 8 bits, for a CPU: faster, smaller, not quite the same
-    answers.  engine: "ctranslate2" searches for translations with that library (extra
-    `ctranslate2`), on a CPU.  Raises SettingError where either cannot be.
+    answers; "bf16" multiplies in bfloat16, for processors with AMX and GPUs.  engine:
+    "ctranslate2" searches for translations with that library (extra `ctranslate2`), on a CPU.
+    Raises SettingError where either cannot be.
     """
     return Run(Path(path), device, precision, engine)
 

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.random_translator import random_translator, some_lines
 from transduce import DecodingOptions, Translation
-from transduce.nn.int8 import Precision
+from transduce.nn.products import Precision
 from transduce.tasks.ctranslate2 import use_ctranslate2
 from transduce.tasks.translation import TrainedTranslator
 from transduce.text import BOS, PAD

@@ -15,7 +15,7 @@ import pytest
 import transduce
 from helpers.command_line import Done
 from helpers.tiny_run import write_jsonl
-from transduce.nn.int8 import Precision
+from transduce.nn.products import Precision
 from transduce.run import Engine
 
 Here = Callable[..., Done]

@@ -19,7 +19,7 @@ from transduce.data.stores import opened, whole_file
 from transduce.data.tables import optional
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, first_line
-from transduce.nn.int8 import Precision
+from transduce.nn.products import Precision
 from transduce.run import Engine, Run, load
 
 TRANSLATION = "translation"

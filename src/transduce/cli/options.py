@@ -195,8 +195,9 @@ class Machine:
     """cpu, cuda, cuda:1, ...; auto takes a GPU when there is one."""
     threads: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=1024))] | None = None
     """CPU threads; by default PyTorch's choice."""
-    precision: Literal["float32", "int8"] = "float32"
-    """int8 rounds the model's matrices to 8 bits, for a CPU: faster, not quite the same answers."""
+    precision: Literal["float32", "bf16", "int8"] = "float32"
+    """int8 rounds the model's matrices to 8 bits, for a CPU; bf16 multiplies in bfloat16, for
+    processors with AMX and GPUs: both are faster, with not quite the same answers."""
     engine: Literal["pytorch", "ctranslate2"] = "pytorch"
     """What searches for translations; ctranslate2, an extra, is faster on a CPU and lacks some
     options."""

@@ -40,7 +40,7 @@ def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask = NOTHING_HIDDEN, dropout: float = 0.0
 ) -> Tensor:
     """The same output as `attention_with_weights`, by PyTorch's fused kernels: no (t, s) matrix."""
-    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
+    if query.requires_grad and query.device.type == "cpu" and query.dtype == torch.bfloat16:
         # PyTorch's way back through its bfloat16 kernel takes a CPU five to ten times as long.
         with torch.autocast("cpu", enabled=False):
             mixed = attention(query.float(), key.float(), value.float(), mask.in_float32(), dropout)

@@ -10,15 +10,14 @@ instructions, sums of products of eight bits overflow.
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transduce.errors import SettingError
-from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.nn.products import replace_products
 
-Precision = Literal["float32", "int8"]
 LEVELS = 63
 ENGINE = "fbgemm"
 
@@ -60,13 +59,7 @@ def to_int8(model: nn.Module) -> None:
         raise SettingError("precision = 'int8' is for x86 processors; take 'float32'")
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):
         raise SettingError("precision = 'int8' is for the CPU; add device = 'cpu'")
-    for module in list(model.modules()):
-        for name, part in list(module.named_children()):
-            if isinstance(part, nn.Linear | VocabularyHead):
-                product = Int8Linear(part.weight, part.bias)
-                if isinstance(part, VocabularyHead):  # a shortlist picks some of its rows
-                    product.weight = part.weight
-                setattr(module, name, product)
+    replace_products(model, Int8Linear)
 
 
 def _packed(weight: Tensor) -> Any:

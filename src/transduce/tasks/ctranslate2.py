@@ -26,7 +26,7 @@ from transduce.decoding.hypotheses import Hypothesis, length_penalty
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, SettingError, TransduceError
 from transduce.interop.ctranslate2 import check_expressible, library, write_ctranslate2
-from transduce.nn.int8 import Precision
+from transduce.nn.products import Precision
 from transduce.tasks.forced import SCORED_TOKENS, in_batches
 from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translator import Piece

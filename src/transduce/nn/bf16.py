@@ -1,0 +1,40 @@
+"""Matrix products in bfloat16, for processors that have them fast (AMX) and for GPUs.
+
+Everything between the products stays float32: attention, norms, sums.  Attention over the few
+queries of a step is slow in bfloat16 on a CPU, and a product alone keeps most of the digits.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn.products import replace_products
+
+
+class Bf16Linear(nn.Module):
+    """y = x Wᵀ + b for inference, made from the float32 matrix; in and out are float32."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """weight (n, m), bias (n,)."""
+        super().__init__()
+        self.narrow: Tensor
+        self.bias: Tensor | None
+        self.register_buffer("narrow", weight.detach().to(torch.bfloat16))
+        self.register_buffer("bias", None if bias is None else bias.detach().float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, m) -> (…, n)."""
+        y = F.linear(x.to(torch.bfloat16), self.narrow).float()
+        return y if self.bias is None else y.add_(self.bias)
+
+    def extra_repr(self) -> str:
+        """What PyTorch prints in the brackets."""
+        n_outputs, n_inputs = self.narrow.shape
+        return f"{n_inputs} -> {n_outputs}"
+
+
+def to_bf16(model: nn.Module) -> None:
+    """Turn the matrices of a model into bfloat16, for inference alone; embeddings stay."""
+    replace_products(model, Bf16Linear)
