@@ -70,8 +70,6 @@ class Run:
                     f"engine 'ctranslate2' is for the CPU, not for {device!r}; leave out one of "
                     "the two"
                 )
-            if precision == "bf16":
-                raise SettingError("engine 'ctranslate2' computes in float32 or int8, not in bf16")
             device = "cpu"
         self.path = path
         self.recipe = read_recipe(path)

@@ -68,6 +68,8 @@ def write_ctranslate2(
     apart there, where its own have no limit.  adds_end: to each source that is not empty
     CTranslate2 adds the end of sentence by itself.  Raises RunError for what it cannot express.
     """
+    if precision == "bf16":
+        raise SettingError("CTranslate2 computes in float32 or int8 on a CPU, not in bf16")
     check_expressible(config)
     assert isinstance(config.encoder, TransformerConfig)
     assert isinstance(config.decoder, TransformerConfig)
