@@ -97,7 +97,9 @@ def command_line() -> argparse.ArgumentParser:
     add("--threads", type=int, default=1, help="CPU threads of each engine")
     add("--rounds", type=int, default=6, help="batches that each engine decodes")
     add("--seed", type=int, default=1, help="of weights and sentences")
-    add("--peers", default=",".join(MAKERS), help="engines, separated by commas")
+    # bf16 only where it is asked for: a processor without it has it slower than float32.
+    usual = [name for name in MAKERS if name != "transduce bf16"]
+    add("--peers", default=",".join(usual), help=f"engines, of {', '.join(MAKERS)}")
     add("--latency", action="store_true", help="add quantiles of the time of a batch")
     add("--memory", action="store_true", help="add peak memory, of a process for each engine")
     add("--memory-of", default="", help=argparse.SUPPRESS)

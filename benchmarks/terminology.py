@@ -22,7 +22,7 @@ import torch
 
 import transduce
 from transduce.data.lines import read_lines
-from transduce.metrics.measure import make_metric
+from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.significance import paired_bootstrap
 
 BEAM = 8
@@ -55,6 +55,8 @@ def main() -> None:
     begin = time.process_time()
     plain = [found.text for found in run.translate_batch(lines, options)]
     print(f"plain: {time.process_time() - begin:.0f} CPU-seconds, a beam of {BEAM}")
+    rows = [[line] for line in references]
+    alone = measure(METRICS, plain, rows)
     for name, size, count in (("a word", 1, 1), ("two words", 1, 2), ("a phrase of two", 2, 1)):
         chance = random.Random(arguments.seed)
         terms = [
@@ -69,13 +71,11 @@ def main() -> None:
         kept = sum(re.search(rf"\b{re.escape(t)}\b", text) is not None for t, text in wanted)
         print(f"{name}: {kept:,} of {len(wanted):,} terms there, {spent:.0f} CPU-seconds")
         behind = [" ".join([text, *term]) for text, term in zip(plain, terms, strict=True)]
-        rows = [[line] for line in references]
         for metric in map(make_metric, METRICS):
-            alone = paired_bootstrap(metric, plain, texts, rows).score_a
             found = paired_bootstrap(metric, behind, texts, rows)
             interval = f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
             print(
-                f"  {metric.name}: plain {alone:.2f}, put behind {found.score_a:.2f}, "
+                f"  {metric.name}: plain {alone[metric.name]:.2f}, put behind {found.score_a:.2f}, "
                 f"demanded {found.score_b:.2f}, {interval}"
             )
 

@@ -94,6 +94,7 @@ def decode(
 
 
 def greedy(model: ToyModel, sentence: int, max_length: int, past: TokenIds = (BOS,)) -> list[int]:
+    """The likeliest token each time, as slowly and plainly as can be."""
     words: list[int] = []
     while len(words) < max_length:
         scores = model.log_probs(sentence, past)

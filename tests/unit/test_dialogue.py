@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import transduce
-from helpers.tiny_run import write_jsonl
+from helpers.tiny_run import stack, write_jsonl
 from transduce.config import apply_overrides, load_toml
 from transduce.data.batches import DataState
 from transduce.data.dialogues import (
@@ -329,13 +329,7 @@ def settings(data: Path, *overrides: str) -> dict[str, Any]:
             "valid": {"path": "valid.jsonl"},
         },
         "text": {"tokenizer": {"kind": "characters"}, "block": 40},
-        "model": {
-            "d_model": 32,
-            "decoder": {
-                "n_layers": 1, "n_heads": 2, "d_ff": 64, "norm_order": "pre",
-                "positions": "rotary", "dropout": 0.0,
-            },
-        },
+        "model": {"d_model": 32, "decoder": stack(d_ff=64, positions="rotary", dropout=0.0)},
         "training": {
             "steps": 6,
             "batch_tokens": 160,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import transduce
+from helpers.tiny_run import stack
 from transduce.config import apply_overrides, load_toml
 from transduce.errors import DataError, SettingError
 from transduce.tasks.language_model import parse_language_model, read_documents_of
@@ -30,13 +31,7 @@ def settings(data: Path, *overrides: str, **train: Any) -> dict[str, Any]:
             "hold_out": 0.1,
         },
         "text": {"tokenizer": {"kind": "characters"}, "block": 32},
-        "model": {
-            "d_model": 32,
-            "decoder": {
-                "n_layers": 1, "n_heads": 2, "d_ff": 64, "norm_order": "pre",
-                "positions": "rotary", "dropout": 0.1,
-            },
-        },
+        "model": {"d_model": 32, "decoder": stack(d_ff=64, positions="rotary", dropout=0.1)},
         "training": {
             "steps": 8,
             "batch_tokens": 128,

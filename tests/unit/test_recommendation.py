@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import transduce
+from helpers.tiny_run import stack
 from transduce.config import apply_overrides, load_toml
 from transduce.data.interactions import (
     InteractionsConfig,
@@ -183,13 +184,7 @@ def settings(data: Path, *overrides: str) -> dict[str, Any]:
             "train": {"kind": "csv", "path": "rounds.csv"},
             "block": 16,
         },
-        "model": {
-            "d_model": 32,
-            "decoder": {
-                "n_layers": 1, "n_heads": 2, "d_ff": 64, "norm_order": "pre",
-                "positions": "rotary", "dropout": 0.1,
-            },
-        },
+        "model": {"d_model": 32, "decoder": stack(d_ff=64, positions="rotary", dropout=0.1)},
         "training": {
             "steps": 8,
             "batch_tokens": 128,

@@ -39,7 +39,7 @@ class Mask(NamedTuple):
         return self._replace(sum=torch.where(hidden, bias, float("-inf")))
 
     def in_float32(self) -> Mask:
-        """The same with numbers of that type."""
+        """The same, with its `bias` and `sum` in float32."""
         bias, sum_ = (part if part is None else part.float() for part in (self.bias, self.sum))
         return self._replace(bias=bias, sum=sum_)
 

@@ -78,8 +78,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Two matrices (n, m), (v, m) with hidden Wᵀ + bias as their product, the first of them narrow
-    under autocast: the norm before the head leaves float32, and no other product is as large."""
+    """Two matrices (n, m) and (v, m), of which hidden Wᵀ + bias is the product.
+
+    Under autocast the first is narrow: the norm before the head leaves float32, and no other
+    product is as large.
+    """
     if bias is not None:  # one more column, which every hidden vector has a 1 for
         hidden = torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
         weight = torch.cat([weight, bias[:, None]], 1)
