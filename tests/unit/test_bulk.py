@@ -91,7 +91,7 @@ class TestShards:
         if spoil == "cut":
             bad.write_bytes(bad.read_bytes()[:-9])
         else:
-            monkeypatch.setattr("transduce.data.lines.LONGEST_LINE", 100)
+            monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", "0")
         shard = next(s for s in planned(inputs).todo if s.name == "2.txt.gz")
         with pytest.raises(DataError, match=r"2\.txt\.gz.*(whole gzip|longer)"):
             translate_shard(run, SPEAKER.options, shard)

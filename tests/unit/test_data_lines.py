@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data import lines
 from transduce.data.lines import read_lines
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
 
 
 def written(directory: Path, content: bytes, name: str = "text.txt") -> Path:
@@ -83,10 +82,22 @@ def test_damaged_gzip(tmp_path: Path) -> None:
 def test_a_file_without_line_ends_does_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "LONGEST_LINE", 100)
-    path = written(tmp_path, b"x" * 99 + b"\n" + b"x" * 101)
-    with pytest.raises(DataError, match="line 2 is longer than"):
+    monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", "1")
+    path = written(tmp_path, b"x" * (2**20 - 1) + b"\n" + b"x" * (2**20 + 1))
+    remedy = r"set TRANSDUCE_LIMIT_LINE to more than 1 \(MiB\)"
+    with pytest.raises(DataError, match=f"line 2 is longer than 1 MiB; .*{remedy}"):
         list(read_lines(path))
+    monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", "2")
+    assert len(list(read_lines(path))) == 2
+
+
+@pytest.mark.parametrize("text", ["", "-1", "64MiB", "1e3", "\u0663", "9" * 13])
+def test_a_limit_that_is_no_number_of_mib_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", text)
+    with pytest.raises(SettingError, match=r"^TRANSDUCE_LIMIT_LINE=.* the default is 64$"):
+        list(read_lines(written(tmp_path, b"a\n")))
 
 
 def test_reading_is_streamed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "transduce"
 FLOORS = {
     "transduce.errors": -1,  # the ground under the ground floor
     "transduce.config": 0,
+    "transduce.limits": 0,
     "transduce.sequence": 0,
     "transduce.text": 1,
     "transduce.image": 1,

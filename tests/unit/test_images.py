@@ -130,11 +130,12 @@ class TestZip:
             found(ImageFolder(path=written(tmp_path / "b.zip", bytes(data))), tmp_path)
 
     def test_bomb(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("transduce.data.images.LARGEST_FILE", 2**20)
+        monkeypatch.setenv("TRANSDUCE_LIMIT_IMAGE", "1")
         path = tmp_path / "a.zip"
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("a/1.png", bytes(2**21))
-        with pytest.raises(DataError, match=r"a/1\.png would unpack to 2 MiB"):
+        message = r"a/1\.png would unpack to 2 MiB; .* TRANSDUCE_LIMIT_IMAGE "
+        with pytest.raises(DataError, match=message):
             found(ImageFolder(path=path), tmp_path)
 
 

@@ -112,7 +112,9 @@ class TestFiles:
     @pytest.mark.parametrize("name", ["recipe.toml", "target_tokenizer.json"])
     def test_a_file_of_no_sensible_size_is_not_read(self, run: Path, name: str) -> None:
         os.truncate(run / name, 2**40)  # with a hole: it takes no room on the disk
-        assert f"{name} has 1048576 MiB" in refusal(run)
+        message = refusal(run)
+        assert f"{name} has 1048576 MiB" in message
+        assert "TRANSDUCE_LIMIT_RUN_FILE" in message
 
     def test_the_run_that_it_began_from_is_not_opened(self, run: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"

@@ -22,8 +22,8 @@ from transduce.data.pairs import Column, FilePath
 from transduce.data.tables import no_column, open_parquet, tsv_rows
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
+from transduce.limits import IMAGE_LIMIT
 
-LARGEST_FILE = 2**28  # bytes; no image is that large, but a member of a hostile archive may be
 CHUNK_IMAGES = 64  # rows of Parquet taken at once; few, for images are large
 
 
@@ -186,9 +186,9 @@ def _from_zip(path: Path, labels: tuple[str, ...] | None) -> Iterator[LabelledIm
             names = [name for name in archive.namelist() if _is_image(name)]
             for label, name in _by_class(names, labels, path):
                 size = archive.getinfo(name).file_size
-                if size > LARGEST_FILE:
+                if size > IMAGE_LIMIT.mib() << 20:
                     raise DataError(
-                        f"{path}: {name} would unpack to {size >> 20} MiB; no image is so large"
+                        f"{path}: {name} would unpack to {size >> 20} MiB; {IMAGE_LIMIT.remedy()}"
                     )
                 yield LabelledImage(archive.read(name), label, f"{path}: {name}")
     except FileNotFoundError:

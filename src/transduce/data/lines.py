@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import IO
 
 from transduce.errors import DataError, reading
+from transduce.limits import LINE_LIMIT
 
 logger = logging.getLogger("transduce")
 
 BYTE_ORDER_MARK = "\ufeff"
-LONGEST_LINE = 2**26  # bytes; keeps a file without line ends from filling the memory
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -68,13 +68,14 @@ def raw_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[bytes]:
     Raises DataError, while reading, for a line without end and for what the file system says.
     """
     number = 0
+    longest = LINE_LIMIT.mib() << 20
     with reading(name):
-        while raw := file.readline(LONGEST_LINE + 1):
+        while raw := file.readline(longest + 1):
             number += 1
-            if len(raw) > LONGEST_LINE:
+            if len(raw) > longest:
                 raise DataError(
-                    f"{name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; "
-                    "is this a text file with line ends?"
+                    f"{name}: line {number} is longer than {longest >> 20} MiB; "
+                    f"is this a text file with line ends? {LINE_LIMIT.remedy()}"
                 )
             yield raw
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.errors import DataError, first_line, reading
+from transduce.limits import IDX_LIMIT
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -29,8 +30,6 @@ IMAGE_SUFFIXES = (
 )
 IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 CHUNK_BYTES = 2**24
-LARGEST_UNPACKED = 2**31
-"""Bytes that a compressed IDX file may unpack to: a few megabytes of them could fill any memory."""
 
 
 def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tensor:
@@ -81,11 +80,10 @@ def read_idx(path: Path) -> NDArray[Any]:
         with gzip.open(path, "rb") if compressed else path.open("rb") as file:
             dtype, shape = _idx_header(file, path)
             unpacked = math.prod(shape) * dtype.itemsize
-            if compressed and unpacked > LARGEST_UNPACKED:
+            if compressed and unpacked > IDX_LIMIT.mib() << 20:
                 raise DataError(
-                    f"{path} unpacks to {unpacked >> 20} MiB, more than the "
-                    f"{LARGEST_UNPACKED >> 20} that a compressed file may; where you trust it, "
-                    "unpack it with gunzip"
+                    f"{path} unpacks to {unpacked >> 20} MiB, which is more than a compressed file "
+                    f"may; {IDX_LIMIT.remedy()}, or unpack it with gunzip"
                 )
             return _idx_values(file, path, dtype, shape)
 

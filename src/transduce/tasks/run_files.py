@@ -11,10 +11,10 @@ import stat
 from pathlib import Path
 
 from transduce.errors import RunError
+from transduce.limits import RUN_FILE_LIMIT
 
 READ_WHOLE = (".toml", ".json", ".model")
-LARGEST_READ_WHOLE = 2**28
-"""Bytes of a recipe, vocabulary and such; weights are checked by their own head."""
+"""Recipes, vocabularies and such; weights are checked by their own head."""
 
 
 def check_files(run: Path) -> None:
@@ -56,8 +56,8 @@ def _check_kind(entry: os.DirEntry[str]) -> None:
     status = entry.stat()
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
         raise RunError(f"{entry.path} is neither a file nor a directory; delete it")
-    if entry.name.endswith(READ_WHOLE) and status.st_size > LARGEST_READ_WHOLE:
+    if entry.name.endswith(READ_WHOLE) and status.st_size > RUN_FILE_LIMIT.mib() << 20:
         raise RunError(
-            f"{entry.path} has {status.st_size >> 20} MiB, more than the "
-            f"{LARGEST_READ_WHOLE >> 20} that a file of its kind may have"
+            f"{entry.path} has {status.st_size >> 20} MiB, more than a file of its kind may have; "
+            f"{RUN_FILE_LIMIT.remedy()}"
         )

@@ -1,0 +1,47 @@
+"""How much of memory a file may ask for, so that a hostile or damaged one cannot fill it.
+
+Each limit is a setting of whoever runs the program, an environment variable: not one of the recipe,
+which may come from the same stranger as the file.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from transduce.errors import SettingError
+
+MOST_DIGITS = 12
+
+
+class Limit(NamedTuple):
+    """One limit: a variable of the environment, and what holds where it is not set."""
+
+    variable: str
+    default: int  # MiB
+
+    def mib(self) -> int:
+        """What holds now.  Raises SettingError for a variable that is no whole number of MiB."""
+        text = os.environ.get(self.variable)
+        if text is None:
+            return self.default
+        if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+            raise SettingError(
+                f"{self.variable}={text!r} in the environment is no whole number of MiB; "
+                f"the default is {self.default}"
+            )
+        return int(text)
+
+    def remedy(self) -> str:
+        """The end of a message: what to do where the file is trusted."""
+        return f"where you trust it, set {self.variable} to more than {self.mib()} (MiB)"
+
+
+LINE_LIMIT = Limit("TRANSDUCE_LIMIT_LINE", 64)
+"""A line of text, without which a file without line ends would be read whole."""
+IMAGE_LIMIT = Limit("TRANSDUCE_LIMIT_IMAGE", 256)
+"""What a member of a zip archive of images may unpack to."""
+IDX_LIMIT = Limit("TRANSDUCE_LIMIT_IDX", 2048)
+"""What a compressed IDX file may unpack to: a few megabytes of one could fill any memory."""
+RUN_FILE_LIMIT = Limit("TRANSDUCE_LIMIT_RUN_FILE", 256)
+"""Recipe, vocabulary and such of a run; its weights are checked against their own head."""
