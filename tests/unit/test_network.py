@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from transduce.errors import DataError, SettingError
@@ -15,7 +17,7 @@ from transduce.models.encoder_decoder import (
 )
 from transduce.models.presets import PRESETS
 from transduce.nn.attention import CrossAttention, SelfAttention, attention_with_weights
-from transduce.nn.compaction import Compact
+from transduce.nn.compaction import Compact, row_step
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
 from transduce.nn.masks import Mask
@@ -425,11 +427,20 @@ def test_under_autocast_rows_come_in_few_numbers(n_padding: int) -> None:
     real[:n_padding] = False
     real = real.view(67, 2)
     values = torch.randn(67, 2, 3, requires_grad=True)
+    weight = torch.ones(3, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
         compact = Compact(Padded(values, real, "any"))
     rows = compact.gather(values)
-    assert rows.flatten(0, -2).shape[0] == {0: 134, 5: 134, 60: 96}[n_padding]
-    spread = compact.spread(rows)
+    assert rows.flatten(0, -2).shape[0] == {0: 160, 5: 160, 60: 96}[n_padding]
+    spread = compact.spread(rows * weight)
     assert torch.equal(spread[real], values[real])
-    (gradient,) = torch.autograd.grad(spread[real].sum(), values)
+    # With anything after it, at padding too: the rows that only fill up have no part in it.
+    gradient, of_weight = torch.autograd.grad(spread[real].sum(), [values, weight])
     assert torch.equal(gradient, real[:, :, None].expand(values.shape).float())
+    torch.testing.assert_close(of_weight, values[real].sum(0))
+
+
+@given(n=st.integers(1, 2**20))
+def test_numbers_of_rows_are_few_and_no_more_than_a_sixteenth_too_large(n: int) -> None:
+    assert row_step(n) in {32, row_step(2 * n) // 2}
+    assert -n % row_step(n) <= max(31, n // 16)

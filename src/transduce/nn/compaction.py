@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.sequence import Padded
@@ -26,12 +27,13 @@ class Compact:
         self._places: _Places | None = None
         if (
             batch is not None
-            and batch.padding != "none"
+            and (batch.padding != "none" or torch.is_autocast_enabled("cpu"))
             and batch.real.device.type == "cpu"
             and not torch.compiler.is_compiling()
-            and not bool(batch.real.all())
         ):
-            self._places = _Places(batch.real)
+            places = _Places(batch.real)
+            if len(places.of_rows) != batch.real.numel():
+                self._places = places
 
     def gather(self, x: Tensor) -> Tensor:
         """(b, t, …) -> (n, …), n real positions; or x as it is."""
@@ -50,10 +52,6 @@ class Compact:
 WHOLE = Compact()
 
 
-_ROWS = 32
-"""What the number of rows is a multiple of under autocast, where there is padding enough."""
-
-
 class _Places:
     """Where each row comes from and where each place goes to: copying rows by number is fast in
     both directions, as storing them by number is not."""
@@ -61,14 +59,20 @@ class _Places:
     def __init__(self, real: Tensor) -> None:
         self.shape = real.shape
         flat = real.flatten()
-        if torch.is_autocast_enabled("cpu"):
-            # Narrow products are compiled for each number of rows that is new, which can take
-            # longer than they do: so that few are, some padding may stay.
-            missing = -int(flat.sum()) % _ROWS
-            flat = flat.index_fill(0, flat.logical_not().nonzero()[:missing, 0], True)
-        self.of_rows = flat.nonzero()[:, 0]  # (n,) places
+        self.of_rows = flat.nonzero()[:, 0]  # (n,) places, perhaps with more behind them
+        self.n_real = len(self.of_rows)
         self.padding = flat.logical_not().nonzero()[:, 0]
         self.rows = (flat.cumsum(0) - 1).clamp_(min=0)  # (b·t,) the row of each place
+        if torch.is_autocast_enabled("cpu"):
+            # Narrow products are compiled, and kept, for each number of rows that is new, which
+            # takes longer than they do: so that few are, a row is repeated that nobody looks at.
+            more = -self.n_real % row_step(self.n_real)
+            self.of_rows = F.pad(self.of_rows, (0, more))
+
+
+def row_step(n: int) -> int:
+    """What some n rows are rounded up to a multiple of: sixteen numbers between n and 2n."""
+    return 1 << max(5, n.bit_length() - 5)
 
 
 class _Gather(torch.autograd.Function):
@@ -93,7 +97,10 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         # What stands at padding is not looked at, so no gradient comes from there.
-        return gradients[0].index_select(0, context.places.of_rows), None
+        places = context.places
+        rows = gradients[0].index_select(0, places.of_rows)
+        rows[places.n_real :] = 0.0
+        return rows, None
 
 
 def padded_right(x: Padded) -> tuple[Padded, Tensor | None]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.sequence import Padded
-from transduce.training.loss import LossSums, add_product, factors_of_logits
+from transduce.training.loss import LossSums, add_product, factors_of_logits, parts
 
 # Logits of both passes made at a time, as in `training.loss`.
 _CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -55,8 +55,7 @@ class _LinearRDrop(torch.autograd.Function):
         # Room for logits and for what is made of them: fresh memory is slow memory.
         made = hidden.new_empty(2, min(chunk, n), v)
         other = weight.new_empty(made.shape)
-        for start in range(0, n, chunk):
-            rows = slice(start, start + chunk)
+        for rows in parts(hidden, n, chunk):
             here, target = hidden[:, rows], targets[rows]
             c = len(target)
             for i in range(2):
