@@ -15,7 +15,7 @@ from transduce.config import to_dict, to_toml
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import Imported
-from transduce.run_directory import locked, make_room, parse_recipe, with_overrides
+from transduce.run_directory import locked, parse_recipe, taken, with_overrides
 from transduce.tasks import TASKS
 from transduce.tasks.task import Recipe
 from transduce.training.weights import write_text, write_weights
@@ -50,10 +50,10 @@ def import_run(
         if not path.exists():
             aside.rename(path)
         else:
-            make_room(path, recipe, resume=False, overwrite=True)
-            with locked(path):
+            with taken(path, recipe, resume=False, overwrite=True):
                 for file in aside.iterdir():
-                    file.replace(path / file.name)
+                    if file.name != ".lock":
+                        file.replace(path / file.name)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     if imported.left_out:

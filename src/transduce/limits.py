@@ -1,13 +1,15 @@
-"""How much of memory a file may ask for, so that a hostile or damaged one cannot fill it.
+"""How much a file may ask for, so that a hostile or damaged one cannot fill the memory.
 
-Each limit is a setting of whoever runs the program, an environment variable: not one of the recipe,
-which may come from the same stranger as the file.
+Each limit of size is a setting of whoever runs the program, an environment variable: not one of
+the recipe, which may come from the same stranger as the file.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from transduce.errors import SettingError
 
@@ -45,3 +47,24 @@ IDX_LIMIT = Limit("TRANSDUCE_LIMIT_IDX", 2048)
 """What a compressed IDX file may unpack to: a few megabytes of one could fill any memory."""
 RUN_FILE_LIMIT = Limit("TRANSDUCE_LIMIT_RUN_FILE", 256)
 """Recipe, vocabulary and such of a run; its weights are checked against their own head."""
+
+
+def from_json(text: str | bytes) -> Any:
+    """What JSON says.
+
+    Raises ValueError for what is none, and for what is nested too deeply, a few kilobytes of
+    brackets: there `json.loads` raises what nobody expects.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:
+    """That of a file of a run.  Raises OSError; ValueError also for one that is too large."""
+    with path.open("rb") as file:
+        data = file.read((RUN_FILE_LIMIT.mib() << 20) + 1)
+    if len(data) > RUN_FILE_LIMIT.mib() << 20:
+        raise ValueError(f"it is too large; {RUN_FILE_LIMIT.remedy()}")
+    return from_json(data)

@@ -136,14 +136,6 @@ def with_budget(recipe: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
     return dataclasses.replace(found, training=training)  # type: ignore[no-any-return]
 
 
-def make_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
-    """Empty a run directory that is to be trained anew, or refuse to spoil it: see `taken`."""
-    _check_room(path, recipe, resume, overwrite)
-    if (path / "recipe.toml").is_file() and not resume:
-        with taken(path, recipe, resume, overwrite):
-            pass
-
-
 @contextmanager
 def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator[None]:
     """Make the run directory and hold it for writing, or refuse to spoil one that is there.
@@ -151,13 +143,13 @@ def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator
     Raises RunError while another process holds it, and for a directory of other things;
     SettingError for a recipe that the run cannot be resumed with.
     """
-    _check_room(path, recipe, resume, overwrite)
+    check_room(path, recipe, resume, overwrite)
     with locked(path) as lock:
         if resume:
             replaced.finish(path)
         else:
             replaced.put_back(path, _made_by_a_run)  # where an attempt to replace it was killed
-        _check_room(path, recipe, resume, overwrite)  # another may have made a run meanwhile
+        check_room(path, recipe, resume, overwrite)  # another may have made a run meanwhile
         if not resume:
             replaced.set_aside(path, list(_made_by_a_run(path)))
         lock.truncate(0)
@@ -180,7 +172,8 @@ def is_begun_by_this_job(path: Path) -> bool:
         return False
 
 
-def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
+def check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
+    """Raises what `taken` raises, but for what another process does; nothing is touched."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
     fine_tune = getattr(recipe, "fine_tune", None)
@@ -189,7 +182,6 @@ def _check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> No
     holds_run = (path / "recipe.toml").is_file()
     if holds_run:
         check_files(path)
-        check_written_to(path)  # and not what a link names
     # What stopped before its first checkpoint, at a misspelt file name say, is nothing to spoil.
     begun = holds_run and ((path / "weights.safetensors").exists() or checkpoints_of(path))
     if resume and holds_run:
@@ -269,10 +261,11 @@ def _made_by_a_run(path: Path) -> Iterator[Path]:
 def locked(path: Path) -> Iterator[IO[str]]:
     """Hold the run directory for writing; gives its `.lock`.
 
-    Raises RunError while another process holds it.
+    Raises RunError while another process holds it, and where writing would follow a link out.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
+        check_written_to(path)
         file = (path / ".lock").open("a+")
     except OSError as error:
         raise RunError(f"{path} cannot be written to: {error.strerror}") from None

@@ -66,6 +66,10 @@ def test_a_finished_run_is_not_spoiled(
     done = here(*again[:-1], "training.log_every=1", "training.steps=6", "--resume")
     assert done.lines == [str(distilled)]
     assert (distilled / "synthetic" / "pairs.jsonl").stat() == made
+    before = {file: file.stat().st_mtime_ns for file in distilled.rglob("*.*")}
+    misspelt = here("distil", run.with_name("rum"), *other[2:], "--overwrite")
+    assert "rum is not a directory" in misspelt.complaint
+    assert {file: file.stat().st_mtime_ns for file in distilled.rglob("*.*")} == before
     done = here(*other, "--overwrite")
     assert done.lines == [str(distilled)]
     assert pairs_of(distilled / "synthetic" / "pairs.jsonl")

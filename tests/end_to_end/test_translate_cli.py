@@ -211,6 +211,17 @@ def test_sampling_goes_by_its_seed(here: Here, run: Path, tmp_path: Path) -> Non
     assert here("translate", run, file, "--sample", "--top-p", 3).code == 2
 
 
+def test_a_limit_that_is_no_number_ends_it(
+    here: Here, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", "much")
+    words = tmp_path / "words"
+    words.write_text("abc\n")
+    done = here("translate", run, words)
+    assert done.code == 2
+    assert done.complaint.startswith("TRANSDUCE_LIMIT_LINE='much' in the environment is no whole")
+
+
 def test_inputs_and_outputs_that_cannot_be(here: Here, run: Path, tmp_path: Path) -> None:
     words, broken = tmp_path / "words", tmp_path / "broken.gz"
     words.write_text("abc\n")

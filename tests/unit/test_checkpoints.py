@@ -12,10 +12,15 @@ from helpers.tiny_run import records, steps_of
 from helpers.tiny_training import Sums, equal, run, weights
 from transduce.errors import RunError, TrainingError
 from transduce.training import checkpoints as checkpoints_module
-from transduce.training.checkpoints import checkpoint_path, served_weights
+from transduce.training.checkpoints import (
+    best_scores_of,
+    checkpoint_path,
+    read_progress,
+    served_weights,
+)
 from transduce.training.weights import read_tensors, write_tensors, write_weights
 
-Damage = Callable[[bytes], bytes]
+Damage = Callable[[bytes], bytes | None]
 
 
 def flip(content: bytes) -> bytes:
@@ -43,6 +48,7 @@ class TestDamage:
             pytest.param(lambda content: content[:-2], id="last bytes"),
             pytest.param(lambda content: content[: len(content) // 2], id="half"),
             pytest.param(lambda content: b"", id="empty"),
+            pytest.param(lambda content: None, id="missing"),
         ],
     )
     def test_newest_is_named_and_the_one_before_is_used(
@@ -51,7 +57,10 @@ class TestDamage:
         run(tmp_path / "whole", ema=0.5)
         run(tmp_path / "run", ema=0.5, steps=6)
         file = checkpoint_path(tmp_path / "run", 6) / name
-        file.write_bytes(damage(file.read_bytes()))
+        content = damage(file.read_bytes())
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
         capsys.readouterr()
         run(tmp_path / "run", ema=0.5, resume=True)
         said = capsys.readouterr().err.splitlines()
@@ -61,12 +70,6 @@ class TestDamage:
         assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
         steps = [r["step"] for r in records(tmp_path / "run", "train")]
         assert steps == list(range(1, 11))
-
-    @pytest.mark.parametrize("name", ["model.safetensors", "ema.safetensors"])
-    def test_a_missing_file(self, name: str, tmp_path: Path) -> None:
-        run(tmp_path, ema=0.5, steps=6)
-        (checkpoint_path(tmp_path, 6) / name).unlink()
-        assert run(tmp_path, ema=0.5, resume=True).step == 10
 
     def test_files_of_two_checkpoints(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -90,13 +93,6 @@ class TestDamage:
         assert listed.keys() == {f.name for f in path.iterdir()} - {"SHA256SUMS"}
         for name, digest in listed.items():
             assert hashlib.sha256((path / name).read_bytes()).hexdigest() == digest
-
-    def test_a_checkpoint_without_checksums_is_of_an_older_version(self, tmp_path: Path) -> None:
-        run(tmp_path / "whole")
-        run(tmp_path / "run", steps=6)
-        (checkpoint_path(tmp_path / "run", 6) / "SHA256SUMS").unlink()
-        run(tmp_path / "run", resume=True)
-        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
 
     def test_served_weights_are_checked(self, tmp_path: Path) -> None:
         run(tmp_path, steps=2)
@@ -216,6 +212,31 @@ def refuse(patch: pytest.MonkeyPatch, ending: str) -> None:
         flush(path)
 
     patch.setattr("transduce.training.weights.flush", full)
+
+
+def test_a_damaged_log_loses_the_damaged_line_alone(tmp_path: Path) -> None:
+    run(tmp_path, steps=6)
+    log = tmp_path / "metrics.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[1] = b"\xf3" + lines[1][1:]
+    lines[3] = b"[" * 200_000 + b"\n"
+    log.write_bytes(b"".join(lines))
+    run(tmp_path, resume=True)
+    assert log.read_bytes().startswith(lines[0] + lines[2] + lines[4])
+
+
+def test_what_a_checkpoint_says_is_read_within_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSDUCE_LIMIT_RUN_FILE", "1")
+    run(tmp_path, steps=6)
+    scores = best_scores_of(tmp_path)
+    path = checkpoint_path(tmp_path, 6) / "progress.json"
+    for text in ("[" * 200_000, path.read_text() + " " * 2**20):
+        path.write_text(text)
+        assert best_scores_of(tmp_path).keys() == scores.keys()  # those of the one before
+        with pytest.raises(RunError, match=r"progress\.json cannot be read"):
+            read_progress(path.parent)
 
 
 class TestPruning:

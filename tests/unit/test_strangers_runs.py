@@ -77,6 +77,17 @@ class TestFiles:
             (run / name).unlink()
         assert precious.read_text() == "mine"
 
+    @pytest.mark.parametrize("name", [".lock", "recipe.toml.tmp", "synthetic/pairs.jsonl.tmp"])
+    def test_nor_where_there_is_no_run_yet(self, run: Path, tmp_path: Path, name: str) -> None:
+        precious = tmp_path / "precious"
+        precious.write_text("mine")
+        link = tmp_path / "new" / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(precious)
+        with pytest.raises(RunError, match=f"{name} is a link that leads outside"):
+            transduce.train(run, tmp_path / "new")
+        assert precious.read_text() == "mine"
+
     @pytest.mark.parametrize("name", ["checkpoints", "non_finite", "synthetic", "anything"])
     def test_a_directory_elsewhere_is_not_trained_into(
         self, run: Path, tmp_path: Path, name: str

@@ -32,6 +32,7 @@ from transduce.data.stores import (
 )
 from transduce.decoding.options import decisive
 from transduce.errors import DataError, SettingError
+from transduce.limits import from_json
 from transduce.run_directory import LEARNT_AFTER, locked, vocabularies_of
 from transduce.training.weights import sha256_of
 
@@ -179,8 +180,8 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 def _read(url: str) -> Mapping[str, Any]:
     with opened(url) as file:
         try:
-            content = json.loads(file.read())
-        except (ValueError, RecursionError):
+            content = from_json(file.read())
+        except ValueError:
             content = None
     if not isinstance(content, dict):
         raise DataError(f"{url} is damaged; give another --output")

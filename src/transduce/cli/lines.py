@@ -90,7 +90,7 @@ class LineReader:
         try:
             for line in raw_lines(self._file, self.name):
                 self._put(line)
-        except DataError as error:
+        except Exception as error:  # whatever it be, who waits for lines must get it
             self._error = error
         self._file.close()
         with self._changed:

@@ -49,7 +49,7 @@ class Student:
         stay beside the synthetic ones.  tag: of the synthetic sources.  Raises SettingError or
         RunError for what cannot be.
         """
-        from transduce.run_directory import SYNTHETIC, as_recipe, make_room
+        from transduce.run_directory import SYNTHETIC, as_recipe, check_room
         from transduce.synthetic import PAIRS, with_pairs
         from transduce.tasks.common import check_trainable
         from transduce.tasks.recipe import TranslationRecipe
@@ -68,7 +68,7 @@ class Student:
         pairs = run.resolve() / SYNTHETIC / PAIRS
         recipe_with_pairs = with_pairs(given, pairs, self.weight, keep, tag)
         if not self.only_data:
-            make_room(run, recipe_with_pairs, self.resume, self.overwrite)
+            check_room(run, recipe_with_pairs, self.resume, self.overwrite)
         return Plan(self, run, given, recipe_with_pairs)
 
 

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from transduce.data.images import ImagesConfig, LabelledImage, read_images
 from transduce.errors import DataError
 from transduce.image.transform import ImageConfig, fit_square
+from transduce.limits import from_json
 
 VERSION = 1
 MANIFEST = "images.json"
@@ -51,7 +52,7 @@ class ImageStore:
     def open(directory: Path, fingerprint: str) -> ImageStore | None:
         """The images, or None when they are absent, incomplete, or of another fingerprint."""
         try:
-            manifest = json.loads((directory / MANIFEST).read_bytes())
+            manifest = from_json((directory / MANIFEST).read_bytes())
             if manifest["version"] != VERSION or manifest["fingerprint"] != fingerprint:
                 return None
             path, shape = directory / manifest["file"], tuple(manifest["shape"])

@@ -22,7 +22,7 @@ from transduce.data.pairs import Column, FilePath
 from transduce.data.tables import no_column, open_parquet, tsv_rows
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
-from transduce.limits import IMAGE_LIMIT
+from transduce.limits import IMAGE_LIMIT, from_json
 
 CHUNK_IMAGES = 64  # rows of Parquet taken at once; few, for images are large
 
@@ -265,7 +265,7 @@ def _parquet_label(value: Any, names: list[str], place: str) -> str:
 def _names_of_labels(schema: Any, column: str) -> list[str]:
     """What the numbers of a column stand for, as the `datasets` library notes it in the file."""
     try:
-        noted = json.loads((schema.metadata or {})[b"huggingface"])
+        noted = from_json((schema.metadata or {})[b"huggingface"])
         names = noted["info"]["features"][column]["names"]
     except (KeyError, TypeError, ValueError):
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from transduce.data.lines import read_lines
 from transduce.data.pairs import FilePath
 from transduce.data.tables import json_records
 from transduce.errors import DataError
+from transduce.limits import from_json
 
 
 def _some(paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -137,8 +137,8 @@ def _jsonl(path: Path) -> Iterator[Question]:
 
 def _squad(path: Path) -> Iterator[Question]:
     try:
-        content = json.loads("\n".join(read_lines(path)))
-    except (ValueError, RecursionError) as error:
+        content = from_json("\n".join(read_lines(path)))
+    except ValueError as error:
         raise DataError(f"{path} is not valid JSON: {error}") from None
     for i, article in enumerate(_items(content, "data", str(path))):
         of_article = f"{path}: data[{i}]"

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError
+from transduce.limits import read_json
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
 
@@ -141,7 +142,7 @@ def read_manifest(
 ) -> dict[str, Any] | None:
     """What was written, or None when it is absent, incomplete, or of another fingerprint."""
     try:
-        manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
+        manifest: dict[str, Any] = read_json(directory / MANIFEST)
         if manifest["version"] != version or manifest["fingerprint"] != fingerprint:
             return None
         sizes = manifest["sizes"]

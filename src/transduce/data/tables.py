@@ -8,7 +8,6 @@ with whatever values they hold.
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from transduce.config import did_you_mean
 from transduce.data.lines import read_lines
 from transduce.errors import DataError, first_line
+from transduce.limits import from_json
 
 HUB = "hf://"
 BATCH_ROWS = 4096
@@ -107,8 +107,8 @@ def json_records(path: Path) -> Iterator[Record]:
             continue
         place = f"{path}: line {number}"
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record = from_json(line)
+        except ValueError as error:
             raise DataError(f"{place} is not valid JSON: {error}") from None
         if not isinstance(record, dict):
             raise DataError(f"{place} is not a JSON object")

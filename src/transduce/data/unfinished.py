@@ -24,6 +24,7 @@ from typing import Any
 
 from transduce.data.rows import publish, refuse_foreign, remove_abandoned, to_disk, written_aside
 from transduce.errors import DataError
+from transduce.limits import read_json
 
 PROGRESS = "progress.json"
 SEEN = "seen"
@@ -92,7 +93,7 @@ def taken_up(directory: Path, files: Collection[str], fingerprint: str) -> Itera
 def _progress(path: Path, fingerprint: str) -> dict[str, Any]:
     """What was kept there; empty where it is of something else, or files are less than that."""
     try:
-        facts = json.loads((path / PROGRESS).read_bytes())
+        facts = read_json(path / PROGRESS)
         sizes = {name: (path / name).stat().st_size for name in facts["sizes"] if name != PROGRESS}
         whole = all(size >= facts["sizes"][name] for name, size in sizes.items())
         return dict(facts["progress"]) if whole and facts["fingerprint"] == fingerprint else {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transduce.errors import DataError, SettingError
+from transduce.limits import from_json
 from transduce.training.checkpoints import best_scores_of
 
 COLOURS = (  # told apart by the colour-blind as well (Okabe and Ito)
@@ -41,14 +41,14 @@ def read_curves(run: Path) -> Curves:
     """What a run logged; nothing where it was not trained here."""
     path = run / "metrics.jsonl"
     kinds: dict[str, list[dict[str, Any]]] = {"train": [], "validation": []}
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    for line in lines:
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for line in text.splitlines():
         try:
-            record = json.loads(line)
+            record = from_json(line)
             float(record["step"]), float(record["loss"])
             kinds[record["kind"]].append(record)
         except (ValueError, KeyError, TypeError):
-            continue  # a line that was being written when the run was killed
+            continue  # damaged, or being written when the run was killed
     return Curves(kinds["train"], kinds["validation"])
 
 

@@ -21,6 +21,7 @@ from transduce.config import load_toml, to_toml
 from transduce.errors import RunError
 from transduce.experiments.attempts import Result
 from transduce.experiments.grid import Overrides
+from transduce.limits import from_json
 from transduce.training.weights import write_text
 
 SWEEP_FILE = "sweep.toml"
@@ -63,12 +64,12 @@ class Record:
         self.names: dict[Overrides, str] = {}
         self.results: dict[str, Result] = {}
         path = directory / RUNS_FILE
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        for line in lines:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        for line in text.splitlines():
             try:
-                self._take(json.loads(line))
+                self._take(from_json(line))
             except (ValueError, KeyError, TypeError):
-                continue  # a line that was being written when the sweep was killed
+                continue  # damaged, or being written when the sweep was killed
         write_text(path, "".join(map(self._line, self.names)))
 
     def name(self, overrides: Overrides) -> str:

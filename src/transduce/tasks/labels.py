@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.errors import DataError, RunError
+from transduce.limits import read_json
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
@@ -73,12 +74,12 @@ def load_labels(run: Path) -> tuple[str, ...]:
     """The labels of a run directory.  Raises RunError when they are missing or damaged."""
     path = run / FILE
     try:
-        labels = json.loads(path.read_text(encoding="utf-8"))
+        labels = read_json(path)
     except OSError:
         raise RunError(
             f"{run} has no {FILE}; is it the run of a classifier, and is it whole?"
         ) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
     strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     if not strings or not labels or len(set(labels)) < len(labels):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from transduce.limits import read_json
 from transduce.training.distributed import Ranks
 from transduce.training.weights import write_text
 
@@ -57,7 +58,7 @@ def provenance_text(run: Path) -> str:
 
 def _object_in(path: Path) -> dict[str, Any] | None:
     try:
-        facts = json.loads(path.read_bytes())
+        facts = read_json(path)
     except (OSError, ValueError):
         return None
     return facts if isinstance(facts, dict) else None

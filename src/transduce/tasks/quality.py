@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import DataError, RunError
+from transduce.limits import read_json
 from transduce.metrics.measure import make_metric
 from transduce.tasks.confidence import Confidence, confidences
 from transduce.tasks.translations import Translation
@@ -183,7 +184,7 @@ def load_quality(run: Path) -> Quality | None:
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         names = ("mean", "scale", "weights", "knots")
         mean, scale, weights, knots = (np.array(content[n], dtype=np.float64) for n in names)
         whole = tuple(content["features"]) == FEATURES

@@ -13,8 +13,8 @@ from pathlib import Path
 from transduce.errors import RunError
 from transduce.limits import RUN_FILE_LIMIT
 
-READ_WHOLE = (".toml", ".json", ".model")
-"""Recipes, vocabularies and such; weights are checked by their own head."""
+READ_WHOLE = (".toml", ".json", ".jsonl", ".model")
+"""Recipes, vocabularies, logs and such; weights are checked by their own head."""
 
 
 def check_files(run: Path) -> None:
@@ -39,17 +39,19 @@ def check_files(run: Path) -> None:
 
 
 def check_written_to(run: Path) -> None:
-    """Raises RunError where training into a run directory would write to another place.
+    """Raises RunError where writing into a run directory would write to another place.
 
     What training writes below a link, it would also delete there.
     """
     home = run.resolve()
-    for entry in run.iterdir():
-        if entry.is_symlink() and not entry.resolve().is_relative_to(home):
-            raise RunError(
-                f"{entry} is a link that leads outside the run directory, and training would write "
-                "and delete there; put a link in the place of the whole directory instead"
-            )
+    for directory, directories, files in os.walk(run):
+        for name in (*directories, *files):
+            entry = Path(directory, name)
+            if entry.is_symlink() and not entry.resolve().is_relative_to(home):
+                raise RunError(
+                    f"{entry} is a link that leads outside the run directory, and training would "
+                    "write and delete there; put a link in the place of the whole directory instead"
+                )
 
 
 def _check_kind(entry: os.DirEntry[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from transduce.config import absolute_path, section
 from transduce.errors import RunError, SettingError
+from transduce.limits import from_json
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
 from transduce.text.hugging_face import HuggingFaceTokenizer
 from transduce.text.imported import ImportedConfig
@@ -89,7 +89,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
 def _object(data: bytes) -> dict[str, Any]:
     """A JSON object; an empty one for anything else, about which others will complain."""
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
+        content = from_json(data)
+    except ValueError:
         return {}
     return content if isinstance(content, dict) else {}

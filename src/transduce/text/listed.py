@@ -12,6 +12,7 @@ from pydantic import Field
 
 from transduce.config import parse, section, to_dict
 from transduce.errors import DataError, RunError, SettingError
+from transduce.limits import from_json
 from transduce.text.normalizer import Normalizer
 from transduce.text.tokenizer import BOS, EOS, PAD, REPLACEMENT, SPECIAL_TOKENS, UNK, Tokenizer
 
@@ -125,9 +126,9 @@ class ListedTokenizer(Tokenizer):
 def read_listed(data: bytes) -> ListedFile:
     """The content of a JSON file.  Raises RunError of one line, without the file's name."""
     try:
-        content = json.loads(data)
+        content = from_json(data)
         return parse(ListedFile, content)
     except SettingError as error:
         raise RunError(str(error)) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RunError(f"damaged JSON ({error})") from None

@@ -25,6 +25,7 @@ from pydantic import Field
 
 from transduce.config import parse, section, to_dict
 from transduce.errors import DataError, RunError, SettingError
+from transduce.limits import from_json
 from transduce.text.normalizer import Normalizer
 from transduce.text.segmentations import Draw, LatticeSampling, MergeDropout
 from transduce.text.tokenizer import BOS, EOS, PAD, REPLACEMENT, SPECIAL_TOKENS, UNK, Tokenizer
@@ -222,8 +223,8 @@ class SubwordTokenizer(Tokenizer):
         try:
             if not tag or len(rest) != 1 + rest[0]:
                 raise ValueError("no settings at the end")
-            footer = parse(_Footer, json.loads(rest[1:]))
-        except (ValueError, IndexError, RecursionError, SettingError):
+            footer = parse(_Footer, from_json(rest[1:]))
+        except (ValueError, IndexError, SettingError):
             raise RunError("damaged, or not a tokenizer that transduce saved") from None
         if zlib.crc32(model) != footer.crc32:
             raise RunError("damaged: the content does not match its checksum; copy it anew")

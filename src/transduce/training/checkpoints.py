@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from transduce.data.batches import DataState
 from transduce.errors import RunError
+from transduce.limits import read_json
 from transduce.training.averaging import MovingAverage
 from transduce.training.distributed import Ranks
 from transduce.training.sharding import (
@@ -83,10 +84,9 @@ def checkpoint_path(run: Path, step: int) -> Path:
 
 
 def checkpoints_of(run: Path) -> list[Path]:
-    """Complete checkpoints of a run, oldest first."""
+    """The checkpoints of a run, oldest first; they are renamed into place when they are whole."""
     found = (run / "checkpoints").glob("step-*")
-    named = (path for path in found if path.name[5:].isdecimal())
-    return sorted(path for path in named if (path / PROGRESS).is_file())
+    return sorted(path for path in found if path.name[5:].isdecimal() and path.is_dir())
 
 
 def served_weights(checkpoint: Path) -> dict[str, Tensor]:
@@ -195,8 +195,8 @@ def check_sums(path: Path, part: str = "") -> None:
     try:
         lines = (path / SUMS).read_text(encoding="ascii").splitlines()
         sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    except FileNotFoundError:  # from before there were checksums
-        return
+    except FileNotFoundError:
+        raise RunError(f"{path / SUMS} is missing") from None
     except (OSError, ValueError):
         raise RunError(f"{path / SUMS} is damaged") from None
     found = {name for name in sums if part in ("", re.split(r"[/.]", name)[0])}
@@ -217,7 +217,7 @@ def is_read_together(path: Path, model: nn.Module) -> bool:
 def read_progress(path: Path) -> Progress:
     """Where training stood at a checkpoint.  Raises RunError where that cannot be read."""
     try:
-        values = json.loads((path / PROGRESS).read_text(encoding="utf-8"))
+        values = read_json(path / PROGRESS)
         return Progress(**{**values, "data": DataState(**values["data"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise RunError(f"{path}/{PROGRESS} cannot be read ({error})") from None
@@ -254,7 +254,7 @@ def best_scores_of(run: Path) -> dict[str, float]:
     """Validation scores of the best weights, as the newest readable checkpoint tells them."""
     for path in reversed(checkpoints_of(run)):
         try:
-            scores = json.loads((path / PROGRESS).read_text(encoding="utf-8"))["best_scores"]
+            scores = read_json(path / PROGRESS)["best_scores"]
             return {str(name): float(value) for name, value in scores.items()}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             continue
@@ -290,7 +290,7 @@ def _remove(path: Path) -> None:
 
 def _is_interrupted(path: Path) -> bool:
     try:
-        return bool(json.loads((path / PROGRESS).read_bytes())["interrupted"])
+        return bool(read_json(path / PROGRESS)["interrupted"])
     except (OSError, ValueError, TypeError, KeyError):
         return False
 

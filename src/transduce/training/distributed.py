@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
 import json
 import logging
 import os
@@ -150,8 +151,12 @@ class Ranks:
         """Raises TrainingError unless all ranks have these weights to the last bit."""
         if self.world == 1:
             return
-        sums = [int(w.reshape(-1).view(torch.uint8).sum(dtype=torch.int64)) for w in weights]
-        if any(other != sums for other in self.gather_values(sums)):
+        digest = hashlib.sha256()
+        for tensor in weights:
+            own = tensor.detach().cpu().contiguous()
+            digest.update(own.reshape(-1).view(torch.uint8).numpy().data)
+        found = self.gather_values(digest.hexdigest())
+        if len(set(found)) > 1:
             raise self.told_by_first(
                 TrainingError(
                     "the processes of this training no longer have the same weights, which points "

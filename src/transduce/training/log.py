@@ -24,6 +24,7 @@ from rich.progress import (
 )
 
 from transduce.errors import SettingError, TrainingError
+from transduce.limits import from_json
 from transduce.training.distributed import Ranks
 from transduce.training.weights import flush, write_text
 
@@ -75,13 +76,13 @@ class TrainingLog:
         if not self._path.exists():
             return
         kept = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
+        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                record = json.loads(line)
+                record = from_json(line)
                 if record["step"] <= step and "averaged" not in record:
                     kept.append(line + "\n")
             except (ValueError, KeyError, TypeError):
-                continue  # a line that was being written when the run was killed
+                continue  # damaged, or being written when the run was killed
         write_text(self._path, "".join(kept))
 
     def flush(self) -> None:
