@@ -25,7 +25,7 @@ import pydantic_core
 import tomli_w
 from pydantic_core import core_schema
 
-from transduce.errors import SettingError
+from transduce.errors import SettingError, printable
 
 T = TypeVar("T")
 
@@ -153,16 +153,11 @@ def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
     try:
         parsed: T = _reader(kind).validate_python(settings)  # type: ignore[arg-type]
     except SettingError as error:  # from a section that checks what its settings mean together
-        raise SettingError(_printable(f"{prefix}{error}")) from None
+        raise SettingError(printable(f"{prefix}{error}")) from None
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise SettingError(_printable(prefix + _explain(kind, settings, first))) from None
+        raise SettingError(printable(prefix + _explain(kind, settings, first))) from None
     return parsed
-
-
-def _printable(text: str) -> str:
-    """One line that does nothing to a terminal, whatever stood in the settings."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @functools.cache

@@ -3,6 +3,7 @@
     TransduceError            base: one clear line that names the place and the remedy
     ├── SettingError          a recipe, `--set` or an option says something that cannot be
     ├── DataError             an input file or data set is not what it should be
+    │   └── InputError        one input of many: says which, so that others can be answered
     ├── RunError              a run directory is missing, damaged, or of another kind
     └── TrainingError         training cannot go on (a loss that is not finite, ...)
 
@@ -37,6 +38,18 @@ class DataError(TransduceError):
     """An input that cannot be read as what it should be: names file, line and remedy."""
 
 
+class InputError(DataError):
+    """One of several inputs cannot be read as what it should be.
+
+    number: which one, from 0, of all that are asked about.  reason: what is wrong with it.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"input {number + 1}: {reason}")
+        self.number = number
+        self.reason = reason
+
+
 class RunError(TransduceError):
     """A run directory that is missing, damaged, or of another kind."""
 
@@ -58,6 +71,11 @@ def reading(place: object) -> Iterator[None]:
         raise DataError(f"{place} is not a whole gzip file ({error}); fetch it again") from None
     except OSError as error:
         raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
+
+
+def printable(text: str) -> str:
+    """One line that does nothing to a terminal, whatever stood in a file or in settings."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def first_line(error: BaseException) -> str:

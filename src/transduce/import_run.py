@@ -44,9 +44,7 @@ def import_run(
         with locked(aside):
             _write(aside, imported, recipe)
             write_text(aside / "README.md", _card(path, source, imported, recipe))
-            TASKS[recipe.task].load(
-                recipe, aside, "cpu"
-            )  # every weight has its place, or it raises
+            _check_whole(recipe, aside, source)
         if not path.exists():
             aside.rename(path)
         else:
@@ -87,6 +85,15 @@ def _write(run: Path, imported: Imported, recipe: Recipe) -> None:
         labels = json.dumps(imported.labels, ensure_ascii=False, indent=2)
         write_text(run / "labels.json", labels + "\n")
     write_weights(run / "weights.safetensors", imported.weights)
+
+
+def _check_whole(recipe: Recipe, aside: Path, source: Path) -> None:
+    """Raises RunError unless every weight has its place; it names the source, which lasts."""
+    try:
+        TASKS[recipe.task].load(recipe, aside, "cpu")
+    except RunError as error:
+        weights = str(aside / "weights.safetensors")
+        raise RunError(str(error).replace(weights, str(source))) from None
 
 
 def _card(path: Path, source: Path, imported: Imported, recipe: Recipe) -> str:

@@ -24,6 +24,7 @@ from helpers.hugging_face import (
     save,
     sentences,
     word_piece,
+    write_json,
 )
 from transduce.config import parse
 from transduce.import_run import import_run
@@ -202,10 +203,9 @@ def distilbert(kind: str, directory: Path) -> Any:
     return model
 
 
-def roberta(kind: str, directory: Path) -> Any:
-    made_of = config(
-        transformers.RobertaConfig, vocab_size=300, type_vocab_size=1, max_position_embeddings=130
-    )
+def roberta(kind: str, directory: Path, **changes: Any) -> Any:
+    shape = {"vocab_size": 300, "type_vocab_size": 1, "max_position_embeddings": 130}
+    made_of = config(transformers.RobertaConfig, **shape, **changes)
     model = getattr(transformers, kind)(made_of)
     save(model, directory)
     byte_level(directory, 300, ("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
@@ -239,6 +239,19 @@ def test_labels_of_kin(make: Any, tmp_path: Path) -> None:
         expected = reference(ids, real.long()).logits
         found = run.model(padded(ours(ids, numbering), real))
     assert largest_difference(found, expected) < TOLERANCE
+
+
+@pytest.mark.parametrize("padding", [0, 1, 4])
+def test_positions_of_roberta_begin_behind_its_padding(padding: int, tmp_path: Path) -> None:
+    reference = roberta("RobertaModel", tmp_path / "roberta", pad_token_id=padding)
+    run = transduce.load(import_run(tmp_path / "roberta", tmp_path / "run"), "cpu")
+    numbering = run.predictor.tokenizer.numbering
+    ids, real = random_batch(numbering, LENGTHS, padding)
+    network: Any = run.predictor.model
+    with torch.no_grad():
+        expected = reference(ids, real.long()).last_hidden_state
+        found = network.encoder(network.front_end(padded(ours(ids, numbering), real))).values
+    assert largest_difference(found, expected, real) < TOLERANCE
 
 
 def roberta_pairs(kind: str, directory: Path) -> tuple[Any, Any]:
@@ -328,6 +341,28 @@ def test_sentence_vectors(pooling: str, normalize: bool, tmp_path: Path) -> None
     run = transduce.load(import_run(directory, tmp_path / "run"), "cpu")
     texts = sentences(10)
     expected = reference_vectors(reference, directory, texts, pooling, normalize, 30)
+    found = torch.tensor([answer.fields()["embedding"] for answer in run.predict(texts)])
+    assert largest_difference(found, expected) < TOLERANCE
+
+
+def test_sentence_files_as_newer_versions_write_them(tmp_path: Path) -> None:
+    """The place of the pooling is named, its way is one setting, and texts are lower-cased."""
+    directory = tmp_path / "bert"
+    save(transformers.BertModel(config()), directory)
+    word_piece(directory, 90, do_lower_case=False)
+    (directory / "pooling" / "first").mkdir(parents=True)
+    change_json(directory / "pooling" / "first" / "config.json", pooling_mode="cls")
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Pooling", "path": "pooling/first"},
+    ]
+    write_json(directory / "modules.json", modules)
+    change_json(directory / "sentence_bert_config.json", max_seq_length=30, do_lower_case=True)
+    run = transduce.load(import_run(directory, tmp_path / "run"), "cpu")
+    texts = [text.title() for text in sentences(10)]
+    reference = transformers.BertModel.from_pretrained(directory)
+    lowered = [text.lower() for text in texts]
+    expected = reference_vectors(reference, directory, lowered, "cls", False, 30)
     found = torch.tensor([answer.fields()["embedding"] for answer in run.predict(texts)])
     assert largest_difference(found, expected) < TOLERANCE
 

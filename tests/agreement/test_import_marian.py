@@ -12,6 +12,7 @@ import transformers
 
 import transduce
 from helpers.hugging_face import (
+    change_json,
     largest_difference,
     ours,
     padded,
@@ -221,6 +222,65 @@ def test_same_outputs_of_random_weights(seed: int, tmp_path: Path) -> None:
     run, *_ = imported(tmp_path / "marian", tmp_path / "run")
     texts = sentences(30, seed, "abcdefgh")
     theirs = reference_outputs(model, tmp_path / "marian", texts)
+    mine = our_outputs(run, texts)
+    assert [ids for ids, _ in mine] == [ids for ids, _ in theirs]
+    assert [score for _, score in mine] == pytest.approx([b for _, b in theirs], rel=TOLERANCE)
+
+
+GREEDY = {"num_beams": 1, "early_stopping": None}
+
+
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default:UserWarning")
+@pytest.mark.parametrize(
+    ("said", "bias"),
+    [
+        ({"max_new_tokens": 7}, 0.0),
+        ({"max_new_tokens": 1}, 0.0),
+        ({"max_length": None}, 0.0),
+        ({"min_length": 6}, 5.0),
+        ({"min_new_tokens": 6, "min_length": 3}, 5.0),
+        ({"repetition_penalty": 1.7}, 2.0),
+        ({"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "early_stopping": False}, 2.0),
+        ({"renormalize_logits": True}, 2.0),
+        (GREEDY, 1.0),
+        ({**GREEDY, "forced_eos_token_id": None}, 1.0),
+    ],
+)
+def test_what_the_model_says_of_its_outputs_is_followed(
+    said: dict[str, Any], bias: float, tmp_path: Path
+) -> None:
+    model = marian(tmp_path / "marian")
+    with torch.no_grad():
+        model.final_logits_bias[0, 0] += bias  # or else few outputs end
+    for name, value in said.items():
+        setattr(model.generation_config, name, value)
+    model.save_pretrained(tmp_path / "marian")
+    agree_as_loaded(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:Using the model-agnostic default:UserWarning")
+@pytest.mark.parametrize("said", [{}, {"num_beams": 3, "max_length": 30, "early_stopping": True}])
+def test_without_a_file_for_it_the_configuration_says_it(
+    said: dict[str, Any], tmp_path: Path
+) -> None:
+    marian(tmp_path / "marian")
+    (tmp_path / "marian" / "generation_config.json").unlink()
+    change_json(tmp_path / "marian" / "config.json", **said)
+    agree_as_loaded(tmp_path)
+
+
+def agree_as_loaded(directory: Path) -> None:
+    """What is saved in `marian` gives the same outputs here and in transformers."""
+    run, *_ = imported(directory / "marian", directory / "run")
+    texts = sentences(20, 3, "abcdefgh")
+    model = transformers.MarianMTModel.from_pretrained(directory / "marian")
+    if model.generation_config.num_beams in (None, 1):
+        tokenizer = transformers.MarianTokenizer.from_pretrained(directory / "marian")
+        ids = model.generate(**tokenizer(texts, return_tensors="pt", padding=True))
+        expected = [row[: (*row, 0).index(0)] for row in ids[:, 1:].tolist()]
+        assert [ids for ids, _ in our_outputs(run, texts)] == expected
+        return
+    theirs = reference_outputs(model, directory / "marian", texts)
     mine = our_outputs(run, texts)
     assert [ids for ids, _ in mine] == [ids for ids, _ in theirs]
     assert [score for _, score in mine] == pytest.approx([b for _, b in theirs], rel=TOLERANCE)

@@ -13,7 +13,7 @@ import transformers
 from PIL import Image
 
 import transduce
-from helpers.hugging_face import largest_difference, loaded, save
+from helpers.hugging_face import largest_difference, loaded, save, write_json
 from helpers.pictures import stripes, write_folder
 from transduce.config import parse
 from transduce.import_run import import_run
@@ -83,6 +83,53 @@ def test_logits_at_another_resolution(size: int, tmp_path: Path) -> None:
         expected = reference(images, interpolate_pos_encoding=True).logits
         found = imported(tmp_path, size)(images)
     assert largest_difference(found, expected) < TOLERANCE
+
+
+PIXELS = {
+    "image_processor_type": "ViTImageProcessor",
+    "size": {"height": 32, "width": 32},
+    "image_mean": [0.48, 0.45, 0.4],
+    "image_std": [0.22, 0.23, 0.3],
+}
+MIDDLE = {
+    "size": {"shortest_edge": 32},
+    "do_center_crop": True,
+    "crop_size": {"height": 32, "width": 32},
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "sides", "tolerance"),
+    [
+        ({}, (32, 32), TOLERANCE),
+        ({"rescale_factor": 1 / 127.5}, (32, 32), TOLERANCE),
+        ({"do_rescale": False}, (32, 32), TOLERANCE),
+        ({"do_normalize": False}, (32, 32), TOLERANCE),
+        ({"do_normalize": False, "rescale_factor": 0.01}, (32, 32), TOLERANCE),
+        ({"image_mean": 0.5, "image_std": 0.25}, (32, 32), TOLERANCE),
+        ({}, (64, 48), 2e-2),
+        (MIDDLE, (64, 48), 2e-2),
+        (MIDDLE, (46, 64), 2e-2),
+    ],
+)
+def test_probabilities_of_images_from_files(
+    said: dict[str, Any], sides: tuple[int, int], tolerance: float, tmp_path: Path
+) -> None:
+    """As the processor makes them, but for a grey value here and there where it resizes."""
+    reference = vit(tmp_path / "vit")
+    write_json(tmp_path / "vit" / "preprocessor_config.json", {**PIXELS, **said})
+    run = transduce.load(import_run(tmp_path / "vit", tmp_path / "run"), "cpu")
+    coarse = np.random.default_rng(0).integers(0, 256, (3, 6, 8, 3), np.uint8)
+    images = [Image.fromarray(pixels).resize(sides) for pixels in coarse]
+    for i, image in enumerate(images):
+        image.save(tmp_path / f"{i}.png")
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "vit")
+    with torch.no_grad():
+        seen = processor(images, return_tensors="pt")["pixel_values"]
+        expected = reference(seen).logits.softmax(-1)
+    answers = run.predict([str(tmp_path / f"{i}.png") for i in range(3)])
+    found = [list(answer.fields()["probabilities"].values()) for answer in answers]
+    assert largest_difference(torch.tensor(found), expected) < tolerance
 
 
 @pytest.mark.parametrize("kind", ["ViTModel", "ViTForMaskedImageModeling"])

@@ -117,6 +117,10 @@ def test_a_language_model_and_a_classifier_of_images(here: Here, tmp_path: Path)
         made = here("import", make(tmp_path / make.__name__), run)
         assert made.code == 0, made.err
         assert transduce.load(run, "cpu").info()["task"] == task
+        complaint = here("evaluate", run).complaint
+        assert "no data of its own" in complaint and "give --source and --reference" in complaint
+    enlarged = here("import", tmp_path / "vit", tmp_path / "x", "--set", "image.size=40").complaint
+    assert enlarged.startswith(f"{tmp_path / 'vit'}: 'encoder.positions.table.weight' has shape")
     recipe = transduce.load(tmp_path / "image-classification", "cpu").recipe
     assert recipe.image.mean == (0.1, 0.2, 0.3)  # type: ignore[attr-defined]
 
@@ -132,7 +136,6 @@ def test_dialogues_start_from_an_imported_language_model(
     recipe = {
         "task": "dialogue",
         "data": {"train": said, "valid": said},
-        "text": {"block": 32},
         "fine_tune": {"run": str(base), **({"lora": {"rank": 2}} if lora else {})},
         "training": {
             "steps": 40,

@@ -139,6 +139,15 @@ def test_a_line_without_a_tab_is_named(run: Path, here: Here, tmp_path: Path) ->
     assert "line 1 needs question and context with a tab between" in complaint
 
 
+def test_the_lines_before_it_are_answered(run: Path, here: Here, tmp_path: Path) -> None:
+    lines = "who?\tAnna is here\n\nwho?\n", "who?\tAnna is here\n\n"
+    for name, text in zip(("all", "before"), lines, strict=True):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    done = here("predict", run, tmp_path / "all")
+    assert done.complaint.startswith(f"{tmp_path / 'all'}: line 3 needs question and context")
+    assert done.lines == here("predict", run, tmp_path / "before").lines and len(done.lines) == 2
+
+
 def test_settings_that_cannot_be(recipe: Path, here: Here, tmp_path: Path) -> None:
     def complaint(setting: str) -> str:
         return here("train", recipe, "--run", tmp_path / "run", "--set", setting).complaint

@@ -200,6 +200,25 @@ def test_captions_are_measured(captioner: Path, tmp_path: Path, here: Here) -> N
     assert json.loads(done.lines[0])["items"] == 1
 
 
+@pytest.mark.parametrize("jsonl", [False, True])
+def test_what_stands_before_a_wrong_line_is_answered(
+    jsonl: bool, classifier: Path, tmp_path: Path, here: Here
+) -> None:
+    good = pictures(classifier)[0]
+    lines = [good, "", good, "no\0\x1b[31mpe.png", good]
+    if jsonl:
+        lines = [json.dumps({"image": str(line)}) if line else "" for line in lines]
+    options = ["--jsonl"] if jsonl else []
+    file = write_lines(tmp_path / "all", lines)
+    done = here("predict", classifier, file, *options)
+    assert done.code == 1
+    wanted = r"line 4: no\x00\x1b[31mpe.png cannot be read as an image: embedded null"
+    assert done.complaint.startswith(f"{file}: {wanted}")
+    before = write_lines(tmp_path / "before", lines[:3])
+    assert done.lines == here("predict", classifier, before, *options).lines
+    assert len(done.lines) == 3 and done.lines[0] == done.lines[2] and not done.lines[1]
+
+
 def test_mistakes_are_one_line(classifier: Path, tmp_path: Path, here: Here) -> None:
     recipe = classifier.parent / "recipe.toml"
     for override, message in (
@@ -211,7 +230,9 @@ def test_mistakes_are_one_line(classifier: Path, tmp_path: Path, here: Here) -> 
         done = here("train", recipe, "--run", tmp_path / "run", "--set", override)
         assert message in done.complaint
     file = write_lines(tmp_path / "in", [pictures(classifier)[0], "", recipe])
-    assert f"input 3: {recipe} is not an image" in here("predict", classifier, file).complaint
+    assert (
+        f"{file}: line 3: {recipe} is not an image" in here("predict", classifier, file).complaint
+    )
     assert "--beam-size is for tasks that decode" in (
         here("predict", classifier, file, "--beam-size", 3).complaint
     )

@@ -164,7 +164,11 @@ class TestFreezing:
         [
             ("encoder", r"did you mean 'encoder\.\*'"),
             ("front_end.embeding.weight", "did you mean 'front_end.embedding.weight'"),
-            ("speech*", "matches nothing here$"),
+            ("encoder.layer.0.*", r"did you mean 'encoder\.layers\.0\.\*'\?$"),
+            ("encodr.*", r"did you mean 'encoder\.\*'\?$"),
+            ("encodr.layer.*.norm*.weigt", r"did you mean 'encoder\.layers\.\*\.norm.*\.weight'"),
+            ("*.embeding.*", r"did you mean '\*\.embedding\.\*'"),
+            ("speech*", "matches nothing here; names begin with encoder, front_end, head$"),
         ],
     )
     def test_pattern_without_a_match(self, tmp_path: Path, pattern: str, hint: str) -> None:

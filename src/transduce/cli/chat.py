@@ -38,8 +38,8 @@ def chat(
 
     Each line is a turn, and is replied to as the reply is made; what was said is remembered for as
     long as there is room.  /reset forgets it, /history shows it, /exit or Ctrl-D end; Ctrl-C stops
-    a reply.  Replies go to stdout, everything else to stderr: through a pipe each line that is no
-    command gets one line, a blank one a blank one.
+    a reply.  Replies go to stdout, everything else to stderr: through a pipe each line gets one
+    line, a blank one a blank one, but for lines of / and letters alone: commands, right or wrong.
 
     Parameters
     ----------

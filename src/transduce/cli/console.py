@@ -6,10 +6,12 @@ import contextlib
 import logging
 import sys
 
+from transduce.errors import printable
+
 
 def complain(message: str) -> None:
     """Say in one line on stderr why the command ends."""
-    _say(f"transduce: {' '.join(message.split())}")
+    _say(f"transduce: {printable(' '.join(message.split()))}")
 
 
 def log_to_stderr() -> None:

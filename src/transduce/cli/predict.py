@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.lines import STDIN, LineReader, shown
+from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
 from transduce.cli.output import STDOUT, open_output
 from transduce.cli.records import read_records, split_input
+from transduce.errors import DataError, InputError
 
 
 def predict(
@@ -51,14 +53,35 @@ def predict(
         for batch in shown(lines, quiet):
             if jsonl:
                 records = read_records(batch, lines.name, names)
-                found = model.predictor.predict(records.inputs, options, batch.first)
-                out.write(records.answered(prediction.fields() for prediction in found))
-                if records.error is not None:
-                    raise records.error
+                inputs, wrong = records.inputs, records.error
             else:
-                inputs = [
-                    split_input(line, names, f"{lines.name}: line {batch.first + i + 1}")
-                    for i, line in enumerate(batch.lines)
-                ]
+                inputs, wrong = _inputs(batch, lines.name, names)
+            try:
                 found = model.predictor.predict(inputs, options, batch.first)
+            except InputError as error:  # those before it are answered none the less
+                wrong = DataError(f"{lines.name}: line {error.number + 1}: {error.reason}")
+                inputs = inputs[: error.number - batch.first]
+                found = model.predictor.predict(inputs, options, batch.first)
+            if jsonl:
+                records = dataclasses.replace(records, items=records.items[: len(found)])
+                out.write(records.answered(prediction.fields() for prediction in found))
+            else:
                 out.write(prediction.text for prediction in found)
+            if wrong is not None:
+                raise wrong
+
+
+def _inputs(
+    batch: LineBatch, name: str, parts: tuple[str, ...]
+) -> tuple[list[tuple[str, ...]], DataError | None]:
+    """The inputs of a batch of lines, up to the first line that is none, and what is wrong there.
+
+    name: the input's, for messages.  parts: what an input is made of.
+    """
+    inputs: list[tuple[str, ...]] = []
+    for number, line in enumerate(batch.lines, batch.first + 1):
+        try:
+            inputs.append(split_input(line, parts, f"{name}: line {number}"))
+        except DataError as error:
+            return inputs, error
+    return inputs, None

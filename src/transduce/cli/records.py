@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from transduce.cli.lines import LineBatch
 from transduce.errors import DataError, SettingError
+from transduce.limits import from_json
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -125,9 +126,7 @@ def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any] | None:
         return None
     example = "{" + ", ".join(f'"{field}": "..."' for field in fields) + "}"
     try:
-        record = json.loads(line)
-    except RecursionError:
-        raise ValueError("is JSON nested too deeply") from None
+        record = from_json(line)
     except ValueError as error:
         reason = getattr(error, "msg", str(error))
         raise ValueError(f"is not JSON ({reason}); write {example}") from None

@@ -22,10 +22,10 @@ from transduce.interop.read import (
     Config,
     Imported,
     open_checkpoint,
-    read_json,
     reordered,
     reordered_bias,
 )
+from transduce.interop.sentence import SentenceSettings, read_sentence_settings
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.nn.heads.label import PoolerActivation
@@ -122,7 +122,6 @@ _TASKS = {
     "ForSequenceClassification": "classification",
     "ForQuestionAnswering": "question-answering",
 }
-_POOLING = {"mean_tokens": "mean", "cls_token": "first", "max_tokens": "max"}
 
 
 def import_bert(directory: Path, config: Config) -> Imported:
@@ -136,24 +135,29 @@ def import_bert(directory: Path, config: Config) -> Imported:
     checkpoint.rename(r"LayerNorm\.gamma$", "LayerNorm.weight")  # as TensorFlow had them
     checkpoint.rename(r"LayerNorm\.beta$", "LayerNorm.bias")
     checkpoint.rename(rf"^{family.prefix}\.", "")
+    sentence = read_sentence_settings(directory) if task == "embedding" else SentenceSettings()
     rows = config.integer("vocab_size")
     tokenizer = read_tokenizer(
-        directory, rows, ENCODER, family.special_tokens, family.marks_between
+        directory,
+        rows,
+        ENCODER,
+        family.special_tokens,
+        family.marks_between,
+        sentence.lower_case,
     )
     copier = Copier(checkpoint)
     model = _encoder(config, family, copier, tokenizer.numbering)
+    longest = min(model.encoder.max_positions, sentence.longest or LONGEST, LONGEST)  # type: ignore[union-attr]
     recipe: dict[str, Any] = {
         "task": task,
-        "text": {
-            "tokenizer": {"kind": tokenizer.kind},
-            "max_length": min(model.encoder.max_positions, LONGEST),  # type: ignore[union-attr]
-        },
+        "text": {"tokenizer": {"kind": tokenizer.kind}, "max_length": longest},
     }
     labels = None
     settings = to_dict(model)
     match task:
         case "embedding":
-            settings["pooling"] = _sentence_settings(directory, recipe)
+            settings["pooling"] = sentence.pooling
+            recipe["evaluation"] = {"normalize": sentence.normalize}
         case "masked-language-model":
             _masked_head(config, family, copier, tokenizer.numbering)
         case "classification":
@@ -163,7 +167,7 @@ def import_bert(directory: Path, config: Config) -> Imported:
             recipe["head"] = {"dropout": _head_dropout(config)}
         case "question-answering":
             copier.linear("head.output", "qa_outputs", config.integer("hidden_size"), 2)
-            part = min(64, recipe["text"]["max_length"] // 4)
+            part = min(64, longest // 4)
             recipe["text"] |= {"max_question": part, "stride": part}
     needless = [r"cls\.seq_relationship\..*"]
     if task != "classification":
@@ -240,7 +244,8 @@ def _positions_and_segments(
     n_positions = config.integer("max_position_embeddings", 512)
     positions = checkpoint.take("embeddings.position_embeddings.weight", n_positions, m)
     if family.prefix == "roberta":
-        positions = positions[(config.token("pad_token_id") or 1) + 1 :]
+        padding = config.token("pad_token_id")
+        positions = positions[(1 if padding is None else padding) + 1 :]
     if family.prefix == "distilbert":
         return positions, None
     n_types = config.integer("type_vocab_size", 2)
@@ -300,34 +305,3 @@ def _head_dropout(config: Config) -> float:
     if config.values.get("classifier_dropout") is not None:
         return share(config, "classifier_dropout", 0.1)
     return share(config, "hidden_dropout_prob", 0.1)
-
-
-def _sentence_settings(directory: Path, recipe: dict[str, Any]) -> str:
-    """The pooling of a sentence-transformers model, or else the mean.
-
-    `recipe` learns how long texts may be, and whether vectors are scaled to length 1.  Raises
-    DataError for what we have not.
-    """
-    modules = directory / "modules.json"
-    if not modules.is_file():
-        return "mean"
-    found = read_json(modules, list)
-    types = [str(module.get("type", "")).rpartition(".")[2] for module in found]
-    if strange := [name for name in types if name not in ("Transformer", "Pooling", "Normalize")]:
-        raise DataError(f"{modules}: a module {strange[0]!r} cannot be imported")
-    recipe["evaluation"] = {"normalize": "Normalize" in types}
-    sentence = directory / "sentence_bert_config.json"
-    longest = read_json(sentence).get("max_seq_length") if sentence.is_file() else None
-    if isinstance(longest, int) and longest > 0:
-        recipe["text"]["max_length"] = min(recipe["text"]["max_length"], longest)
-    pooling = directory / "1_Pooling" / "config.json"
-    if not pooling.is_file():
-        return "mean"
-    chosen = {
-        name.removeprefix("pooling_mode_")
-        for name, on in read_json(pooling).items()
-        if name.startswith("pooling_mode_") and on is True
-    }
-    if len(chosen) != 1 or not chosen <= set(_POOLING):
-        raise DataError(f"{pooling}: pooling by {sorted(chosen)} cannot be imported")
-    return _POOLING[chosen.pop()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,20 @@ from torch import Tensor
 
 from transduce.config import to_dict
 from transduce.errors import DataError
+from transduce.interop.generation import decoding, read_generation, renormalises
 from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
 from transduce.interop.read import (
+    IMPOSSIBLE,
     Config,
     Imported,
     open_checkpoint,
-    read_json,
     reordered,
     reordered_bias,
 )
 from transduce.interop.tokenizers import read_marian_tokenizers
 from transduce.models.encoder_decoder import EncoderDecoderConfig
 from transduce.nn.transformer import TransformerConfig
-from transduce.text import Numbering
-
-logger = logging.getLogger("transduce")
+from transduce.text import PAD, Numbering
 
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
 
@@ -48,7 +46,11 @@ def import_marian(directory: Path, config: Config) -> Imported:
     bias = torch.zeros(1, target_size)
     if "final_logits_bias" in checkpoint:
         bias = checkpoint.take("final_logits_bias", 1, target_size)
-    copier.weights["head.bias"] = reordered_bias(bias[0], target.numbering.rows)
+    bias = reordered_bias(bias[0], target.numbering.rows)
+    generation = read_generation(directory, config)
+    if renormalises(generation, target.numbering.pad):
+        bias[PAD] = IMPOSSIBLE  # it never comes, and is not to count among what may
+    copier.weights["head.bias"] = bias
     # Where the sides have tables of their own, the common one is a relic.
     left_out = checkpoint.finish((r"model\.shared\.weight",), BUFFERS)
     model = EncoderDecoderConfig(
@@ -68,7 +70,7 @@ def import_marian(directory: Path, config: Config) -> Imported:
         "data": {"filters": {"max_length": max(longest, 1)}},
         "text": text,
         "model": to_dict(model),
-        "decoding": _decoding(directory, config),
+        "decoding": decoding(generation, config),
     }
     tokenizers = {"source_tokenizer": source, "target_tokenizer": target}
     return Imported(recipe, copier.weights, tokenizers, left_out=left_out)
@@ -145,28 +147,3 @@ def _embeddings(copier: Copier, shared: bool, source: Numbering, target: Numberi
         return "two-way"
     copier.weights["head.weight"] = reordered(output, target.rows)
     return "none"
-
-
-def _decoding(directory: Path, config: Config) -> dict[str, Any]:
-    """The search that transformers makes of this model, as far as ours has the like of it."""
-    path = directory / "generation_config.json"
-    said = {**config.values, **(read_json(path) if path.is_file() else {})}
-    beams = said.get("num_beams") or 1
-    # The first token is what decoding starts with, the last the end; ours counts neither.
-    longest = said.get("max_length") or config.integer("max_position_embeddings", 1024)
-    penalty = said.get("length_penalty")
-    penalty = 1.0 if penalty is None else penalty
-    early = said.get("early_stopping") or False
-    followed = {"length_penalty": penalty in (0.0, 1.0), "do_sample": not said.get("do_sample")}
-    followed["repetition_penalty"] = said.get("repetition_penalty") in (None, 1.0)
-    for name in (name for name, same in followed.items() if not same):
-        logger.warning("%s = %r is not followed in decoding", name, said[name])
-    return {
-        "beam_size": beams,
-        "length_penalty": "none" if penalty == 0 else "mean",
-        "stop": "exact" if early == "never" else "first" if early is True else "present",
-        "free_end": True,
-        "max_length_ratio": 0.0,
-        "max_length_extra": max(longest - 2, 1),
-        "no_repeat_ngram": said.get("no_repeat_ngram_size") or 0,
-    }

@@ -5,8 +5,11 @@ Only safetensors files are read.  Pickles are not, since reading one runs whatev
 
 from __future__ import annotations
 
-import json
+import logging
 import re
+import reprlib
+import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +20,10 @@ import torch
 from torch import Tensor
 
 from transduce.errors import DataError
+from transduce.limits import from_json
 from transduce.text import EOS, SPECIAL_TOKENS, Tokenizer
+
+logger = logging.getLogger("transduce")
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 INDEX = "model.safetensors.index.json"
@@ -57,7 +63,7 @@ class Config:
     def number(self, name: str, default: float | None = None) -> float:
         """Any number."""
         value = self._value(name, default)
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not is_number(value):
             raise DataError(f"{self.path}: {name} must be a number, not {value!r}")
         return float(value)
 
@@ -92,12 +98,13 @@ class Config:
         return str(found[0]) if isinstance(found, list) and found else default
 
     def labels(self) -> tuple[str, ...]:
-        """The labels of a classifier, in the order of its scores."""
+        """The labels of a classifier, in the order of its scores; equal names get their numbers."""
         names = self.values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
         try:
             labels = tuple(str(names[str(i)]) for i in range(len(names)))
         except (KeyError, TypeError):
             raise DataError(f"{self.path}: id2label does not name labels from 0 on") from None
+        labels = self._told_apart(labels)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise DataError(
                 f"{self.path}: id2label must name two labels or more, all different; models that "
@@ -105,12 +112,31 @@ class Config:
             )
         return labels
 
+    def _told_apart(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Of a name that several labels have, each with its number, as ImageNet's two cranes."""
+        counts = Counter(labels)
+        common = [name for name, count in counts.items() if count > 1]
+        if common:
+            message = (
+                "%s: id2label has %s several times; the label's number is put behind, as in %r"
+            )
+            example = f"{common[0]} ({labels.index(common[0])})"
+            logger.warning(message, self.path, reprlib.repr(common)[1:-1], example)
+        return tuple(f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(labels))
+
     def _value(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
         value = default if value is None else value
         if value is None:
             raise DataError(f"{self.path} does not say {name}")
         return value
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of JSON is a number that a float can be, infinite and nan included."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return isinstance(value, float)
 
 
 class Checkpoint:
@@ -234,10 +260,10 @@ def open_safetensors(path: Path) -> Any:
 def read_json(path: Path, kind: type = dict) -> Any:
     """What a JSON file holds, an object or else a list.  Raises DataError for anything else."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = from_json(path.read_bytes())
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(f"{path} is not JSON ({error})") from None
     if not isinstance(content, kind):
         raise DataError(f"{path} does not hold a JSON {'object' if kind is dict else 'list'}")

@@ -34,15 +34,19 @@ def read_tokenizer(
     names: Names,
     customary: Mapping[str, str],
     marks_between: Literal[1, 2] = 1,
+    lower_case: bool = False,
 ) -> HuggingFaceTokenizer:
     """The tokenizer of a directory, for an embedding of `size` rows.
 
     customary: special tokens by the names that `names` uses, where the files do not say.
     marks_between: end marks between two texts that the model reads together.
+    lower_case: put texts into small letters first, whatever the files say.
     Raises DataError where there is none, or it does not go with the model.
     """
     settings = _settings(directory)
     definition, where = _definition(directory, settings)
+    if lower_case:
+        definition = _lower_cased(definition)
     special = {**customary, **_special_tokens(settings)}
     try:
         library = tokenizers_library().Tokenizer.from_str(json.dumps(definition))
@@ -180,6 +184,12 @@ def _byte_level(vocabulary: Path, merges: Path, settings: Mapping[str, Any]) -> 
         "use_regex": True,
     }
     return _assembled(model, None, bytes_, bytes_)
+
+
+def _lower_cased(definition: dict[str, Any]) -> dict[str, Any]:
+    own, lower = definition.get("normalizer"), {"type": "Lowercase"}
+    both = {"type": "Sequence", "normalizers": [lower, own]}
+    return {**definition, "normalizer": lower if own is None else both}
 
 
 def _assembled(

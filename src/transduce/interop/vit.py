@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from transduce.config import to_dict
 from transduce.errors import DataError
 from transduce.interop.layers import ACTIVATIONS, VIT, Copier, share
-from transduce.interop.read import Config, Imported, open_checkpoint, read_json
+from transduce.interop.pixels import read_pixels
+from transduce.interop.read import Config, Imported, open_checkpoint
 from transduce.models.vision import VisionConfig
 from transduce.nn.transformer import TransformerConfig
 
@@ -70,19 +70,7 @@ def import_vit(directory: Path, config: Config) -> Imported:
     recipe = {
         "task": task,
         "data": {},
-        "image": {"size": size, "channels": channels, **_pixels(directory)},
+        "image": {"size": size, "channels": channels, **read_pixels(directory, size)},
         "model": to_dict(model),
     }
     return Imported(recipe, copier.weights, labels=labels, left_out=left_out)
-
-
-def _pixels(directory: Path) -> dict[str, Any]:
-    """What is done to pixels, where the directory says; ours are then the same."""
-    path = directory / "preprocessor_config.json"
-    if not path.is_file():
-        return {}
-    said = read_json(path)
-    if not said.get("do_normalize", True):
-        return {"mean": [0.0], "std": [1.0]}
-    names = {"mean": "image_mean", "std": "image_std"}
-    return {ours: said[theirs] for ours, theirs in names.items() if theirs in said}

@@ -38,7 +38,7 @@ from transduce.tasks.images import (
     with_base,
 )
 from transduce.tasks.task import Evaluation, Example, Split
-from transduce.tasks.text_encoder import TextConfig, tokenizer_for, tokenizer_of
+from transduce.tasks.text_encoder import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
@@ -309,7 +309,8 @@ class CaptioningTraining:
 
 def parse_captioning(settings: Mapping[str, Any], where: str) -> CaptioningRecipe:
     """Settings of a file as a recipe; with `fine_tune`, model and image are the other run's."""
-    return rooted(parse(CaptioningRecipe, with_base(settings), where))
+    filled = with_base(settings, ("captioning",), READ_AT_ONCE)
+    return rooted(parse(CaptioningRecipe, filled, where))
 
 
 def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outcome:

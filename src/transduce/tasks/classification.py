@@ -38,6 +38,8 @@ from transduce.tasks.labels import LabelPrediction, label_loss, labels_for, load
 from transduce.tasks.sampled_texts import sampled_batches
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
+    ENCODERS,
+    READ_AT_ONCE,
     TextConfig,
     check_room,
     chunks,
@@ -122,7 +124,8 @@ class ClassificationRecipe:
 
 def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:
     """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
-    return rooted(parse(ClassificationRecipe, with_base_model(settings), where))
+    filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
+    return rooted(parse(ClassificationRecipe, filled, where))
 
 
 class ClassificationTraining:

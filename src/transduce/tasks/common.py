@@ -78,6 +78,17 @@ def check_trainable(config: Splits) -> None:
         raise SettingError("data.train is missing; say what to train on")
 
 
+def check_own_data(config: Splits, split: Split) -> None:
+    """Raises SettingError or DataError where there is nothing that a split could be part of."""
+    if split == "train":
+        check_trainable(config)
+    elif config.train is None:
+        raise DataError(
+            "the run has no data of its own, as one that `transduce import` made; give --source "
+            "and --reference"
+        )
+
+
 def has_split(config: Splits, split: Split) -> bool:
     """Whether there are items for this split."""
     return split != "test" or config.test is not None or config.valid is None
@@ -104,7 +115,7 @@ def read_split(
         raise DataError(
             "the recipe has no test data; name it as data.test, or give --source and --reference"
         )
-    check_trainable(config)
+    check_own_data(config, split)
     low, high = set_aside(config, split)
     if (low, high) == (0.0, 1.0):
         yield from read(config.train, root)
@@ -273,10 +284,14 @@ def base_settings(run: Path) -> dict[str, Any]:
     return load_toml(run / "recipe.toml")
 
 
-def with_base_model(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_base_model(
+    settings: Mapping[str, Any], tasks: Sequence[str], also: Sequence[str] = ()
+) -> Mapping[str, Any]:
     """Settings whose `model` is that of the run that `fine_tune.run` names, changed as they say.
 
-    Settings that spell the model out, as those of a run directory do, need no other run.
+    tasks: whose runs it may name.  also: other settings, as `section.name`, that are those of that
+    run where nothing is said of them.  Settings that spell the model out, as those of a run
+    directory do, need no other run.  Raises RunError for a run that is none, or of another task.
     """
     fine_tune = settings.get("fine_tune")
     base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
@@ -285,7 +300,19 @@ def with_base_model(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         return settings
     if own and not (expand(base) / "recipe.toml").is_file():
         return settings
-    return {**settings, "model": merge(base_settings(expand(base)).get("model", {}), own)}
+    theirs = base_settings(expand(base))
+    if theirs.get("task") not in tasks:
+        raise RunError(
+            f"fine_tune.run: {expand(base)} is a run of the task {theirs.get('task')!r}; the task "
+            f"{settings.get('task')!r} can start from one of {', '.join(map(repr, tasks))}"
+        )
+    filled = {**settings, "model": merge(theirs.get("model", {}), own)}
+    for name in also:
+        place, _, key = name.partition(".")
+        said, below = filled.get(place, {}), theirs.get(place)
+        if isinstance(said, Mapping) and isinstance(below, Mapping) and key in below:
+            filled[place] = {key: below[key], **said}
+    return filled
 
 
 def expand(path: str | Path) -> Path:

@@ -41,6 +41,7 @@ from transduce.tasks.common import (
 )
 from transduce.tasks.generator import Continuation, Generator, Wording
 from transduce.tasks.language_model import (
+    READ_AT_ONCE,
     LanguageModelTraining,
     TextConfig,
     check_block,
@@ -111,7 +112,8 @@ class DialogueRecipe:
 
 def parse_dialogue(settings: Mapping[str, Any], where: str) -> DialogueRecipe:
     """Settings of a file as a recipe, with the base run's model and the root resolved."""
-    return rooted(parse(DialogueRecipe, with_base_model(settings), where))
+    filled = with_base_model(settings, ("dialogue", "language-model"), READ_AT_ONCE)
+    return rooted(parse(DialogueRecipe, filled, where))
 
 
 def layout_of(recipe: DialogueRecipe, tokenizer: Tokenizer) -> Layout:

@@ -241,7 +241,8 @@ def parse_image_classification(
     settings: Mapping[str, Any], where: str
 ) -> ImageClassificationRecipe:
     """Settings of a file as a recipe; with `fine_tune`, model and image are the other run's."""
-    return rooted(parse(ImageClassificationRecipe, with_base(settings), where))
+    filled = with_base(settings, ("image-classification", "image-embedding"))
+    return rooted(parse(ImageClassificationRecipe, filled, where))
 
 
 def train_image_classification(

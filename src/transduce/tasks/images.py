@@ -17,13 +17,13 @@ from torch import Tensor
 from transduce.config import section
 from transduce.data.image_store import ImageStore, cached_images
 from transduce.data.images import ImageFolder, ImagesConfig, fingerprint
-from transduce.errors import DataError
+from transduce.errors import DataError, InputError, printable
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
 from transduce.tasks.common import (
     Root,
     base_settings,
-    check_trainable,
+    check_own_data,
     describe_batch,
     expand,
     has_split,
@@ -120,7 +120,7 @@ def read_images_of(
             "the recipe has no test images; name them as data.test, or give --source and "
             "--reference"
         )
-    check_trainable(data)
+    check_own_data(data, split)
     assert data.train is not None
     store = _stored(data.train, Path(data.root), shape, cache)
     low, high = set_aside(data, split)
@@ -144,7 +144,7 @@ def named_images(
     """Images given by their paths, normalised (b, c, h, w), `size` at a time.
 
     With them go their places among `inputs`; blank paths are passed over.  first: number of the
-    first input, for messages.  Raises DataError for a file that is no image.
+    first input, for messages.  Raises InputError for a file that is no image.
     """
     there = [i for i, (path,) in enumerate(inputs) if path.strip()]
     for start in range(0, len(there), size):
@@ -152,17 +152,23 @@ def named_images(
         images = []
         for i in chosen:
             path = inputs[i][0]
-            image = read_image(Path(path), shape.channels, f"input {first + i + 1}: {path}")
+            try:
+                image = read_image(Path(path), shape.channels, printable(path))
+            except DataError as error:
+                raise InputError(first + i, str(error)) from None
             images.append(normalise(image[None], shape))
         yield chosen, torch.cat(images)
 
 
-def with_base(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_base(
+    settings: Mapping[str, Any], tasks: Sequence[str], also: Sequence[str] = ()
+) -> Mapping[str, Any]:
     """Settings whose `model` and `image` come from the run that `fine_tune.run` names.
 
-    Of `image`, what is given goes before what the other run says.
+    Of `image`, what is given goes before what the other run says.  tasks, also, what is raised:
+    as for `with_base_model`.
     """
-    filled = with_base_model(settings)
+    filled = with_base_model(settings, tasks, also)
     if filled is settings:  # nothing to start from, or, as in a run's own recipe, nothing open
         return settings
     image = base_settings(expand(settings["fine_tune"]["run"])).get("image", {})

@@ -55,6 +55,9 @@ from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.r_drop import r_drop_cross_entropy, twice
 from transduce.training.trainer import Outcome, train
 
+READ_AT_ONCE = ("text.tokenizer", "text.block")
+"""What a run of documents or dialogues has beside its model that it can hardly be used without."""
+
 
 @section
 class DataConfig:
@@ -139,7 +142,8 @@ def check_block(name: str, block: int, model: DecoderOnlyConfig, training: Train
 
 def parse_language_model(settings: Mapping[str, Any], where: str) -> LanguageModelRecipe:
     """Settings of a file as a recipe, with the base run's model and the root resolved."""
-    return rooted(parse(LanguageModelRecipe, with_base_model(settings), where))
+    filled = with_base_model(settings, ("language-model",), READ_AT_ONCE)
+    return rooted(parse(LanguageModelRecipe, filled, where))
 
 
 def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:

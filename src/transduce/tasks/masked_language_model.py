@@ -39,6 +39,8 @@ from transduce.tasks.common import (
 )
 from transduce.tasks.task import Split
 from transduce.tasks.text_encoder import (
+    ENCODERS,
+    READ_AT_ONCE,
     Row,
     TextConfig,
     check_room,
@@ -104,7 +106,8 @@ def parse_masked_language_model(
     settings: Mapping[str, Any], where: str
 ) -> MaskedLanguageModelRecipe:
     """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
-    return rooted(parse(MaskedLanguageModelRecipe, with_base_model(settings), where))
+    filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
+    return rooted(parse(MaskedLanguageModelRecipe, filled, where))
 
 
 def documents_of(config: TextsData, split: Split) -> Iterator[str]:

@@ -42,6 +42,8 @@ from transduce.tasks.question_answering_data import (
 )
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
+    ENCODERS,
+    READ_AT_ONCE,
     check_room,
     one_line,
     tokenizer_for,
@@ -54,6 +56,9 @@ from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
+
+OF_WINDOWS = ("text.stride", "text.max_question")
+"""What a run of questions has beside `READ_AT_ONCE`."""
 
 METRICS = ("exact_match", "f1")
 
@@ -92,7 +97,8 @@ class QuestionAnsweringRecipe:
 
 def parse_question_answering(settings: Mapping[str, Any], where: str) -> QuestionAnsweringRecipe:
     """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
-    return rooted(parse(QuestionAnsweringRecipe, with_base_model(settings), where))
+    filled = with_base_model(settings, ENCODERS, (*READ_AT_ONCE, *OF_WINDOWS))
+    return rooted(parse(QuestionAnsweringRecipe, filled, where))
 
 
 class QuestionAnsweringTraining:

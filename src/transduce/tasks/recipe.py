@@ -185,7 +185,7 @@ def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRec
     if isinstance(model, Mapping) and "preset" in model:
         rest = {key: value for key, value in model.items() if key != "preset"}
         settings = {**settings, "model": merge(_preset(model["preset"], where), rest)}
-    settings = with_base_text(with_base_model(settings))
+    settings = with_base_text(with_base_model(settings, (TranslationRecipe.task,)))
     return rooted(parse(TranslationRecipe, settings, where))
 
 
@@ -199,10 +199,7 @@ def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     own = settings.get("text", {})
     if not isinstance(base, str) or not isinstance(own, Mapping) or {"source", "target"} & set(own):
         return settings
-    of_base = base_settings(expand(base))
-    if of_base.get("task") != TranslationRecipe.task or "text" not in of_base:
-        return settings
-    return {**settings, "text": merge(of_base["text"], own)}
+    return {**settings, "text": merge(base_settings(expand(base)).get("text", {}), own)}
 
 
 def _preset(name: Any, where: str) -> dict[str, Any]:

@@ -106,7 +106,8 @@ class RecommendationRecipe:
 
 def parse_recommendation(settings: Mapping[str, Any], where: str) -> RecommendationRecipe:
     """Settings of a file as a recipe, with the base run's model and the root resolved."""
-    return rooted(parse(RecommendationRecipe, with_base_model(settings), where))
+    filled = with_base_model(settings, ("recommendation",), ("data.block",))
+    return rooted(parse(RecommendationRecipe, filled, where))
 
 
 @dataclass(frozen=True)

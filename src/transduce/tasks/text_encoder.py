@@ -46,6 +46,11 @@ from transduce.training.log import Counter
 
 logger = logging.getLogger("transduce")
 
+ENCODERS = ("classification", "embedding", "masked-language-model", "question-answering")
+"""Tasks with one kind of model, each of which can start from a run of any of them."""
+READ_AT_ONCE = ("text.tokenizer", "text.max_length")
+"""What such a run has beside its model that it can hardly be used without."""
+
 T = TypeVar("T")
 Ids = Sequence[int] | NDArray[np.integer[Any]]
 

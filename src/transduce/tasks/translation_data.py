@@ -75,10 +75,8 @@ def _base_vocabularies(
     Raises RunError where there are none, SettingError where the recipe asks for others.
     """
     source, target = saved_vocabularies(base)
-    settings = base_settings(base)
-    same_task = settings.get("task") == recipe.task
-    text = parse(TextConfig, settings.get("text", {}))
-    if same_task and text.without_sampling() != recipe.text.without_sampling():
+    text = parse(TextConfig, base_settings(base).get("text", {}))
+    if text.without_sampling() != recipe.text.without_sampling():
         raise SettingError(
             f"text is not as in {base}, whose vocabulary the weights to start from are of; leave "
             "the section out"

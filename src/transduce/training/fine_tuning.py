@@ -6,13 +6,14 @@ first step, `learning_rate_scales` for the optimizer, `Adapter.write` whenever w
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import functools
 import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,8 +23,9 @@ import torch.nn.functional as F
 from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
-from transduce.config import absolute_path, did_you_mean, section
+from transduce.config import absolute_path, section
 from transduce.errors import RunError, SettingError
+from transduce.limits import from_json
 from transduce.training.distributed import Ranks
 from transduce.training.weights import (
     merged,
@@ -304,7 +306,7 @@ def _copy_base(
 
 def _adapter(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Adapter:
     try:
-        left_out = tuple(json.loads(metadata["left_out"]))
+        left_out = tuple(from_json(metadata["left_out"]))
         return Adapter(frozenset(tensors), left_out, metadata["base"])
     except (KeyError, TypeError, ValueError):
         raise RunError(f"{path} is not an adapter that training with fine_tune.lora made") from None
@@ -317,11 +319,40 @@ def _matching(patterns: Iterable[str], names: Iterable[str], setting: str) -> se
     for pattern in patterns:
         matching = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
         if not matching:
-            inside = any(name.startswith(f"{pattern}.") for name in names)
-            hint = f"; did you mean '{pattern}.*'?" if inside else did_you_mean(pattern, names)
-            raise SettingError(f"fine_tune.{setting}: {pattern!r} matches nothing here{hint}")
+            near = _near_pattern(pattern, names)
+            tops = sorted({name.partition(".")[0] for name in names})
+            hint = f"did you mean {near!r}?" if near else f"names begin with {', '.join(tops)}"
+            raise SettingError(f"fine_tune.{setting}: {pattern!r} matches nothing here; {hint}")
         found.update(matching)
     return found
+
+
+def _near_pattern(pattern: str, names: Sequence[str]) -> str:
+    """The nearest pattern that matches some of the names; nothing where none is near.
+
+    Part by part between the dots, what goes on to match nothing becomes the nearest part of a name
+    that does; what then names a module becomes all that is in it.
+    """
+
+    def some(head: Sequence[str]) -> bool:
+        whole = ".".join(head)
+        return any(
+            fnmatch.fnmatchcase(name, whole) or fnmatch.fnmatchcase(name, f"{whole}.*")
+            for name in names
+        )
+
+    known = dict.fromkeys(part for name in names for part in name.split("."))
+    right: list[str] = []
+    for part in pattern.split("."):
+        if not some([*right, part]):
+            here = [other for other in known if some([*right, other])]
+            nearest = difflib.get_close_matches(part.strip("*"), here, n=1)
+            if not nearest:
+                return ""
+            part = nearest[0]
+        right.append(part)
+    found = ".".join(right)
+    return found if fnmatch.filter(names, found) else f"{found}.*"
 
 
 def _replace(model: nn.Module, replaced: Mapping[int, nn.Module]) -> None:

@@ -1,0 +1,138 @@
+"""What a Marian's `generation_config.json` says of its search, as settings of our decoding."""
+
+from __future__ import annotations
+
+import logging
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from transduce.interop.read import Config, read_json
+
+logger = logging.getLogger("transduce")
+
+BEGUN = 1
+"""Tokens at the start of an output in transformers, counted there in lengths but not here."""
+UNSAID = 20
+"""Tokens after it where no length is said, the end counted."""
+_NEUTRAL: dict[str, Any] = {
+    "do_sample": False,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "exponential_decay_length_penalty": None,
+    "forced_bos_token_id": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "sequence_bias": None,
+    "force_words_ids": None,
+    "constraints": None,
+    "guidance_scale": 1.0,
+    "penalty_alpha": 0.0,
+    "dola_layers": None,
+    "num_beam_groups": 1,
+    "num_return_sequences": 1,
+    "stop_strings": None,
+    "max_time": None,
+    "watermarking_config": None,
+}
+"""Settings that change outputs and that we do not follow, with the value that changes nothing."""
+
+
+def read_generation(directory: Path, config: Config) -> Config:
+    """`generation_config.json`, which counts alone; without it what config.json says of it."""
+    path = directory / "generation_config.json"
+    if path.is_file():
+        return Config(read_json(path), path)
+    return Config({"forced_eos_token_id": 0, **config.values}, config.path)
+
+
+def renormalises(said: Config, pad: int | None) -> bool:
+    """Whether the probabilities of tokens are those among all but the padding."""
+    return said.values.get("renormalize_logits") is True and _bad_words(said) == [[pad]]
+
+
+def decoding(said: Config, config: Config) -> dict[str, Any]:
+    """The search that transformers makes of this model, as far as ours has the like of it.
+
+    said: of `read_generation`.  What is not followed is a warning.  Raises DataError.
+    """
+    beams = said.integer("num_beams", 1)
+    penalty = said.number("length_penalty", 1.0)
+    early = said.values.get("early_stopping")
+    if beams == 1 or early is True:  # greedy search ends with its first end
+        stop = "first"
+    else:
+        stop = "exact" if early == "never" else "present"
+    forced = said.values.get("forced_eos_token_id") is not None
+    least = _natural(said, "min_length") - BEGUN
+    if said.values.get("min_new_tokens") is not None:
+        least = _natural(said, "min_new_tokens")
+    for name in _not_followed(said, config, beams):
+        shown = reprlib.repr(said.values.get(name))
+        logger.warning("%s: %s = %s is not followed in decoding", said.path, name, shown)
+    return {
+        "beam_size": beams,
+        "length_penalty": "none" if penalty == 0 else "mean",
+        "stop": stop,
+        "free_end": True,
+        "min_length": max(least, 0),
+        "max_length_ratio": 0.0,
+        # Where no end is forced there, the last token allowed may be any.
+        "max_length_extra": max(_longest(said, config) - BEGUN - (1 if forced else 0), 0),
+        "no_repeat_ngram": _natural(said, "no_repeat_ngram_size"),
+        "repetition_penalty": max(said.number("repetition_penalty", 1.0), 1.0),
+    }
+
+
+def _longest(said: Config, config: Config) -> int:
+    """Tokens of an output at most, what it begins with and its end counted."""
+    if said.values.get("max_new_tokens") is not None:
+        return said.integer("max_new_tokens") + BEGUN
+    if said.values.get("max_length") is not None:
+        return said.integer("max_length")
+    longest = min(UNSAID + BEGUN, config.integer("max_position_embeddings", 1024))
+    message = (
+        "%s does not say max_length: outputs have %d tokens at most, their end counted, as in "
+        "transformers; --set decoding.max_length_extra=... allows more"
+    )
+    logger.warning(message, said.path, longest - BEGUN)
+    return longest
+
+
+def _not_followed(said: Config, config: Config, beams: int) -> list[str]:
+    """Names of the settings that change what transformers gives, but not what we give."""
+    values = said.values
+    names = [
+        name
+        for name, neutral in _NEUTRAL.items()
+        if values.get(name) not in (None, [], {}, neutral)
+    ]
+    pad, eos, start = (config.token(f"{name}_token_id") for name in ("pad", "eos", "decoder_start"))
+    own = {"pad": pad, "eos": eos, "decoder_start": pad if start is None else start}
+    special = {f"{name}_token_id": token for name, token in own.items()}
+    names += [n for n, token in special.items() if values.get(n) not in (None, token, [token])]
+    if any(words not in ([pad], [eos]) for words in _bad_words(said)):
+        names.append("bad_words_ids")
+    forced = values.get("forced_eos_token_id")
+    if forced not in (None, eos, [eos]) or (forced is None and beams > 1):
+        names.append("forced_eos_token_id")
+    penalty = said.number("repetition_penalty", 1.0)
+    if penalty < 1 or (penalty != 1 and beams == 1):  # greedy search there: of logits
+        names.append("repetition_penalty")
+    if beams > 1 and said.number("length_penalty", 1.0) not in (0.0, 1.0):
+        names.append("length_penalty")
+    others = ("min_length", "min_new_tokens", "no_repeat_ngram_size")
+    masked = any(values.get(name) for name in others) or penalty != 1
+    if beams > 1 and values.get("renormalize_logits") is True and masked:
+        names.append("renormalize_logits")
+    return names
+
+
+def _bad_words(said: Config) -> list[Any]:
+    found = said.values.get("bad_words_ids")
+    return found if isinstance(found, list) else []
+
+
+def _natural(said: Config, name: str) -> int:
+    """A whole number of at least 0, by default 0."""
+    return 0 if said.values.get(name) in (None, 0) else said.integer(name)
