@@ -14,7 +14,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import DataError, RunError, SettingError, TrainingError, TransduceError
+from transduce.errors import (
+    DataError,
+    InputError,
+    RunError,
+    SettingError,
+    TrainingError,
+    TransduceError,
+)
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -31,6 +38,7 @@ __all__ = [
     "DataError",
     "DecodingOptions",
     "Evaluation",
+    "InputError",
     "Run",
     "RunError",
     "SettingError",

@@ -63,8 +63,6 @@ def from_json(text: str | bytes) -> Any:
 
 def read_json(path: Path) -> Any:
     """That of a file of a run.  Raises OSError; ValueError also for one that is too large."""
-    with path.open("rb") as file:
-        data = file.read((RUN_FILE_LIMIT.mib() << 20) + 1)
-    if len(data) > RUN_FILE_LIMIT.mib() << 20:
+    if path.stat().st_size > RUN_FILE_LIMIT.mib() << 20:
         raise ValueError(f"it is too large; {RUN_FILE_LIMIT.remedy()}")
-    return from_json(data)
+    return from_json(path.read_bytes())
