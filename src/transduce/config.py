@@ -201,8 +201,13 @@ def setting_names(kind: Any, prefix: str = "") -> Iterator[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the nearest known name, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The nearest known name, or nothing."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), "")
 
 
 def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:

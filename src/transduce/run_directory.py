@@ -176,6 +176,7 @@ def check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Non
     """Raises what `taken` raises, but for what another process does; nothing is touched."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
+    check_written_to(path)  # and not what a link names
     fine_tune = getattr(recipe, "fine_tune", None)
     if fine_tune is not None and Path(fine_tune.run).resolve() == path.resolve() and not resume:
         raise RunError(f"{path} is the run to start from, fine_tune.run; give another --run")
@@ -261,11 +262,10 @@ def _made_by_a_run(path: Path) -> Iterator[Path]:
 def locked(path: Path) -> Iterator[IO[str]]:
     """Hold the run directory for writing; gives its `.lock`.
 
-    Raises RunError while another process holds it, and where writing would follow a link out.
+    Raises RunError while another process holds it.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        check_written_to(path)
         file = (path / ".lock").open("a+")
     except OSError as error:
         raise RunError(f"{path} cannot be written to: {error.strerror}") from None

@@ -35,6 +35,7 @@ from transduce.run import Run
 from transduce.run_directory import locked, vocabularies_of
 from transduce.tasks.provenance import read_provenance, write_provenance
 from transduce.tasks.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
+from transduce.tasks.run_files import check_written_to
 from transduce.training.log import Counter
 from transduce.training.weights import flush, sha256_of, write_text
 
@@ -117,6 +118,7 @@ def make_pairs(run: Run, order: Order, directory: Path, overwrite: bool = False)
     cannot be read.
     """
     pairs = directory / PAIRS
+    check_written_to(directory.parent)
     with locked(directory.parent):
         facts = _facts(run, order)
         facts["begun"] = _make_place(pairs, facts, overwrite)

@@ -19,6 +19,7 @@ import transduce
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import RunError, TransduceError
 from transduce.config import load_toml, to_toml
+from transduce.run_directory import locked
 from transduce.training.weights import read_tensors, write_tensors, write_weights
 
 WEIGHTS = "weights.safetensors"
@@ -104,6 +105,13 @@ class TestFiles:
                 transduce.train(run, run, **ways)
         assert sorted(precious.rglob("*")) == before
         transduce.load(run)
+
+    def test_what_is_locked_and_no_run_may_hold_links(self, tmp_path: Path) -> None:
+        sweep = tmp_path / "sweep"
+        sweep.mkdir()
+        (sweep / "best").symlink_to(tmp_path)
+        with locked(sweep):
+            assert (sweep / ".lock").is_file()
 
     def test_a_link_within_is_followed(self, run: Path) -> None:
         (run / WEIGHTS).rename(run / "kept.safetensors")

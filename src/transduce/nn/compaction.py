@@ -18,8 +18,8 @@ class Compact:
     """The real positions of a batch in one long row, for what treats every position alike.
 
     Projections, norms and feed-forward networks then spend nothing on padding; attention needs
-    the rectangle back.  Batches without padding stay as they are, and so do all on devices where
-    looking for the padding would have the CPU wait.
+    the rectangle back.  Batches without padding stay as they are, unless autocast wants another
+    number of rows, and so do all on devices where looking for the padding would have the CPU wait.
     """
 
     def __init__(self, batch: Padded | None = None) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from transduce.config import section
 from transduce.data.image_store import ImageStore, cached_images
 from transduce.data.images import ImageFolder, ImagesConfig, fingerprint
-from transduce.errors import DataError, InputError, printable
+from transduce.errors import DataError, InputError
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
 from transduce.tasks.common import (
@@ -153,7 +153,7 @@ def named_images(
         for i in chosen:
             path = inputs[i][0]
             try:
-                image = read_image(Path(path), shape.channels, printable(path))
+                image = read_image(Path(path), shape.channels, path)
             except DataError as error:
                 raise InputError(first + i, str(error)) from None
             images.append(normalise(image[None], shape))

@@ -6,7 +6,6 @@ first step, `learning_rate_scales` for the optimizer, `Adapter.write` whenever w
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import functools
 import hashlib
@@ -23,7 +22,7 @@ import torch.nn.functional as F
 from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
-from transduce.config import absolute_path, section
+from transduce.config import absolute_path, nearest, section
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.training.distributed import Ranks
@@ -346,10 +345,9 @@ def _near_pattern(pattern: str, names: Sequence[str]) -> str:
     for part in pattern.split("."):
         if not some([*right, part]):
             here = [other for other in known if some([*right, other])]
-            nearest = difflib.get_close_matches(part.strip("*"), here, n=1)
-            if not nearest:
+            part = nearest(part.strip("*"), here)
+            if not part:
                 return ""
-            part = nearest[0]
         right.append(part)
     found = ".".join(right)
     return found if fnmatch.filter(names, found) else f"{found}.*"

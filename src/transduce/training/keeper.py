@@ -26,7 +26,7 @@ from transduce.training.checkpoints import (
 from transduce.training.distributed import Ranks
 from transduce.training.fine_tuning import Adapter
 from transduce.training.sharding import gathered_on_first, is_sharded
-from transduce.training.weights import merged, read_tensors, weights_of, write_weights
+from transduce.training.weights import checksum, merged, read_tensors, weights_of, write_weights
 
 
 class Keeper:
@@ -55,7 +55,7 @@ class Keeper:
         states = random_states()
         weights = weights_of(self.model)
         if not is_sharded(weights):
-            self.ranks.check_same(weights.values())
+            self.ranks.check_same(lambda: checksum(weights))
         save_checkpoint(self.run, progress, self.model, self.optimizer, self.ema, states)
 
     def keep_best(self) -> None:

@@ -46,7 +46,7 @@ from transduce.training.schedules import learning_rate
 from transduce.training.sharding import Shards, shards_of
 from transduce.training.signals import InterruptedTraining, Signals, StoppedValidation
 from transduce.training.step import Learner, NonFiniteError, OptimizerStep
-from transduce.training.weights import load_weights, mean, read_tensors, weights_of
+from transduce.training.weights import checksum, load_weights, mean, read_tensors, weights_of
 
 
 class Trainable(Learner, Protocol):
@@ -110,7 +110,7 @@ def train(
         if fine_tune:
             adapter = start_from(task.model, fine_tune, run, resuming, fit)
         ranks.check_device(task.model)
-        ranks.check_same(weights_of(task.model).values())
+        ranks.check_same(lambda: checksum(weights_of(task.model)))
         shards = shards_of(task, config)
         decay = fine_tune.layer_decay if fine_tune else 1.0
         optimizer = build_optimizer(task.model, config, decay)
