@@ -1,11 +1,14 @@
-"""How the cost of training grows: with length, vocabulary, depth, and the size of a corpus.
+"""How cost grows: that of training with length, vocabulary, depth, and the size of a corpus; that
+of decoding with the beam, the length of the output, the batch, and the size of the model.
 
-    python benchmarks/costs.py --output docs/performance
+    python benchmarks/costs.py training
+    python benchmarks/costs.py decoding
 
-One thing varies at a time, the rest is as in `--size tiny`.  Each point is measured in a process
-of its own, as memory that was once taken is not given back: CPU-seconds for a thousand target
-tokens of a training step, and the most memory that the process ever held.  OUTPUT/costs.json gets
-the figures, OUTPUT/costs.svg shows them; the plot needs the extra `plot`.
+One thing varies at a time, the rest is as in `--size tiny`; decoding has 32 sentences with a beam
+of 4.  Each point is measured in a process of its own, as memory that was once taken is not given
+back: CPU-seconds for a thousand target tokens, and the most memory that the process ever held.
+OUTPUT/training-costs.json (decoding-costs.json) gets the figures, the .svg beside it shows them;
+the plot needs the extra `plot`.
 """
 
 from __future__ import annotations
@@ -22,28 +25,52 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from workload import BATCH_TOKENS, LENGTHS, SIZES, Batch, machine, median, timed, training_flops
+from workload import (
+    BATCH_TOKENS,
+    LENGTHS,
+    SIZES,
+    Batch,
+    machine,
+    median,
+    random_pairs,
+    timed,
+    training_flops,
+)
 
 TINY = SIZES["tiny"]
 POSITIONS = BATCH_TOKENS["tiny"]
 STEPS = 5
+SENTENCES, BEAM = 32, 4
 MIB = 2**20
-POINTS = {
-    "length": (16, 32, 64, 128, 256, 512, 1024, 2048),
-    "vocabulary": (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000),
-    "depth": (1, 2, 4, 8, 16),
-    "pairs": (10_000, 100_000, 1_000_000),
+POINTS: dict[str, dict[str, tuple[int, ...]]] = {
+    "training": {
+        "length": (16, 32, 64, 128, 256, 512, 1024, 2048),
+        "vocabulary": (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000),
+        "depth": (1, 2, 4, 8, 16),
+        "pairs": (10_000, 100_000, 1_000_000),
+    },
+    "decoding": {
+        "beam": (1, 2, 4, 8, 16, 32),
+        "output": (16, 64, 256, 1024, 4096),
+        "batch": (1, 4, 16, 64, 256),
+        "weights": tuple(range(len(SIZES))),
+    },
 }
 LABELS = {
     "length": "tokens of a sentence, either side",
     "vocabulary": "tokens of the vocabulary",
     "depth": "layers of encoder and of decoder",
     "pairs": "pairs of the corpus (read and encoded)",
+    "beam": "hypotheses of the beam",
+    "output": "tokens of every output",
+    "batch": "sentences decoded together",
+    "weights": f"weights of the model ({', '.join(SIZES)})",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("of", nargs="?", default="training", choices=POINTS)
     parser.add_argument("--output", type=Path, default=Path("docs/performance"))
     parser.add_argument(
         "--draw", action="store_true", help="measure nothing, redraw from the figures"
@@ -52,15 +79,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.point:
         axis, value = options.point[0], int(options.point[1])
-        print(json.dumps(encoding(value) if axis == "pairs" else training(axis, value)))
+        print(json.dumps(measured(axis, value)))
         return 0
     options.output.mkdir(parents=True, exist_ok=True)
-    figures = options.output / "costs.json"
+    figures = options.output / f"{options.of}-costs.json"
     if not options.draw:
-        found = {axis: [apart(axis, value) for value in values] for axis, values in POINTS.items()}
-        record = {"machine": machine(), "positions": POSITIONS, "points": found}
+        points = POINTS[options.of].items()
+        found = {axis: [apart(axis, value) for value in values] for axis, values in points}
+        record = {"machine": machine(), "points": found}
         figures.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    draw(json.loads(figures.read_text(encoding="utf-8")), options.output / "costs.svg")
+    draw(json.loads(figures.read_text(encoding="utf-8")), figures.with_suffix(".svg"))
     return 0
 
 
@@ -74,6 +102,13 @@ def apart(axis: str, value: int) -> dict[str, Any]:
     print(f"{axis} {value:,}: {done.strip()}", file=sys.stderr)
     point: dict[str, Any] = {"at": value, **json.loads(done)}
     return point
+
+
+def measured(axis: str, value: int) -> dict[str, float]:
+    """One point, in this process."""
+    if axis == "pairs":
+        return encoding(value)
+    return training(axis, value) if axis in POINTS["training"] else decoding(axis, value)
 
 
 def training(axis: str, value: int) -> dict[str, float]:
@@ -102,6 +137,33 @@ def training(axis: str, value: int) -> dict[str, float]:
         "mib": peak(),
         "gflops": training_flops(size, batch) / seconds / 1e9,
     }
+
+
+def decoding(axis: str, value: int) -> dict[str, float]:
+    """CPU-seconds for a thousand tokens of the best hypotheses, with one thread; peak memory."""
+    import torch
+    from decoding_peers import Question, marian_shaped, transduce
+
+    from transduce.decoding import DecodingOptions
+
+    torch.set_num_threads(1)
+    size = list(SIZES.values())[value] if axis == "weights" else TINY
+    sentences = value if axis == "batch" else SENTENCES
+    asked = Question(
+        beam=value if axis == "beam" else BEAM,
+        length=value if axis == "output" else round(LENGTHS["news"].mean),
+        options=DecodingOptions(),
+    )
+    model, _ = marian_shaped(size, seed=1)
+    peer = transduce(model)
+    rows = [source for source, _ in random_pairs(sentences, LENGTHS["news"], seed=1)]
+    peer(rows, Question(asked.beam, 2, asked.options))  # the first allocates
+    long = axis == "output" and value > 1000
+    spent = [timed(lambda: peer(rows, asked))[0].cpu for _ in range(1 if long else STEPS)]
+    point = {"seconds": 1000 * median(spent) / (sentences * asked.length), "mib": peak()}
+    if axis == "weights":
+        point["at"] = sum(weights.numel() for weights in model.parameters())
+    return point
 
 
 def encoding(pairs: int) -> dict[str, float]:
@@ -151,7 +213,7 @@ def draw(record: dict[str, Any], path: Path) -> None:
         memory = axes.twinx()
         memory.plot(x, [point["mib"] for point in points], "s--", color="#d55e00")
         memory.set_ylabel("peak memory, MiB", color="#d55e00")
-        axes.set_xscale("log", base=10 if axis == "pairs" else 2)
+        axes.set_xscale("log", base=10 if axis in {"pairs", "weights"} else 2)
         axes.set_xticks(x, [f"{value:,}" for value in x], fontsize=7)
         axes.minorticks_off()
         axes.set_xlabel(LABELS[axis])

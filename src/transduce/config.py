@@ -160,6 +160,29 @@ def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
     return parsed
 
 
+def check_fields(value: object) -> None:
+    """What `parse` asks of each field, of a section that was built directly: for `__post_init__`.
+
+    Lists become tuples, where these are meant.  Raises SettingError as `parse` does.
+    """
+    kind: Any = type(value)
+    settings = vars(value)
+    try:
+        found = _fields_of(kind).model_validate(settings)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise SettingError(printable(_explain(kind, settings, first))) from None
+    settings.update(vars(found))
+
+
+@functools.cache
+def _fields_of(kind: Any) -> type[pydantic.BaseModel]:
+    """The fields of a section without what they mean together."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items()}
+    return pydantic.create_model(kind.__name__, **fields)
+
+
 @functools.cache
 def _reader(kind: Any) -> pydantic.TypeAdapter[Any]:
     """Making it takes longer than using it a thousand times."""

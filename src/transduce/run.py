@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 import torch
 
 from transduce.config import to_dict, to_toml
-from transduce.decoding.company import Company, Draft
+from transduce.decoding.company import Company, Draft, least
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.voices import LanguageModel
 from transduce.errors import RunError, SettingError
@@ -188,12 +188,16 @@ class Run:
         ensemble: runs of which the mean is taken, as `options.ensemble` says.  language_model: a
         run of the target's vocabulary, weighed by `options.language_model_weight`.  draft: a
         smaller run that guesses what this one says, which makes greedy search of single texts
-        faster and changes nothing else.  Raises RunError where vocabularies differ.
+        faster and changes nothing else.  `score` and `align` stay those of this run alone.
+
+        Raises RunError where vocabularies differ, SettingError for runs that cannot stand together,
+        or that have others beside them already.
         """
         own = self.translator
         for other in [*ensemble, *([draft] if draft else [])]:
             theirs = other.translator
             theirs.check_own_search()
+            theirs.check_alone()
             for side in ("source", "target"):
                 if getattr(own, side).to_bytes() != getattr(theirs, side).to_bytes():
                     raise RunError(
@@ -217,10 +221,13 @@ class Run:
                 )
             speaker = LanguageModel(predictor.model.eval(), predictor.window)
         together = copy.copy(self)
+        others = [other.translator for other in ensemble]
         company = Company(
-            [other.translator.model.eval() for other in ensemble],
+            [other.model.eval() for other in others],
             speaker,
             None if draft is None else Draft(draft.translator.model.eval(), draft.translator.reach),
+            least(*(other.longest for other in others)),
+            least(*(other.reach for other in others)),
         )
         together.predictor = own.beside(company)  # type: ignore[assignment]
         return together

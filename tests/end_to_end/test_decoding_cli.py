@@ -188,6 +188,13 @@ def test_candidates_are_put_into_a_new_order(here: Here, run: Path, tmp_path: Pa
     assert float(first[0][2]) == pytest.approx(max(known.values()), abs=1e-4)
     back = here("score", run, "--source", source, "--n-best", candidates, "--reverse")
     assert back.code == 0 and len(back.lines) == len(given)
+    candidates.write_text("0 ||| a ||| -0.4\n0 |||  ||| 9.0\n1 |||  ||| 0\n")
+    done = here("score", run, "--source", source, "--n-best", candidates)
+    # An output that says nothing has a probability too; a line that says nothing was not asked.
+    empty = next(iter(transduce.load(run).score([("abc", "")])))
+    scores = {row.split(" ||| ")[1]: float(row.split(" ||| ")[2]) for row in done.lines[:2]}
+    assert scores[""] == pytest.approx(9 + empty, abs=1e-4)
+    assert done.lines[2] == "1 |||  ||| 0.000000"
 
 
 def test_candidates_that_are_none(here: Here, run: Path, tmp_path: Path) -> None:
@@ -196,6 +203,9 @@ def test_candidates_that_are_none(here: Here, run: Path, tmp_path: Path) -> None
     arguments = ("score", run, "--source", source, "--n-best", candidates)
     candidates.write_text("0 ||| ab ||| -1.0\nab\n")
     assert "line 2 is not 'id ||| text ||| score'" in here(*arguments).complaint
+    candidates.write_text("0 ||| ab ||| inf\n")
+    assert "line 1 is not 'id ||| text ||| score'" in here(*arguments).complaint
+    assert here(*arguments, "--weight", "nan").complaint.startswith("--weight nan is no number")
     candidates.write_text("1 ||| ab ||| -1.0\n")
     assert "line 1 is for source 1" in here(*arguments).complaint
     assert "and not both" in here(*arguments, "--target", source).complaint

@@ -101,6 +101,8 @@ def test_evaluate_and_info(run: Path) -> None:
 def test_mistakes(run: Path) -> None:
     assert "min_p" in transduce("generate", run, "--min-p", 2).complaint
     assert "--sample" in transduce("generate", run, "--beam-size", 2, "--top-k", 3).complaint
+    both = transduce("generate", run, "--sample", "--beam-size", 4, "--beam-groups", 3)
+    assert both.complaint == "--beam-size is for beam search, not samples; leave it out"
 
 
 def test_a_reader_that_leaves_and_a_signal_end_it(run: Path) -> None:

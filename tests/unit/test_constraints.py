@@ -307,6 +307,22 @@ def test_demands_of_options(subwords: Lexicon) -> None:
     assert demand_of(DecodingOptions(), lambda: subwords) == Demand()
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"method": "smaple"}, "method should be 'beam' or 'sample', not 'smaple'"),
+        ({"temperature": 0.0}, "temperature should be greater than 0"),
+        ({"no_repeat_ngram": -1}, "no_repeat_ngram"),
+        ({"constraints": [["a", ""]]}, "constraints"),
+    ],
+)
+def test_options_built_in_python_are_checked_too(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(SettingError, match=named):
+        DecodingOptions(**given)
+    listed: Any = ["a", ["b", "c"]]
+    assert DecodingOptions(constraints=listed).constraints == ("a", ("b", "c"))
+
+
 def test_what_cannot_be_said_is_refused() -> None:
     letters = Lexicon(train_tokenizer(CharactersConfig(), ["abc", "cab"]))
     with pytest.raises(SettingError, match="prefix: 'axe' has symbols"):
@@ -315,5 +331,11 @@ def test_what_cannot_be_said_is_refused() -> None:
         demand_of(DecodingOptions(constraints=("x",)), lambda: letters)
     with pytest.raises(SettingError, match="says nothing"):
         demand_of(DecodingOptions(constraints=("ab", " ")), lambda: letters)
+    with pytest.raises(SettingError, match="avoid: ' ' says nothing"):
+        demand_of(DecodingOptions(avoid=("ab", " ")), lambda: letters)
+    with pytest.raises(SettingError, match="constraints: 'ab' would be cut off at the stop 'b'"):
+        DecodingOptions(constraints=("c", ("a", "ab")), stop_strings=("b",))
+    with pytest.raises(SettingError, match="prefix: 'ab' would be cut off"):
+        DecodingOptions(prefix="ab", stop_strings=("b",))
     with pytest.raises(SettingError, match="beam_groups"):
         DecodingOptions(constraints=("ab",), beam_size=4, beam_groups=2)

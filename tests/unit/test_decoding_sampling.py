@@ -104,6 +104,9 @@ def test_temperature_changes_the_draw_and_not_the_log_prob() -> None:
         steps = (model.log_probs(0, ids[:t])[ids[t]] for t in range(1, len(ids)))
         assert h.log_prob == pytest.approx(sum(steps))
     assert len(found) == 20
+    (cold,) = decode(model, [0], max_length=5, method="sample", temperature=1e-320)
+    (greedy,) = decode(model, [0], max_length=5, beam_size=1)
+    assert cold[0].tokens == greedy[0].tokens  # the limit of all temperatures
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
 
 

@@ -243,6 +243,23 @@ def test_what_a_continuation_must_hold_and_must_not(method: Any) -> None:
         assert held in found.continuation and avoided not in found.continuation
 
 
+def test_a_prefix_is_whole_and_what_is_lacking_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    letters = sorted(CHARACTERS.units)[-4:]
+    held = "".join(letters)
+    model = generator(prefix=held, max_tokens=2)
+    (found,) = model.generate(["a"])
+    assert found.continuation == held and not caplog.records
+    model = generator(constraints=(held,), max_tokens=3)
+    model.generate(["a", "b"], first=4)
+    lacking = [record.getMessage() for record in caplog.records]
+    assert lacking == [
+        f"prompt {i}: what follows lacks a constraint; there is no room for it; raise max_tokens"
+        for i in (5, 6)
+    ]
+    list(model.generate_stream("a"))
+    assert len(caplog.records) == 3
+
+
 def test_a_prompt_that_is_too_long_is_said(caplog: pytest.LogCaptureFixture) -> None:
     model = generator("learned", window=10)
     model.generate(["ab", "abcdefgh" * 3], first=4)

@@ -77,21 +77,21 @@ def within(phrase: str, text: str) -> bool:
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_phrases_are_held_and_avoided_whatever_the_batch(run: Run, beam_size: int) -> None:
     chance, texts = random.Random(beam_size), some_texts(60)
-    each = [
-        DecodingOptions(
-            beam_size=beam_size,
-            n_best=beam_size,
-            constraints=tuple(some_phrases(chance)),
-            avoid=tuple(some_phrases(chance, 3)) if i % 3 == 0 else (),
+    each = []
+    for i in range(len(texts)):
+        wanted = tuple(some_phrases(chance))
+        avoided = some_phrases(chance, 3) if i % 3 == 0 else []
+        sayable = tuple(a for a in avoided if not any(within(a, phrase) for phrase in wanted))
+        each.append(
+            DecodingOptions(
+                beam_size=beam_size, n_best=beam_size, constraints=wanted, avoid=sayable
+            )
         )
-        for i in range(len(texts))
-    ]
     found = run.translate_batch(texts, each)
     for options, translation in zip(each, found, strict=True):
-        clash = any(within(a, c) for a in options.avoid for c in options.constraints)
         for candidate in translation.candidates:
             assert not any(within(phrase, candidate.text) for phrase in options.avoid)
-            if not clash and not options.avoid:
+            if not options.avoid:
                 assert all(within(phrase, candidate.text) for phrase in options.constraints)
     for tokens in (1, 50):
         narrow = [dataclasses.replace(options, batch_tokens=tokens) for options in each]
@@ -217,6 +217,12 @@ def test_groups_differ_more_than_one_beam(run: Run) -> None:
         return sum(counts) / len(counts)
 
     assert first_words(beam_groups=6, diversity=5.0) > first_words()
+    # What two groups find is one output: the search goes on until there are as many as asked for.
+    alike = DecodingOptions(beam_size=8, n_best=8, beam_groups=4, diversity=0.1)
+    patient = dataclasses.replace(alike, stop="exact")
+    for word in ("abc", "edcba", "dcab"):
+        assert len(run.translate(word, alike).candidates) == 8
+        assert len(run.translate(word, patient).candidates) == 8
     one = run.translate_batch(WORDS, DecodingOptions(beam_size=4, beam_groups=1))
     same = run.translate_batch(WORDS, DecodingOptions(beam_size=16, beam_groups=4))
     for alone, first in zip(one, same, strict=True):  # the first group is a beam by itself
@@ -324,6 +330,13 @@ def test_runs_of_other_vocabularies_are_refused(run: Run, tmp_path: Path) -> Non
         run.beside(language_model=stranger)
 
 
+def test_nobody_beside_a_run_is_forgotten(run: Run, other: Run) -> None:
+    together = run.beside([other])
+    for joined in (lambda: together.beside([run]), lambda: run.beside([together])):
+        with pytest.raises(SettingError, match="name all of them in one call"):
+            joined()
+
+
 def test_a_model_without_attention_has_no_coverage(tmp_path: Path) -> None:
     data = write_tsv(tmp_path / "a.tsv", reversal_pairs(50))
     settings = tiny_settings(data, "training.steps=1")
@@ -395,8 +408,9 @@ def test_a_draft_that_is_right_saves_most_passes(run: Run) -> None:
         DecodingOptions(beam_size=1, coverage_penalty=0.1),
         DecodingOptions(beam_size=1, shortlist=True),
         DecodingOptions(method="sample", n_best=2),
+        DecodingOptions(method="sample", minimum_risk="chrf"),
     ],
-    ids=range(4),
+    ids=range(5),
 )
 def test_a_draft_follows_one_hypothesis(run: Run, options: DecodingOptions) -> None:
     together = run.beside(draft=run)
@@ -406,3 +420,33 @@ def test_a_draft_follows_one_hypothesis(run: Run, options: DecodingOptions) -> N
         together.translator.check(options)
     with pytest.raises(SettingError, match="one model alone"):
         run.beside([run], draft=run)
+
+
+def test_an_ensemble_goes_as_far_as_its_shortest_model(run: Run, other: Run) -> None:
+    short = copy.copy(other)
+    short.predictor = copy.copy(other.predictor)
+    short.translator.longest, short.translator.reach = 3, 2
+    for together in (run.beside([short]), short.beside([run])):
+        assert (together.translator.longest, together.translator.reach) == (3, 2)
+        found = together.translate("abc").tokens
+        assert len(found) <= 2
+    assert run.translator.reach is None
+
+
+def test_a_prefix_has_positions(run: Run) -> None:
+    short = copy.copy(run)
+    short.predictor = copy.copy(run.predictor)
+    short.translator.reach = 2
+    options = DecodingOptions(prefix="a b c")
+    with pytest.raises(SettingError, match="prefix: 3 tokens are more than the 2"):
+        short.translator.check(options)
+    with pytest.raises(SettingError, match="line 1: prefix"):
+        short.translate("ab", options)
+
+
+def test_a_constraint_keeps_to_what_can_be_said(run: Run) -> None:
+    options = DecodingOptions(constraints=(("a", "b c"),), avoid=("a",), beam_size=4, n_best=4)
+    found = run.translate("cccc", options)
+    assert all(within("b c", candidate.text) for candidate in found.candidates)
+    with pytest.raises(SettingError, match="'a' or 'b a' cannot be said, as avoid rules it out"):
+        run.translate("ab", dataclasses.replace(options, constraints=(("a", "b a"),)))

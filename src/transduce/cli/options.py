@@ -24,6 +24,8 @@ Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Flag = Annotated[bool, Parameter(show_default=False)]
 # Options without a meaning: where nothing is drawn at random, ...
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed", "candidates")
+# ... where it is, ...
+SEARCHING = ("beam_size", "beam_groups", "diversity")
 # ... where an output continues its source, ...
 FOR_TRANSLATIONS = (
     "coverage_penalty",
@@ -141,6 +143,11 @@ class Decoding:
         sampled = sample or (recipe.method == "sample" and "beam_size" not in given)
         method = "sample" if sampled else "beam"
         settings = {**to_dict(dataclasses.replace(recipe, n_best=1)), **given}
+        for name in SEARCHING:
+            if name in given and sampled:
+                raise SettingError(
+                    f"{_spelled(name)} is for beam search, not samples; leave it out"
+                )
         needs = [(name, "sample", method == "sample") for name in SAMPLING]
         needs += [
             ("alpha", "length-penalty gnmt", settings["length_penalty"] == "gnmt"),
@@ -181,7 +188,7 @@ def _spelled(name: str) -> str:
 def _alternatives(constraint: str) -> str | list[str]:
     """A phrase as given on the command line, or the several that | stands between."""
     parts = [part.strip() for part in constraint.split("|")]
-    if not all(parts):
+    if constraint.strip() and not all(parts):
         raise SettingError(f"--constraint {constraint!r}: an alternative beside | is empty")
     return parts if len(parts) > 1 else constraint
 

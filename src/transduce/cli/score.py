@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -59,6 +60,8 @@ def score(
         raise SettingError("--reverse is for --n-best; for pairs, exchange --source and --target")
     if n_best is None and weight is not None:
         raise SettingError("--weight is for --n-best; add that")
+    if weight is not None and not math.isfinite(weight):
+        raise SettingError(f"--weight {weight} is no number to multiply by")
     machine.check_no_engine("score")
     model = machine.load(run)
     with open_output() as output:
@@ -92,7 +95,7 @@ def _rescored(
     pairs = [(sources[c.number], c.text) for c in found]
     if reverse:
         pairs = [(text, line) for line, text in pairs]
-    said = [f.text.strip() != "" for f in found]
+    said = [sources[c.number].strip() != "" for c in found]  # a blank line was not translated
     scores = model.score(pair for pair, real in zip(pairs, said, strict=True) if real)
     totals = [
         c._replace(score=c.score + weight * next(scores)) if real else c
@@ -115,6 +118,8 @@ def _candidates(file: Path, source: Path, count: int) -> Iterator[_Candidate]:
             if not first or not second:
                 raise ValueError
             found = _Candidate(int(number), text.strip(), float(score))
+            if math.isinf(found.score):
+                raise ValueError
         except ValueError:
             raise DataError(
                 f"{file}: line {line_number} is not 'id ||| text ||| score', but {line[:40]!r}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from transduce.decoding.lexicon import Lexicon, first_is_letter, last_is_letter
+from transduce.errors import SettingError
 
 SLACK = 4
 """Tokens that are looked at before a phrase, for the character before it."""
@@ -18,7 +19,13 @@ class Avoided:
     """
 
     def __init__(self, phrases: Sequence[str], lexicon: Lexicon) -> None:
-        """phrases: as they read; they are normalised as the tokenizer would."""
+        """phrases: as they read; they are normalised as the tokenizer would.
+
+        Raises SettingError for a blank one.
+        """
+        for phrase in phrases:
+            if not phrase.strip():
+                raise SettingError(f"avoid: {phrase!r} says nothing; leave it out")
         self._lexicon = lexicon
         texts = (lexicon.tokenizer.normalize(phrase).strip() for phrase in phrases)
         self._phrases = [text.encode() for text in dict.fromkeys(texts) if text]
@@ -37,6 +44,10 @@ class Avoided:
                     if not self._joined(rest, phrase):
                         found.update(self._completing(phrase, begun))
         return found
+
+    def is_in(self, ids: Sequence[int]) -> bool:
+        """Whether some ids in a row cannot be said without a phrase."""
+        return any(token in self.after(ids[:i]) for i, token in enumerate(ids))
 
     def _joined(self, before: bytes, phrase: bytes) -> bool:
         """Whether a phrase after `before` would be the rest of a longer word."""

@@ -96,7 +96,10 @@ def choose_random(options: DecodingOptions, streams: Sequence[int], limits: list
 def _distribution(log_probs: Tensor, options: DecodingOptions) -> Tensor:
     """What to draw from, (l, w, v) in float64; all zero where nothing is allowed."""
     # float64 and new: in float32 a sum over a large vocabulary would never reach rare tokens
-    scaled = log_probs.double() / options.temperature
+    scaled = log_probs.double()
+    # the likeliest at 0, so that no temperature makes all of them too small for a number
+    highest = scaled.amax(2, keepdim=True).clamp(min=torch.finfo(scaled.dtype).min)
+    scaled = (scaled - highest) / options.temperature
     if options.top_k:
         scaled = keep_top_k(scaled, options.top_k)
     if options.top_p < 1:

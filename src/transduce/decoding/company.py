@@ -29,11 +29,15 @@ class Company:
     others:         say with it what comes next.
     language_model: its word for the target counts as well.
     draft:          guesses what it says; it goes with one model alone.
+    longest, reach: of all `others`, the least source tokens that one was trained for and the least
+                    target tokens that one has positions for; None for no limit.
     """
 
     others: Sequence[EncoderDecoder] = ()
     language_model: LanguageModel | None = None
     draft: Draft | None = None
+    longest: int | None = None
+    reach: int | None = None
 
     def check_beside(self, model: EncoderDecoder) -> None:
         """Raises SettingError for company that cannot stand beside the model."""
@@ -47,11 +51,11 @@ class Company:
 
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError for options that this company cannot follow."""
-        weighed = options.coverage_penalty or options.shortlist
+        weighed = options.coverage_penalty or options.shortlist or options.minimum_risk != "none"
         if self.draft is not None and (options.width > 1 or weighed):
             raise SettingError(
                 "a draft follows one hypothesis: set beam_size = 1 and leave out n_best, "
-                "coverage_penalty and shortlist, or leave out the draft"
+                "coverage_penalty, minimum_risk and shortlist, or leave out the draft"
             )
         if options.shortlist and (self.others or self.language_model is not None):
             raise SettingError("a shortlist goes with one model alone; leave it out")
@@ -69,13 +73,17 @@ class Company:
         reach: positions that the model's decoder knows; None for no limit.
         """
         if self.draft is not None:
-            reaches = [one for one in (reach, self.draft.reach) if one is not None]
-            reach = min(reaches, default=None)
+            reach = least(reach, self.draft.reach)
             return Speculator(model, self.draft.model, eos, reach), Wishes(demands)
         if self.others or self.language_model is not None or options.coverage_penalty:
             voices = Voices([model, *self.others], self.language_model, options)
             return voices, voices.wishes(demands)
         return model, Wishes(demands)
+
+
+def least(*limits: int | None) -> int | None:
+    """The smallest of some limits, of which None is none."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 ALONE = Company()

@@ -16,6 +16,7 @@ from transduce.decoding.hypotheses import DEAD, Live
 from transduce.decoding.lexicon import Lexicon, last_is_letter
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.phrases import Phrase, Phrases, Progress
+from transduce.errors import SettingError
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ NO_WISHES = Wishes()
 def demand_of(options: DecodingOptions, lexicon: Callable[[], Lexicon]) -> Demand:
     """What options ask of every sentence; the lexicon is only called for where it is needed.
 
-    Raises SettingError for phrases that the vocabulary cannot spell.
+    Raises SettingError for phrases that the vocabulary cannot spell, or that hold what is avoided.
     """
     if not (options.prefix or options.constraints or options.avoid):
         return Demand()
@@ -84,12 +85,23 @@ def _demand(
     avoided: tuple[str, ...],
     lexicon: Lexicon,
 ) -> Demand:
+    ruled_out = Avoided(avoided, lexicon) if avoided else None
     phrases = None
     if constraints:
         alternatives = dict.fromkeys((c,) if isinstance(c, str) else c for c in constraints)
-        wanted = [[_phrase(text, lexicon) for text in texts] for texts in alternatives]
+        wanted = [_sayable(texts, ruled_out, lexicon) for texts in alternatives]
         phrases = Phrases(wanted, lexicon.continues)
-    return Demand(lexicon.prefix(prefix), phrases, Avoided(avoided, lexicon) if avoided else None)
+    return Demand(lexicon.prefix(prefix), phrases, ruled_out)
+
+
+def _sayable(texts: Sequence[str], avoided: Avoided | None, lexicon: Lexicon) -> list[Phrase]:
+    """Of alternative phrases those that hold nothing to be avoided."""
+    every = [_phrase(text, lexicon) for text in texts]
+    kept = [phrase for phrase in every if avoided is None or not avoided.is_in(phrase.ids)]
+    if not kept:
+        named = " or ".join(map(repr, texts))
+        raise SettingError(f"constraints: {named} cannot be said, as avoid rules it out")
+    return kept
 
 
 def _phrase(text: str, lexicon: Lexicon) -> Phrase:

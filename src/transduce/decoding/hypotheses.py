@@ -123,9 +123,9 @@ class Finished:
 
     def add(self, hypothesis: Hypothesis) -> None:
         """Note one more; the worst leaves if there are too many."""
-        self.count += 1
         if self._distinct and any(hypothesis.tokens == other.tokens for other in self._ranked):
             return
+        self.count += 1
         bisect.insort(self._ranked, hypothesis, key=lambda other: -other.score)
         del self._ranked[self._kept :]
 

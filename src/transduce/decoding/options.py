@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from transduce.config import section
+from transduce.config import check_fields, section
 from transduce.errors import SettingError
 
 Count = Annotated[int, Field(ge=1)]
@@ -21,8 +21,7 @@ Text = Annotated[str, Field(min_length=1)]
 class DecodingOptions:
     """Beam search or sampling, and when to stop.
 
-    `config.parse` checks each range; building one directly checks only what settings mean for
-    each other, and raises SettingError.
+    Building one checks each setting, and what they mean for each other; raises SettingError.
     """
 
     method: Literal["beam", "sample"] = "beam"
@@ -79,7 +78,8 @@ class DecodingOptions:
     """With a language model beside: what its log-probabilities are multiplied by before they are
     added (shallow fusion, Gulcehre et al. 2015)."""
     ensemble: Literal["geometric", "arithmetic"] = "geometric"
-    """With several models: mean of their log-probabilities, or of their probabilities."""
+    """With several models: mean of their log-probabilities, made to sum to one again, or of their
+    probabilities."""
     minimum_risk: Literal["none", "chrf", "bleu"] = "none"
     """Of all that was found, choose what is most like the rest by this measure, rather than what
     is likeliest (Kumar and Byrne 2004; Eikema and Aziz 2020).  For translation."""
@@ -104,6 +104,7 @@ class DecodingOptions:
     """Source tokens decoded at once, padding included; no influence on what is found."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.method == "beam" and self.n_best > self.beam_size:
             raise SettingError(
                 f"n_best = {self.n_best} needs a beam_size of at least {self.n_best}, "
@@ -117,12 +118,23 @@ class DecodingOptions:
             raise SettingError(
                 "constraints need the whole beam; leave out either them or beam_groups"
             )
+        for name, text in self._wanted():
+            for stop in self.stop_strings:
+                if stop in text:
+                    raise SettingError(f"{name}: {text!r} would be cut off at the stop {stop!r}")
         risky = self.minimum_risk != "none" and self.method == "sample"
         if risky and self.n_best > self.candidates:
             raise SettingError(
                 f"n_best = {self.n_best} needs candidates of at least {self.n_best}, "
                 f"not {self.candidates}"
             )
+
+    def _wanted(self) -> Iterator[tuple[str, str]]:
+        """Texts that outputs are to hold, and by which setting."""
+        yield "prefix", self.prefix
+        for phrase in self.constraints:
+            for text in (phrase,) if isinstance(phrase, str) else phrase:
+                yield "constraints", text
 
     @property
     def width(self) -> int:

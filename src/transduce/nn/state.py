@@ -26,7 +26,7 @@ ROOM = 64
 """Slots that a cache has room for at least, once it grows."""
 FORGET = 128
 """Slots before it is first asked which of them are still needed."""
-SPREAD = 4
+SPREAD = 16
 """Slots of a sentence for each of one hypothesis, above which hypotheses share them no longer."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from transduce.decoding.agreed import agreed
-from transduce.decoding.demands import Wishes, demand_of
+from transduce.decoding.demands import Demand, Wishes, demand_of
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
@@ -189,7 +189,9 @@ class Generator:
         """The `n_best` hypotheses that follow each prompt, given as ids with BOS.
 
         Prompts of all lengths go together, and each is gone on from as it would be alone.
+        streams: their numbers, also for messages.
         """
+        demand = demand_of(options, lambda: self.lexicon)
         lengths = [min(len(ids), self.window) + options.max_tokens for ids in prompts]
         order = sorted(range(len(prompts)), key=lengths.__getitem__, reverse=True)
         results: list[list[Hypothesis]] = [[] for _ in prompts]
@@ -200,6 +202,8 @@ class Generator:
                 found = snapshot.best
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
+        for number, hypotheses in zip(streams, results, strict=True):
+            self._warn_if_lacking(hypotheses[0].tokens, demand, options, number)
         return results
 
     def stream_on(
@@ -216,6 +220,7 @@ class Generator:
             if len(text) > len(written):
                 yield text[len(written) :]
                 written = text
+        self._warn_if_lacking(ids, demand_of(options, lambda: self.lexicon), options, stream)
         yield wording.exact(ids)[len(written) :]
 
     def _steps(
@@ -225,9 +230,10 @@ class Generator:
         self.model.eval()
         wordings = [self.wording(ids, options) for ids in prompts]
         demand = demand_of(options, lambda: self.lexicon)
+        limit = max(options.max_tokens, len(demand.prefix))
 
         def ended(i: int, ids: list[int]) -> bool:
-            return len(ids) >= options.max_tokens or wordings[i].stopped(ids)
+            return len(ids) >= limit or wordings[i].stopped(ids)
 
         return search_steps(
             windowed_step,
@@ -250,6 +256,18 @@ class Generator:
             for h in best
         ]
         return dataclasses.replace(found[0], others=tuple(found[1:]))
+
+    def _warn_if_lacking(
+        self, ids: Sequence[int], demand: Demand, options: DecodingOptions, number: int
+    ) -> None:
+        if demand.is_met_by(ids):
+            return
+        reason = "is something else in its way?"
+        if demand.least > options.max_tokens:
+            reason = "there is no room for it; raise max_tokens"
+        logger.warning(
+            "%s %d: what follows lacks a constraint; %s", self.inputs[0], number + 1, reason
+        )
 
     def _warn_if_long(self, ids: Sequence[int], what: str) -> None:
         if len(ids) > self.window:

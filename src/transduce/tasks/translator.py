@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.agreed import agreed
-from transduce.decoding.company import ALONE, Company
+from transduce.decoding.company import ALONE, Company, least
 from transduce.decoding.demands import Demand, demand_of
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.lexicon import Lexicon
@@ -160,12 +160,22 @@ class Translator:
         return self._parts(pieces if text.strip() else [], alike(options))
 
     def beside(self, company: Company) -> Translator:
-        """The same translator with others beside it."""
+        """The same translator with others beside it.  Raises SettingError for what cannot be."""
+        self.check_alone()
         company.check_beside(self.model)
         self.check_own_search()
         joined = copy.copy(self)
         joined.company = company
+        joined.longest = least(self.longest, company.longest) or self.longest
+        joined.reach = least(self.reach, company.reach)
         return joined
+
+    def check_alone(self) -> None:
+        """Raises SettingError where others stand beside it already, which would be forgotten."""
+        if self.company is not ALONE:
+            raise SettingError(
+                "others stand beside this run already; name all of them in one call of beside"
+            )
 
     def check_own_search(self) -> None:
         """Raises SettingError where something else searches, which follows one model alone."""
@@ -214,10 +224,20 @@ class Translator:
 
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError or RunError for options that this model cannot follow."""
-        demand_of(options, lambda: self.lexicon)
+        self._demand(options)
         self._check_search(options)
         if options.coverage_penalty:
             self._check_attention()
+
+    def _demand(self, options: DecodingOptions) -> Demand:
+        """What options ask of an output.  Raises SettingError for what cannot be."""
+        demand = demand_of(options, lambda: self.lexicon)
+        if self.reach is not None and len(demand.prefix) > self.reach:
+            raise SettingError(
+                f"prefix: {len(demand.prefix)} tokens are more than the {self.reach} that this "
+                "model has positions for"
+            )
+        return demand
 
     def _pieces(
         self, ids: list[int], options: DecodingOptions, text: int, first: int
@@ -226,7 +246,7 @@ class Translator:
         line = first + text + 1
         self._check_search(options)
         try:
-            demand = demand_of(options, lambda: self.lexicon)
+            demand = self._demand(options)
         except SettingError as error:
             raise SettingError(f"line {line}: {error}") from None
         pieces = []
@@ -234,9 +254,13 @@ class Translator:
             demand = demand if not j else Demand(avoided=demand.avoided)
             demand = dataclasses.replace(demand, min_length=options.min_length_for(len(part)))
             pieces.append(Piece(text, part, first + text + (j << PIECE_BITS), demand))
-            if demand.least and demand.least > int(self._limits([part], options)):
-                message = "line %d: there is no room for its %s; raise max_length_extra"
-                logger.warning(message, line, "constraints" if options.constraints else "prefix")
+            room = int(self._limits([part], options))
+            if demand.least > room:
+                what = "constraints" if options.constraints else "prefix"
+                remedy = "raise max_length_extra"
+                if room == self.reach:
+                    remedy = f"this model has positions for {room} tokens"
+                logger.warning("line %d: there is no room for its %s; %s", line, what, remedy)
         return pieces
 
     def _limits(self, sources: Sequence[list[int]], options: DecodingOptions) -> Tensor:
@@ -397,4 +421,6 @@ def check_layer(layer: int, n_layers: int) -> None:
 
 def alike(options: DecodingOptions) -> DecodingOptions:
     """What texts that are decoded together have in common."""
+    if not (options.prefix or options.constraints or options.avoid):
+        return options
     return dataclasses.replace(options, prefix="", constraints=(), avoid=())
