@@ -1,6 +1,8 @@
 """Run directories made by earlier versions load in this one, and say what they said then."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +44,12 @@ def test_loads_and_answers(version: str, task: str) -> None:
         wanted = {name: value for name, value in case.items() if name != "input"}
         assert close(answer.fields(), wanted), (answer, case)
     assert run.info()["task"] == task
+
+
+def test_loading_imports_no_compiler() -> None:
+    """It takes PyTorch's two seconds to import, and drawing weights without memory does so."""
+    asked = "import sys, transduce\nfor run in sys.argv[1:]: transduce.load(run, 'cpu')\n"
+    asked += "print('torch._dynamo' in sys.modules)"
+    runs = [str(KEPT / version / task) for version, task in CASES]
+    done = subprocess.run([sys.executable, "-c", asked, *runs], check=True, capture_output=True)
+    assert done.stdout.strip() == b"False"

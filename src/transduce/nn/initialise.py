@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from transduce.nn.attention import CrossAttention, SelfAttention
 from transduce.nn.feed_forward import GatedFeedForward
@@ -12,6 +14,32 @@ from transduce.nn.feed_forward import GatedFeedForward
 NORMAL = 0.02
 """Standard deviation of first weights of the kind "normal"."""
 FirstWeights = Literal["xavier", "normal"]
+DRAWING = {
+    *("normal_", "uniform_", "kaiming_normal_", "kaiming_uniform_"),
+    *("trunc_normal_", "xavier_normal_", "xavier_uniform_"),
+}
+"""What fills a tensor with random numbers."""
+
+
+class Unfilled(TorchFunctionMode):
+    """While it lasts, nothing draws first weights: for models whose weights are read from a file.
+
+    It spares the drawing, and for tensors without memory much more: to draw those, PyTorch imports
+    its compiler, which takes a CPU two seconds.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        arguments: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What PyTorch calls in place of its own functions."""
+        named = named or {}
+        if getattr(function, "__name__", "") in DRAWING:
+            return arguments[0] if arguments else named["tensor"]
+        return function(*arguments, **named)
 
 
 def initialise(model: nn.Module, d_model: int, kind: FirstWeights = "xavier") -> None:

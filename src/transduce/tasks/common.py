@@ -24,6 +24,7 @@ from torch import nn
 from transduce.config import absolute_path, load_toml, merge
 from transduce.data.pairs import nameable
 from transduce.errors import DataError, RunError, SettingError
+from transduce.nn.initialise import Unfilled
 from transduce.tasks.run_files import check_files
 from transduce.tasks.task import Split
 from transduce.text import Tokenizer, load_tokenizer
@@ -187,7 +188,7 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     """
     file = run / "weights.safetensors"
     shapes = head_of(file).shapes
-    with torch.device("meta"):
+    with torch.device("meta"), Unfilled():
         found = {name: torch.empty(shape) for name, shape in shapes.items()}
         try:
             model = build().model
@@ -195,7 +196,8 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
             reason = str(error).splitlines()[0]
             raise RunError(f"{run}: its recipe's model cannot be built: {reason}") from None
         check_weights(weights_of(model), found, str(file))
-    predictor = build()
+    with Unfilled():
+        predictor = build()
     predictor.model.to(find_device(device))
     weights = read_tensors(file)
     for name, tensor in weights.items():
