@@ -47,6 +47,9 @@ REFUSED = {
         ("stream", "jsonl"): "--stream",
         ("stream", "n-best"): "--stream",
         ("stream", "risk"): "minimum_risk",
+        ("beam-size", "sample"): "--beam-size is for beam search, not samples",
+        ("greedy", "sample"): "--beam-size is for beam search, not samples",
+        ("groups", "sample"): "--beam-size is for beam search, not samples",
     }.items()
 }
 PAIRS = [(name,) for name in OPTIONS] + [
@@ -240,10 +243,12 @@ def test_an_output_without_its_constraint_is_said(here: Here, run: Path, tmp_pat
     file.write_text("abc\nba\n")
     held = here("translate", run, file, "--constraint", "h")
     assert held.code == 0 and not held.err
-    done = here("translate", run, file, "--constraint", "h", "--avoid", "h")
+    done = here("translate", run, file, "--constraint", "hh", "--no-repeat-ngram", 1)
     assert len(done.lines) == 2
     said = "the output lacks a constraint; is something else in its way?"
     assert done.err.splitlines() == [f"warning: line {n}: {said}" for n in (1, 2)]
+    done = here("translate", run, file, "--constraint", "h", "--avoid", "h")
+    assert done.complaint.endswith("constraints: 'h' cannot be said, as avoid rules it out")
 
 
 def test_the_recipes_number_of_outputs(here: Here, run: Path, tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ class _Cells(HTMLParser):
         assert self.open.pop() == tag
 
 
+def test_an_empty_output_has_no_rows() -> None:
+    assert attention_in_terminal(["h", "i"], [], []) == " h i"
+
+
 def test_page_is_well_formed_and_escapes_tokens() -> None:
     figure = attention_figure("<b> & co", ["<", "&", '"'], ["X", "<script>"], WEIGHTS)
     page = attention_page("A <title>", "Why & how", [figure])

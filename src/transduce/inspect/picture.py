@@ -13,9 +13,10 @@ def attention_in_terminal(
 ) -> str:
     """A grid of shades, one line per row: the darker, the larger the weight.
 
-    weights: for each row its weights over the columns, each between 0 and 1.
+    weights: for each row its weights over the columns, each between 0 and 1.  No rows leave the
+    names of the columns: an output may be empty.
     """
-    label = max(len(row) for row in rows)
+    label = max((len(row) for row in rows), default=0)
     cell = max(len(column) for column in columns) + 1
     lines = [" " * label + "".join(f"{column:>{cell}}" for column in columns)]
     for name, values in zip(rows, weights, strict=True):
