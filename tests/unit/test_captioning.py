@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,18 @@ class TestPredicting:
         assert {len(text.split()) for text in texts(fresh().predict(paths, long))} == {14}
         short = DecodingOptions(beam_size=1, min_length=200, max_tokens=3)
         assert {len(text.split()) for text in texts(fresh().predict(paths, short))} == {3}
+
+    def test_a_caption_without_its_constraint_is_said(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        captioner, paths = fresh(), write_files(tmp_path, 2)
+        phrase = " ".join(squares(1)[1][0].split()[:3])
+        held = DecodingOptions(beam_size=4, constraints=(phrase,))
+        assert all(phrase in text for text in texts(captioner.predict(paths, held)))
+        assert not caplog.records
+        captioner.predict(paths, dataclasses.replace(held, max_tokens=1), first=4)
+        said = "the caption lacks a constraint; is something else in its way?"
+        assert caplog.messages == [f"line {n}: {said}" for n in (5, 6)]
 
     def test_blank_paths_have_no_caption(self, tmp_path: Path) -> None:
         ((path,),) = write_files(tmp_path, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
 
 CAPTIONED_TOGETHER = 32
 """Images in a batch of decoding."""
@@ -180,6 +183,7 @@ class Captioner:
     ) -> list[Caption]:
         """Captions of normalised images (b, c, h, w); streams: their numbers, for sampling."""
         self.model.eval()
+        demand = demand_of(options, lambda: self.lexicon)
         limit = min(options.max_tokens, self.recipe.text.max_length - 2)  # BOS and EOS come on top
         found = search(
             self.model.step,
@@ -190,8 +194,12 @@ class Captioner:
             (BOS, PAD),
             options,
             streams,
-            wishes=Wishes([demand_of(options, lambda: self.lexicon)] * len(images)),
+            wishes=Wishes([demand] * len(images)),
         )
+        for number, (best, *_) in zip(streams, found, strict=True):
+            if not demand.is_met_by(best.tokens):
+                message = "line %d: the caption lacks a constraint; is something else in its way?"
+                logger.warning(message, number + 1)
         return [
             Caption(" ".join(self.tokenizer.decode(best.tokens).splitlines()), best.score)
             for best, *_ in found
