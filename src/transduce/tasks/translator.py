@@ -254,7 +254,7 @@ class Translator:
             demand = demand if not j else Demand(avoided=demand.avoided)
             demand = dataclasses.replace(demand, min_length=options.min_length_for(len(part)))
             pieces.append(Piece(text, part, first + text + (j << PIECE_BITS), demand))
-            room = int(self._limits([part], options))
+            room = int(self._limits([part], options)) if demand.least else 0
             if demand.least > room:
                 what = "constraints" if options.constraints else "prefix"
                 remedy = "raise max_length_extra"
