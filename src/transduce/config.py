@@ -160,27 +160,33 @@ def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
     return parsed
 
 
-def check_fields(value: object) -> None:
+def check_fields(value: Any) -> None:
     """What `parse` asks of each field, of a section that was built directly: for `__post_init__`.
 
-    Lists become tuples, where these are meant.  Raises SettingError as `parse` does.
+    Defaults are taken as they are, so that most cost nothing.  Lists become tuples, where these
+    are meant.  Raises SettingError as `parse` does.
     """
     kind: Any = type(value)
     settings = vars(value)
-    try:
-        found = _fields_of(kind).model_validate(settings)
-    except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise SettingError(printable(_explain(kind, settings, first))) from None
-    settings.update(vars(found))
+    for field in dataclasses.fields(value):
+        if settings[field.name] is not field.default:  # 5.0 equals 5 and is no number of tokens
+            try:
+                found = _field_reader(kind, field.name).validate_python(settings[field.name])
+            except pydantic.ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                place = {**first, "loc": (field.name, *first["loc"])}
+                raise SettingError(printable(_explain(kind, settings, place))) from None
+            settings[field.name] = found
 
 
 @functools.cache
-def _fields_of(kind: Any) -> type[pydantic.BaseModel]:
-    """The fields of a section without what they mean together."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items()}
-    return pydantic.create_model(kind.__name__, **fields)
+def _field_reader(kind: Any, name: str) -> pydantic.TypeAdapter[Any]:
+    return pydantic.TypeAdapter(_hints(kind)[name])
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from transduce.decoding.lexicon import Lexicon, last_is_letter
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.phrases import Phrase, Phrases, Progress
 from transduce.errors import SettingError
+
+logger = logging.getLogger("transduce")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,13 @@ class Demand:
         """Tokens that suffice to meet it."""
         needed = 0 if self.phrases is None else self.phrases.needed(Progress())
         return len(self.prefix) + needed
+
+    def warn_unless_met_by(
+        self, tokens: Sequence[int], output: str, reason: str = "is something else in its way?"
+    ) -> None:
+        """Log that an output, by the words that name it, lacks a phrase."""
+        if not self.is_met_by(tokens):
+            logger.warning("%s lacks a constraint; %s", output, reason)
 
     def is_met_by(self, tokens: Sequence[int]) -> bool:
         """Whether an output holds all phrases."""

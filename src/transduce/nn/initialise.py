@@ -14,11 +14,8 @@ from transduce.nn.feed_forward import GatedFeedForward
 NORMAL = 0.02
 """Standard deviation of first weights of the kind "normal"."""
 FirstWeights = Literal["xavier", "normal"]
-DRAWING = {
-    *("normal_", "uniform_", "kaiming_normal_", "kaiming_uniform_"),
-    *("trunc_normal_", "xavier_normal_", "xavier_uniform_"),
-}
-"""What fills a tensor with random numbers."""
+DRAWING = {"normal_", "uniform_", "kaiming_uniform_"}
+"""What fills a tensor with random numbers; all else in `torch.nn.init` that does so calls these."""
 
 
 class Unfilled(TorchFunctionMode):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +44,6 @@ from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
-
-logger = logging.getLogger("transduce")
 
 CAPTIONED_TOGETHER = 32
 """Images in a batch of decoding."""
@@ -197,9 +194,7 @@ class Captioner:
             wishes=Wishes([demand] * len(images)),
         )
         for number, (best, *_) in zip(streams, found, strict=True):
-            if not demand.is_met_by(best.tokens):
-                message = "line %d: the caption lacks a constraint; is something else in its way?"
-                logger.warning(message, number + 1)
+            demand.warn_unless_met_by(best.tokens, f"line {number + 1}: the caption")
         return [
             Caption(" ".join(self.tokenizer.decode(best.tokens).splitlines()), best.score)
             for best, *_ in found

@@ -198,7 +198,7 @@ class Generator:
         for rows in in_batches(order, lengths, options.batch_tokens):
             chosen = [prompts[i] for i in rows]
             found: list[list[Hypothesis]] = []
-            for snapshot in self._steps(chosen, options, [streams[i] for i in rows]):
+            for snapshot in self._steps(chosen, demand, options, [streams[i] for i in rows]):
                 found = snapshot.best
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
@@ -211,25 +211,29 @@ class Generator:
     ) -> TextStream:
         """The text that follows a prompt, given as ids with BOS, in parts as they come."""
         options = dataclasses.replace(options, n_best=1)
+        demand = demand_of(options, lambda: self.lexicon)
         wording = self.wording(prompt, options)
         written = ""
         ids: list[int] = []
-        for snapshot in self._steps([prompt], options, [stream]):
+        for snapshot in self._steps([prompt], demand, options, [stream]):
             ids = agreed(snapshot)
             text = wording.stable(ids)
             if len(text) > len(written):
                 yield text[len(written) :]
                 written = text
-        self._warn_if_lacking(ids, demand_of(options, lambda: self.lexicon), options, stream)
+        self._warn_if_lacking(ids, demand, options, stream)
         yield wording.exact(ids)[len(written) :]
 
     def _steps(
-        self, prompts: Sequence[Sequence[int]], options: DecodingOptions, streams: Sequence[int]
+        self,
+        prompts: Sequence[Sequence[int]],
+        demand: Demand,
+        options: DecodingOptions,
+        streams: Sequence[int],
     ) -> Iterator[Snapshot]:
         """The search for what follows some prompts, step by step."""
         self.model.eval()
         wordings = [self.wording(ids, options) for ids in prompts]
-        demand = demand_of(options, lambda: self.lexicon)
         limit = max(options.max_tokens, len(demand.prefix))
 
         def ended(i: int, ids: list[int]) -> bool:
@@ -260,14 +264,11 @@ class Generator:
     def _warn_if_lacking(
         self, ids: Sequence[int], demand: Demand, options: DecodingOptions, number: int
     ) -> None:
-        if demand.is_met_by(ids):
-            return
-        reason = "is something else in its way?"
+        output = f"{self.inputs[0]} {number + 1}: what follows"
         if demand.least > options.max_tokens:
-            reason = "there is no room for it; raise max_tokens"
-        logger.warning(
-            "%s %d: what follows lacks a constraint; %s", self.inputs[0], number + 1, reason
-        )
+            demand.warn_unless_met_by(ids, output, "there is no room for it; raise max_tokens")
+        else:
+            demand.warn_unless_met_by(ids, output)
 
     def _warn_if_long(self, ids: Sequence[int], what: str) -> None:
         if len(ids) > self.window:

@@ -134,11 +134,9 @@ class Translator:
         for shared, pieces in together.items():
             for piece, best in zip(pieces, self._decode(pieces, shared), strict=True):
                 found[piece.text].append(best)
-                if best and not piece.demand.is_met_by(best[0].tokens):
-                    message = (
-                        "line %d: the output lacks a constraint; is something else in its way?"
-                    )
-                    logger.warning(message, first + piece.text + 1)
+                if best:
+                    output = f"line {first + piece.text + 1}: the output"
+                    piece.demand.warn_unless_met_by(best[0].tokens, output)
         return [self._translation(parts, own) for parts, own in zip(found, each, strict=True)]
 
     def stream(
@@ -166,7 +164,8 @@ class Translator:
         self.check_own_search()
         joined = copy.copy(self)
         joined.company = company
-        joined.longest = least(self.longest, company.longest) or self.longest
+        if company.longest is not None:
+            joined.longest = min(self.longest, company.longest)
         joined.reach = least(self.reach, company.reach)
         return joined
 
