@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Literal
+from typing import Final, Literal
 
 from transduce.config import section
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
+_FORMS: Final[dict[str, Literal["NFC", "NFD", "NFKC", "NFKD"]]] = {
+    "nfc": "NFC",
+    "nfd": "NFD",
+    "nfkc": "NFKC",
+    "nfkd": "NFKD",
+}
 
 
 @section
 class Normalizer:
     """Settings shared by all tokenizers, and the rule they spell.  By default text stays as is."""
 
-    normalization: Literal["none", "nfc", "nfkc"] = "none"
-    """Unicode form: `nfc` joins accents to their letters, `nfkc` also folds width and ligatures"""
+    normalization: Literal["none", "nfc", "nfd", "nfkc", "nfkd"] = "none"
+    """Unicode form: `nfc` joins accents to their letters, `nfd` takes letters apart, Korean
+    syllables too, and what is decoded stays so; with k, width and ligatures are folded as well"""
     lowercase: bool = False
     """Write everything in lower case"""
 
@@ -35,10 +42,6 @@ class Normalizer:
         return text
 
     def _in_form(self, text: str) -> str:
-        match self.normalization:
-            case "none":
-                return text
-            case "nfc":
-                return unicodedata.normalize("NFC", text)
-            case "nfkc":
-                return unicodedata.normalize("NFKC", text)
+        if self.normalization == "none":
+            return text
+        return unicodedata.normalize(_FORMS[self.normalization], text)
