@@ -41,14 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs/quality"))
     parser.add_argument("--peaks", default="5e-4,1e-3,2e-3", help="learning rates of transformers")
-    parser.add_argument("--steps", type=int, help="of ours, in place of the recipe's")
-    parser.add_argument("--set", action="append", default=[], help="a setting of ours")
+    parser.add_argument("--set", action="append", default=[], help="a.b=c, of ours")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     changes = ["training.threads=1", "training.device=cpu", *options.set]
-    if options.steps:
-        changes.append(f"training.steps={options.steps}")
     path = options.runs / options.recipe.stem
     started = time.process_time()
     transduce.train(options.recipe, path, changes, overwrite=True)
