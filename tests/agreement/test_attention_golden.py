@@ -16,9 +16,9 @@ from transduce.nn.attention import (
 from transduce.nn.masks import Mask, causal, causal_mask, key_mask
 from transduce.nn.positions import (
     AlibiPositions,
-    Positions,
     RotaryPositions,
     SinusoidalPositions,
+    rotate,
 )
 from transduce.sequence import Padded
 
@@ -129,7 +129,7 @@ def test_causal_self_attention_agrees_with_pytorch(b: int, t: int, s: int, m: in
     ours = SelfAttention(m, h).double().eval()
     x = torch.randn(b, t, m, dtype=torch.float64)
     real = torch.ones(b, t, dtype=torch.bool)
-    output = ours(x, causal_mask(real, "none", t), Positions(), torch.arange(t))
+    output = ours(x, causal_mask(real, "none", t))
     hidden = ~causal(t, t, x.device)
     expected, _ = torch_attention(ours, m)(x, x, x, attn_mask=hidden)
     torch.testing.assert_close(output, expected, **CLOSE)
@@ -173,6 +173,10 @@ def sinusoids_by_formula(length: int, width: int) -> Tensor:
     return exact(rows)
 
 
+def rotated(x: Tensor, at: Tensor) -> Tensor:
+    return rotate(x, RotaryPositions(x.shape[-1]).turn(at, x.dtype))
+
+
 def rotated_by_formula(x: Tensor, at: Tensor) -> Tensor:
     """RoPE with complex numbers: dimensions i and i + d/2 are one number that turns."""
     half = x.shape[-1] // 2
@@ -186,26 +190,30 @@ def rotated_by_formula(x: Tensor, at: Tensor) -> Tensor:
 def test_rotary_positions_agree_with_the_complex_formula(t: int, d: int) -> None:
     x, at = torch.randn(2, 3, t, d, dtype=torch.float64), torch.arange(t)
     expected = rotated_by_formula(x, at)
-    torch.testing.assert_close(RotaryPositions().rotate(x, at), expected, **CLOSE)
+    torch.testing.assert_close(rotated(x, at), expected, **CLOSE)
     by_row = torch.stack([at, at + 3])
     expected = rotated_by_formula(x, by_row[:, None])
-    torch.testing.assert_close(RotaryPositions().rotate(x, by_row), expected, **CLOSE)
+    torch.testing.assert_close(rotated(x, by_row), expected, **CLOSE)
 
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:
     query, key = torch.randn(2, 1, 1, 6, 8, dtype=torch.float64)
-    rotate, at = RotaryPositions().rotate, torch.arange(6)
-    near = rotate(query, at) @ rotate(key, at).mT
-    far = rotate(query, at + 1000) @ rotate(key, at + 1000).mT
+    at = torch.arange(6)
+    near = rotated(query, at) @ rotated(key, at).mT
+    far = rotated(query, at + 1000) @ rotated(key, at + 1000).mT
     torch.testing.assert_close(near, far, rtol=0, atol=1e-10)
 
 
 def test_rotary_angles_keep_their_precision_in_bfloat16() -> None:
     x, at = torch.randn(1, 1, 2000, 16).bfloat16(), torch.arange(2000)
-    expected = RotaryPositions().rotate(x.double(), at)
-    torch.testing.assert_close(
-        RotaryPositions().rotate(x, at).double(), expected, rtol=0, atol=0.05
-    )
+    expected = rotated(x.double(), at)
+    torch.testing.assert_close(rotated(x, at).double(), expected, rtol=0, atol=0.05)
+
+
+def test_gradients_turn_back() -> None:
+    x, at = torch.randn(2, 3, 5, 4, dtype=torch.float64, requires_grad=True), torch.arange(5)
+    assert torch.autograd.gradcheck(lambda x: rotated(x, at), x)
+    assert torch.autograd.gradgradcheck(lambda x: rotated(x, at), x)
 
 
 @pytest.mark.parametrize("h", [1, 4, 6, 8])

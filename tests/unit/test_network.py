@@ -21,7 +21,6 @@ from transduce.nn.compaction import Compact, row_step
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
 from transduce.nn.masks import Mask
-from transduce.nn.positions import Positions
 from transduce.nn.residual import PostNorm, PreNorm
 from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
@@ -357,9 +356,7 @@ def test_attention_alone_cannot_tell_positions() -> None:
     """Section 3.5's reason for positions: without them order changes nothing but the order."""
     attention, x = SelfAttention(16, 4).eval(), torch.randn(1, 5, 16)
     order = torch.tensor([3, 0, 4, 1, 2])
-    straight, shuffled = (
-        attention(rows, Mask(), Positions(), torch.arange(5)) for rows in (x, x[:, order])
-    )
+    straight, shuffled = (attention(rows, Mask()) for rows in (x, x[:, order]))
     torch.testing.assert_close(straight[:, order], shuffled)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.masks import Mask
-from transduce.nn.positions import Positions
+from transduce.nn.positions import Turn, rotate
 from transduce.nn.state import KeyValue, KeyValueCache
 
 NOTHING_HIDDEN = Mask()
@@ -119,8 +119,7 @@ class SelfAttention(MultiHeadAttention):
         self,
         x: Tensor,
         mask: Mask,
-        positions: Positions,
-        at: Tensor,
+        turn: Turn | None = None,
         cache: KeyValueCache | None = None,
         compact: Compact = WHOLE,
     ) -> Tensor:
@@ -128,12 +127,12 @@ class SelfAttention(MultiHeadAttention):
 
         cache: keys and values of the past, which those of x join; its rows may be fewer than
         those of x, and `mask` is then of the positions as folded into them.
-        at: positions of x, (t,) or (b, t), or of x as folded.  compact: how x was rid of padding.
+        turn: of the positions of x, or of x as folded.  compact: how x was rid of padding.
         """
         projected = compact.spread(self.query_key_value(x))
         folded = projected if cache is None else cache.fold(projected)
         query, key, value = self.heads(folded, 3)
-        query, key = positions.rotate(query, at), positions.rotate(key, at)
+        query, key = rotate(query, turn), rotate(key, turn)
         present = KeyValue(key, value)
         mixed = self.attend(query, present if cache is None else cache.append(present), mask)
         mixed = mixed.reshape(*projected.shape[:2], -1)  # unfolded

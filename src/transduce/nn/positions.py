@@ -4,7 +4,7 @@ Each is a `Positions` with three hooks, of which it uses one (or none):
 
     embed    adds something to the vectors at the bottom of the stack    sinusoidal (two
                                                                          layouts), learned
-    rotate   turns queries and keys before each self-attention           rotary
+    turn     by how far each self-attention turns queries and keys       rotary
     bias     adds something to the scores of each self-attention         ALiBi
 
 Positions count from 0 at the first real token of a row.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,40 @@ def position_ids(real: Tensor, padding: str, packed: Tensor | None = None) -> Te
     return (real.cumsum(1) - 1).clamp(min=0)
 
 
+class Turn(NamedTuple):
+    """Angles, one for each pair of dimensions i and i + d/2."""
+
+    cos: Tensor  # (t, d) or (b, 1, t, d), each half of it the same
+    sin: Tensor  # (t, d/2) or (b, 1, t, d/2)
+
+
+class _Rotation(torch.autograd.Function):
+    """Plain operations would do, but leave four times the work for the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        half = sin.shape[-1]
+        turned = x * cos
+        turned[..., :half].addcmul_(x[..., half:], sin, value=-1)
+        turned[..., half:].addcmul_(x[..., :half], sin)
+        return turned
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return rotate(gradient, Turn(cos, -sin)), None, None  # the other way round
+
+
+def rotate(x: Tensor, turn: Turn | None) -> Tensor:
+    """Queries or keys x (b, h, t, d), turned."""
+    if turn is None:
+        return x
+    # Eight bits of bfloat16 cannot tell angle 1000 from 1003: only the result may round.
+    turned = _Rotation.apply(x.to(turn.cos.dtype), *turn)  # type: ignore[no-untyped-call]
+    return turned.to(x.dtype)  # type: ignore[no-any-return]
+
+
 class Positions(nn.Module):
     """No positions at all, and the base of every other kind."""
 
@@ -47,9 +81,9 @@ class Positions(nn.Module):
         """x (b, t, m) at positions (t,) or (b, t) -> (b, t, m)."""
         return x
 
-    def rotate(self, x: Tensor, at: Tensor) -> Tensor:
-        """Queries or keys x (b, h, t, d) at positions (t,) or (b, t) -> (b, h, t, d)."""
-        return x
+    def turn(self, at: Tensor, dtype: torch.dtype) -> Turn | None:
+        """What `rotate` turns queries and keys at positions (t,) or (b, t) by; None: nothing."""
+        return None
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
         """Score bias (h, t, s) or (b, h, t, s) for queries and keys at these positions."""
@@ -114,18 +148,20 @@ class RotaryPositions(Positions):
     far they are apart.
     """
 
-    def rotate(self, x: Tensor, at: Tensor) -> Tensor:
-        """x (b, h, t, d), turned."""
-        half = x.shape[-1] // 2
-        # Eight bits of bfloat16 cannot tell angle 1000 from 1003: only cosine and sine may round.
-        wide = torch.promote_types(x.dtype, torch.float32)
-        rate = 10000 ** (-torch.arange(half, device=x.device, dtype=wide) / half)
+    def __init__(self, d_head: int) -> None:
+        super().__init__()
+        self.d_head = d_head
+
+    def turn(self, at: Tensor, dtype: torch.dtype) -> Turn:
+        """Position times 10000^(-2i/d) for the pair i."""
+        wide = torch.promote_types(dtype, torch.float32)
+        even = torch.arange(0, self.d_head, 2, device=at.device, dtype=wide)
+        rate = 10000 ** (-even / self.d_head)
         angle = at[..., None] * rate  # (t, d/2) or (b, t, d/2)
         if angle.dim() == 3:
-            angle = angle[:, None]  # (b, 1, t, d/2), the same for all heads
-        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        first, second = x[..., :half], x[..., half:]
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+            angle = angle[:, None]  # the same for all heads
+        cos = angle.cos()
+        return Turn(torch.cat([cos, cos], -1), angle.sin())
 
 
 class AlibiPositions(Positions):
@@ -159,7 +195,7 @@ def build_positions(
             return LearnedPositions(d_model, max_positions)
         case "rotary":
             assert math.remainder(d_model // n_heads, 2) == 0
-            return RotaryPositions()
+            return RotaryPositions(d_model // n_heads)
         case "alibi":
             return AlibiPositions(n_heads)
         case "none":

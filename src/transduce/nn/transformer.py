@@ -14,7 +14,7 @@ from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import Activation, build_feed_forward
 from transduce.nn.masks import Mask, causal_mask, key_mask, past_mask
-from transduce.nn.positions import PositionKind, Positions, build_positions, position_ids
+from transduce.nn.positions import PositionKind, Turn, build_positions, position_ids
 from transduce.nn.residual import RESIDUALS, NormOrder, final_norm
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache
 from transduce.sequence import Padded
@@ -71,13 +71,12 @@ class EncoderLayer(nn.Module):
         self,
         x: Tensor,
         mask: Mask,
-        positions: Positions,
-        at: Tensor,
+        turn: Turn | None = None,
         compact: Compact = WHOLE,
     ) -> Tensor:
         """(b, t, m), or (n, m) without padding, -> the same shape."""
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, mask, positions, at, compact=compact)
+            x, lambda x: self.self_attention(x, mask, turn, compact=compact)
         )
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
@@ -102,8 +101,7 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         mask: Mask,
-        positions: Positions,
-        at: Tensor,
+        turn: Turn | None,
         cache: KeyValueCache,
         memory: KeyValue | None,
         memory_mask: Mask,
@@ -114,7 +112,7 @@ class DecoderLayer(nn.Module):
         `cache` takes in the keys and values of x.
         """
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, mask, positions, at, cache, compact)
+            x, lambda x: self.self_attention(x, mask, turn, cache, compact)
         )
         if memory is not None:
             x = self.cross_attention_residual(
@@ -144,8 +142,9 @@ class TransformerEncoder(nn.Module):
         compact = Compact(source)
         x = compact.gather(self.positions.embed(source.values, at))
         x = self.dropout(self.embedding_norm(x))
+        turn = self.positions.turn(at, x.dtype)
         for layer in self.layers:
-            x = layer(x, mask, self.positions, at, compact)
+            x = layer(x, mask, turn, compact)
         return source.with_values(compact.spread(self.norm(x)))
 
 
@@ -199,10 +198,11 @@ class TransformerDecoder(nn.Module):
         compact = Compact(target)
         x = compact.gather(self.positions.embed(target.values, at))
         x = self.dropout(self.embedding_norm(x))
+        turn = self.positions.turn(queries, x.dtype)
         for i, layer in enumerate(self.layers):
             memory = state.memory[i] if state.memory else None
             cache = state.caches[i]
-            x = layer(x, mask, self.positions, queries, cache, memory, state.memory_mask, compact)
+            x = layer(x, mask, turn, cache, memory, state.memory_mask, compact)
         return target.with_values(compact.spread(self.norm(x)))
 
 
