@@ -5,6 +5,8 @@ A recipe names one with `preset = "paper-base"` under `[model]` and may change a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from transduce.models.encoder_decoder import EncoderDecoderConfig
 from transduce.nn.convolution import ConvolutionEncoderConfig
 from transduce.nn.recurrent import (
@@ -47,16 +49,23 @@ PAPER_BIG = EncoderDecoderConfig(
 )
 
 # What a few thousand to a few ten thousand pairs can fill: Wu et al. 2021 call it Transformer-Tiny.
+# Norm, positions and first weights belong together: docs/quality.md has what each is worth.
 _TINY_STACK = TransformerConfig(
     n_layers=4,
     n_heads=4,
     d_ff=256,
     activation="relu",
-    norm_order="pre",
-    positions="sinusoidal",
+    norm_order="post",
+    positions="rotary",
     dropout=0.3,
 )
-TINY = EncoderDecoderConfig(d_model=128, tie="three-way", encoder=_TINY_STACK, decoder=_TINY_STACK)
+TINY = EncoderDecoderConfig(
+    d_model=128,
+    tie="three-way",
+    first_weights="normal",
+    encoder=_TINY_STACK,
+    decoder=_TINY_STACK,
+)
 
 # A hundred thousand short pairs on a laptop.
 _SMALL_STACK = TransformerConfig(
@@ -107,14 +116,14 @@ RNN_DOT = _recurrent(DotContext())
 RNN_GENERAL = _recurrent(GeneralContext())
 RNN_ADDITIVE = _recurrent(AdditiveContext())
 
-# Gehring et al. 2017 for the encoder, under the decoder of "tiny".
+# Gehring et al. 2017 for the encoder, under the decoder of "tiny", but pre-norm and with sinusoids.
 CONVOLUTION = EncoderDecoderConfig(
     d_model=128,
     tie="three-way",
     encoder=ConvolutionEncoderConfig(
         n_layers=5, width=3, dilation_growth=1, positions="sinusoidal", dropout=0.3
     ),
-    decoder=_TINY_STACK,
+    decoder=replace(_TINY_STACK, norm_order="pre", positions="sinusoidal"),
 )
 
 PRESETS: dict[str, EncoderDecoderConfig] = {
