@@ -26,6 +26,7 @@ import why_attention_costs as costs
 import why_attention_page as page
 
 import transduce
+from transduce.config import merge, to_dict
 from transduce.errors import TransduceError
 from transduce.metrics import make_metric, measure, paired_bootstrap
 from transduce.training.checkpoints import checkpoints_of
@@ -148,6 +149,7 @@ def recipe(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
         for split, name in (("train", "train"), ("valid", "dev"), ("test", "test"))
     }
     warmup = max(1, plan.steps // 10)
+    dropout = {"dropout": 0.1}
     return {
         "task": "translation",
         "seed": 1,
@@ -157,7 +159,7 @@ def recipe(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
             "filters": {"max_length": 128},
         },
         "text": {"source": {"kind": "bpe", "size": plan.vocabulary}},
-        "model": model_of(preset),
+        "model": merge(to_dict(costs.model_of(preset)), {"encoder": dropout, "decoder": dropout}),
         "training": {
             "steps": plan.steps,
             "batch_tokens": plan.batch_tokens,
@@ -170,14 +172,6 @@ def recipe(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
         "decoding": {"beam_size": 5, "length_penalty": "mean"},
         "evaluation": {"target_language": "en", "metrics": ["bleu", "chrf"], "validation_pairs": 0},
     }
-
-
-def model_of(preset: str) -> dict[str, Any]:
-    """Pre-norm, sinusoids and Xavier's weights for all: the models differ in what is compared."""
-    stack: dict[str, Any] = {"dropout": 0.1}
-    if preset == "tiny":
-        stack |= {"norm_order": "pre", "positions": "sinusoidal"}
-    return {"preset": preset, "first_weights": "xavier", "encoder": stack, "decoder": stack}
 
 
 def translation(plan: Plan) -> None:

@@ -48,7 +48,7 @@ class Turn(NamedTuple):
 
 
 class _Rotation(torch.autograd.Function):
-    """Plain operations would do, but leave four times the work for the way back."""
+    """Plain operations would do, but on the way back gather their gradients piece by piece."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
