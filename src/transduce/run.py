@@ -54,8 +54,11 @@ STREAM_TEXTS = 512
 class Run:
     """A trained model, loaded from its run directory: `transduce.load(path)`.
 
-    predictor: what the task made of it.  model: its network.
+    predictor: what the task made of it.  model: its network.  others: the runs that stand beside
+    it (`beside`).
     """
+
+    others: tuple[Run, ...] = ()
 
     def __init__(
         self,
@@ -221,6 +224,9 @@ class Run:
                 )
             speaker = LanguageModel(predictor.model.eval(), predictor.window)
         together = copy.copy(self)
+        together.others = tuple(
+            other for other in (*ensemble, language_model, draft) if other is not None
+        )
         others = [other.translator for other in ensemble]
         company = Company(
             [other.model.eval() for other in others],

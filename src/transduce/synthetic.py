@@ -46,7 +46,14 @@ SHARDS = "shards"
 SHARD_TEXTS = 1024
 """Texts that are translated together, sorted by length, and written together."""
 TOLD_AFTER_SECONDS = 60.0
-SAME_WORK = ("weights_sha256", "vocabularies_sha256", "decoding", "made_side", "shard_texts")
+SAME_WORK = (
+    "weights_sha256",
+    "runs_beside_sha256",
+    "vocabularies_sha256",
+    "decoding",
+    "made_side",
+    "shard_texts",
+)
 """What must be as before for shards to be gone on with, beside the texts."""
 
 
@@ -199,12 +206,17 @@ def _facts(run: Run, order: Order) -> dict[str, Any]:
             count += 1
     if not count:
         raise DataError(f"{', '.join(order.files)}: there are no texts to translate")
+    beside = {
+        "runs_beside": [str(other.path.resolve()) for other in run.others],
+        "runs_beside_sha256": [_weights_sha256(other) for other in run.others],
+    }
     return {
         "made_by": order.made_by,
         "transduce": importlib.metadata.version("transduce"),
         "begun": _now(),
         "run": str(run.path.resolve()),
-        "weights_sha256": sha256_of(run.path / "weights.safetensors"),
+        "weights_sha256": _weights_sha256(run),
+        **(beside if run.others else {}),
         "vocabularies_sha256": {f.name: sha256_of(f) for f in vocabularies_of(run.path)},
         "decoding": to_dict(order.options),
         "files": list(order.files),
@@ -213,6 +225,10 @@ def _facts(run: Run, order: Order) -> dict[str, Any]:
         "made_side": order.made_side,
         "shard_texts": SHARD_TEXTS,
     }
+
+
+def _weights_sha256(run: Run) -> str:
+    return sha256_of(run.path / "weights.safetensors")
 
 
 def _join(shards: Iterable[Path], whole: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from helpers.command_line import Done, some_words, transduce, write_recipe
 from transduce.cli.main import main
+from transduce.training.weights import read_tensors, write_weights
 
 
 @pytest.fixture
@@ -48,6 +51,18 @@ def run(trained: Done) -> Path:
     """Its run directory."""
     assert trained.code == 0, trained.err
     return Path(trained.lines[-1])
+
+
+@pytest.fixture(scope="session")
+def twin(run: Path) -> Path:
+    """The same run with somewhat other weights."""
+    directory = shutil.copytree(run, run.with_name("twin"))
+    tensors = read_tensors(directory / "weights.safetensors")
+    chance = torch.Generator().manual_seed(1)
+    for tensor in tensors.values():
+        tensor.add_(0.1 * torch.randn(tensor.shape, generator=chance))
+    write_weights(directory / "weights.safetensors", tensors)
+    return directory
 
 
 @pytest.fixture(scope="session")

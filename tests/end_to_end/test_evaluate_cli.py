@@ -52,6 +52,22 @@ def test_evaluate_against_outputs_or_a_run(here: Here, run: Path, tmp_path: Path
     assert table[-1].split()[2] == "+0.00"
 
 
+def test_an_ensemble_is_measured_by_what_it_translates(
+    here: Here, run: Path, twin: Path, tmp_path: Path
+) -> None:
+    source, output = tmp_path / "source", tmp_path / "outputs"
+    source.write_text("".join(f"{word}\n" for word in some_words(60, seed=4)))
+    pairs = ["--source", source, "--reference", source]
+    found = here("evaluate", run, *pairs, "--ensemble", twin, "--output", output, "--json")
+    together = here("translate", run, source, "--ensemble", twin).lines
+    assert output.read_text().splitlines() == together
+    assert together not in [here("translate", one, source).lines for one in (run, twin)]
+    assert (
+        json.loads(found.out)["chrf"]
+        != json.loads(here("evaluate", run, *pairs, "--json").out)["chrf"]
+    )
+
+
 def test_evaluate_refuses_what_does_not_match(here: Here, run: Path, tmp_path: Path) -> None:
     two, three = tmp_path / "two", tmp_path / "three"
     two.write_text("ab\ncd\n")

@@ -53,6 +53,29 @@ def test_a_student_learns_what_the_teacher_says(
     assert len(scores) > 0
 
 
+def test_teachers_and_reverse_runs_work_together(
+    here: Here, run: Path, twin: Path, recipe: Path, tmp_path: Path
+) -> None:
+    words = some_words(60, seed=4)
+    texts = tmp_path / "mono.txt"
+    texts.write_text("".join(f"{word}\n" for word in words))
+    said = here("translate", run, texts, "--ensemble", twin).lines
+    assert said != here("translate", run, texts).lines
+    back = ("backtranslate", run, recipe, "--run", tmp_path / "a", "--monolingual", texts)
+    (file,) = here(*back, "--ensemble", twin, "--only-data").lines
+    assert [(pair["source"], pair["target"]) for pair in pairs_of(Path(file))] == list(
+        zip(said, words, strict=True)
+    )
+    done = here("distil", run, recipe, "--run", tmp_path / "b", "--ensemble", twin, *SHORT)
+    assert done.code == 0, done.err
+    (facts,) = json.loads((tmp_path / "b" / "provenance.json").read_bytes())["synthetic"]
+    assert facts["run"] == str(run.resolve())
+    assert facts["runs_beside"] == [str(twin.resolve())]
+    assert f"with `{twin}` beside it" in (tmp_path / "b" / "README.md").read_text("utf-8")
+    itself = ("distil", run, recipe, "--run", twin, "--ensemble", twin)
+    assert "is a run that translates" in here(*itself).complaint
+
+
 def test_a_finished_run_is_not_spoiled(
     here: Here, run: Path, recipe: Path, distilled: Path
 ) -> None:
@@ -125,7 +148,7 @@ def test_an_interrupted_command_goes_on(run: Path, recipe: Path, tmp_path: Path)
 
 
 def test_mistakes_are_one_line(here: Here, run: Path, recipe: Path, tmp_path: Path) -> None:
-    assert "is the run that translates" in here("distil", run, recipe, "--run", run).complaint
+    assert "is a run that translates" in here("distil", run, recipe, "--run", run).complaint
     missing = ("backtranslate", run, recipe, "--run", tmp_path / "r", "--monolingual", "none.txt")
     assert "none.txt: no such file" in here(*missing).complaint
     assert "is not a directory" in here("distil", "none", recipe, "--run", tmp_path / "r").complaint

@@ -28,6 +28,8 @@ OPTIONS = DecodingOptions(beam_size=2)
 class Shouting:
     """A stand-in for a run: its translation is the text in capitals."""
 
+    others: tuple[Shouting, ...] = ()
+
     def __init__(self, path: Path, fails_after: int = 10**9) -> None:
         path.mkdir(exist_ok=True)
         (path / "weights.safetensors").write_bytes(b"weights")
@@ -134,6 +136,22 @@ class TestMakePairs:
         assert pairs_in(made) == [
             tuple(order.pair(text, text.upper().strip()).values()) for text in order.texts()
         ]
+
+    def test_runs_beside_it_are_part_of_the_work(self, texts: Path, tmp_path: Path) -> None:
+        order = back_translation([texts], OPTIONS)
+        run, second = Shouting(tmp_path / "first"), Shouting(tmp_path / "second")
+        alone = make_pairs(as_run(run), order, tmp_path / "alone" / "synthetic")
+        assert "runs_beside" not in (read_provenance(alone) or {})
+        run.others = (second,)
+        with pytest.raises(RunError, match="with other runs_beside;"):
+            make_pairs(as_run(run), order, alone.parent)
+        together = make_pairs(as_run(run), order, tmp_path / "together" / "synthetic")
+        facts = read_provenance(together) or {}
+        assert facts["runs_beside"] == [str(second.path.resolve())]
+        assert make_pairs(as_run(run), order, together.parent) == together
+        (second.path / "weights.safetensors").write_bytes(b"others")
+        with pytest.raises(RunError, match="with other runs_beside;"):
+            make_pairs(as_run(run), order, together.parent)
 
     def test_provenance(self, texts: Path, tmp_path: Path) -> None:
         run = Shouting(tmp_path / "reverse")

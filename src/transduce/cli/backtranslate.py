@@ -20,6 +20,7 @@ def backtranslate(
     *more: Annotated[str, Parameter(show=False)],
     monolingual: tuple[Path, ...],
     tag: Annotated[str, Parameter(show_default=False)] = "",
+    ensemble: tuple[Path, ...] = (),
     student: Student = AS_GIVEN,
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
@@ -43,11 +44,14 @@ def backtranslate(
     tag
         Put before each synthetic source as `<tag> `, so that the model can tell them from real
         ones.
+    ensemble
+        Another reverse run with the same vocabularies, to translate with both; may be given
+        several times.
     """
     from transduce.synthetic import back_translation
 
-    plan = student.plan(reverse, recipe, more, True, tag)
-    model = machine.load(reverse)
+    plan = student.plan((reverse, *ensemble), recipe, more, True, tag)
+    model = machine.load_ensemble(reverse, ensemble)
     options = decoding.over(model.translator)
     plan.make_pairs(model, back_translation(monolingual, options))
     del model  # its memory is for the run to train

@@ -19,6 +19,7 @@ def distil(
     /,
     *more: Annotated[str, Parameter(show=False)],
     keep_references: Flag = False,
+    ensemble: tuple[Path, ...] = (),
     student: Student = AS_GIVEN,
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
@@ -39,11 +40,14 @@ def distil(
         Further overrides, as in `--set a.b=1 c.d=2`.
     keep_references
         Train on the original pairs as well.
+    ensemble
+        Another teacher with the same vocabularies, to translate with both; may be given several
+        times.
     """
     from transduce.synthetic import distillation
 
-    plan = student.plan(teacher, recipe, more, keep_references)
-    model = machine.load(teacher)
+    plan = student.plan((teacher, *ensemble), recipe, more, keep_references)
+    model = machine.load_ensemble(teacher, ensemble)
     options = decoding.over(model.translator)
     plan.make_pairs(model, distillation(plan.given.data, options))
     del model  # its memory is for the student

@@ -30,6 +30,7 @@ def evaluate(
     source: Path | None = None,
     reference: Path | None = None,
     against: Path | None = None,
+    ensemble: tuple[Path, ...] = (),
     output: Annotated[str | None, Parameter(show_default=False)] = None,
     json: Flag = False,
     decoding: Decoding = AS_THE_RECIPE,
@@ -55,6 +56,8 @@ def evaluate(
         Another run, decoded with the same options, or a text file with one output for each
         item, in the order of the items' first appearance.  Adds the difference (this run minus
         the other), its 95 % confidence interval and the p-value of a paired bootstrap.
+    ensemble
+        Another run with the same vocabularies, to decode with both; may be given several times.
     output
         File to write the outputs to, one line for each item.
     json
@@ -67,7 +70,7 @@ def evaluate(
     if against is not None and not against.exists():
         raise DataError(f"{against}: no such run or file to compare with")
     with contextlib.nullcontext() if output is None else open_output(output) as file:
-        model = machine.load(run)
+        model = machine.load_ensemble(run, ensemble)
         options = decoding.over_any(model.predictor)
         evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
         if file is not None:

@@ -13,6 +13,8 @@ from cyclopts import Parameter, validators
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from transduce.decoding.options import DecodingOptions
     from transduce.run import Run
     from transduce.tasks.task import Predictor
@@ -218,6 +220,11 @@ class Machine:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         return transduce.load(run, self.device, self.precision, self.engine)
+
+    def load_ensemble(self, run: Path, others: Sequence[Path]) -> Run:
+        """The run, speaking together with `others` where there are any; raises as `load` does."""
+        model = self.load(run)
+        return model.beside([self.load(other) for other in others]) if others else model
 
     def check_no_engine(self, verb: str) -> None:
         """Raises SettingError where an engine is given to a verb that searches for nothing."""

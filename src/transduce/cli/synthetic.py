@@ -13,6 +13,8 @@ from transduce.cli.output import print_lines
 from transduce.errors import RunError, SettingError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from transduce.run import Run
     from transduce.synthetic import Order
     from transduce.tasks.recipe import TranslationRecipe
@@ -41,11 +43,11 @@ class Student:
     """Delete the run that is there, and synthetic pairs of another making."""
 
     def plan(
-        self, maker: Path, recipe: Path, more: tuple[str, ...], keep: bool, tag: str = ""
+        self, makers: Sequence[Path], recipe: Path, more: tuple[str, ...], keep: bool, tag: str = ""
     ) -> Plan:
         """What is to be done, checked before anything long has begun.
 
-        maker: the run that translates.  more: further overrides.  keep: whether the real pairs
+        makers: the runs that translate.  more: further overrides.  keep: whether the real pairs
         stay beside the synthetic ones.  tag: of the synthetic sources.  Raises SettingError or
         RunError for what cannot be.
         """
@@ -63,8 +65,8 @@ class Student:
             )
         check_trainable(given.data)
         run = self.run if self.run is not None else Path("runs") / name
-        if run.resolve() == maker.resolve():
-            raise RunError(f"{run} is the run that translates; give another --run")
+        if run.resolve() in [maker.resolve() for maker in makers]:
+            raise RunError(f"{run} is a run that translates; give another --run")
         pairs = run.resolve() / SYNTHETIC / PAIRS
         recipe_with_pairs = with_pairs(given, pairs, self.weight, keep, tag)
         if not self.only_data:

@@ -48,7 +48,8 @@ def provenance_text(run: Path) -> str:
     lines = [
         f"- `{one.get('file')}`: {one.get('texts')} pairs by `{one.get('made_by')}`, whose "
         f"{one.get('made_side')} side is the output of `{one.get('run')}` "
-        f"(sha256 of its weights {str(one.get('weights_sha256'))[:12]}…, {one.get('finished')})\n"
+        f"(sha256 of its weights {str(one.get('weights_sha256'))[:12]}…, {one.get('finished')})"
+        f"{''.join(f', with `{other}` beside it' for other in one.get('runs_beside', ()))}\n"
         for one in found
     ]
     if not lines:
