@@ -73,7 +73,7 @@ def test_teachers_and_reverse_runs_work_together(
     assert facts["runs_beside"] == [str(twin.resolve())]
     assert f"with `{twin}` beside it" in (tmp_path / "b" / "README.md").read_text("utf-8")
     itself = ("distil", run, recipe, "--run", twin, "--ensemble", twin)
-    assert "is a run that translates" in here(*itself).complaint
+    assert "is the run that translates" in here(*itself).complaint
 
 
 def test_a_finished_run_is_not_spoiled(
@@ -148,7 +148,7 @@ def test_an_interrupted_command_goes_on(run: Path, recipe: Path, tmp_path: Path)
 
 
 def test_mistakes_are_one_line(here: Here, run: Path, recipe: Path, tmp_path: Path) -> None:
-    assert "is a run that translates" in here("distil", run, recipe, "--run", run).complaint
+    assert "is the run that translates" in here("distil", run, recipe, "--run", run).complaint
     missing = ("backtranslate", run, recipe, "--run", tmp_path / "r", "--monolingual", "none.txt")
     assert "none.txt: no such file" in here(*missing).complaint
     assert "is not a directory" in here("distil", "none", recipe, "--run", tmp_path / "r").complaint

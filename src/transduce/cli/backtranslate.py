@@ -51,7 +51,7 @@ def backtranslate(
     from transduce.synthetic import back_translation
 
     plan = student.plan((reverse, *ensemble), recipe, more, True, tag)
-    model = machine.load_ensemble(reverse, ensemble)
+    model = machine.load_together(reverse, ensemble)
     options = decoding.over(model.translator)
     plan.make_pairs(model, back_translation(monolingual, options))
     del model  # its memory is for the run to train

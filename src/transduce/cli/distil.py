@@ -47,7 +47,7 @@ def distil(
     from transduce.synthetic import distillation
 
     plan = student.plan((teacher, *ensemble), recipe, more, keep_references)
-    model = machine.load_ensemble(teacher, ensemble)
+    model = machine.load_together(teacher, ensemble)
     options = decoding.over(model.translator)
     plan.make_pairs(model, distillation(plan.given.data, options))
     del model  # its memory is for the student

@@ -70,7 +70,7 @@ def evaluate(
     if against is not None and not against.exists():
         raise DataError(f"{against}: no such run or file to compare with")
     with contextlib.nullcontext() if output is None else open_output(output) as file:
-        model = machine.load_ensemble(run, ensemble)
+        model = machine.load_together(run, ensemble)
         options = decoding.over_any(model.predictor)
         evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
         if file is not None:

@@ -221,10 +221,26 @@ class Machine:
             torch.set_num_threads(self.threads)
         return transduce.load(run, self.device, self.precision, self.engine)
 
-    def load_ensemble(self, run: Path, others: Sequence[Path]) -> Run:
-        """The run, speaking together with `others` where there are any; raises as `load` does."""
+    def load_together(
+        self,
+        run: Path,
+        ensemble: Sequence[Path],
+        language_model: Path | None = None,
+        draft: Path | None = None,
+    ) -> Run:
+        """The run, with others beside it where they are named.
+
+        Raises as `load` and `Run.beside` do.
+        """
         model = self.load(run)
-        return model.beside([self.load(other) for other in others]) if others else model
+        if not (ensemble or language_model or draft):
+            return model
+        whole = dataclasses.replace(self, precision="float32")  # a draft is small
+        return model.beside(
+            [self.load(path) for path in ensemble],
+            None if language_model is None else self.load(language_model),
+            None if draft is None else whole.load(draft),
+        )
 
     def check_no_engine(self, verb: str) -> None:
         """Raises SettingError where an engine is given to a verb that searches for nothing."""

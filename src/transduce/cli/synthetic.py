@@ -66,7 +66,7 @@ class Student:
         check_trainable(given.data)
         run = self.run if self.run is not None else Path("runs") / name
         if run.resolve() in [maker.resolve() for maker in makers]:
-            raise RunError(f"{run} is a run that translates; give another --run")
+            raise RunError(f"{run} is the run that translates; give another --run")
         pairs = run.resolve() / SYNTHETIC / PAIRS
         recipe_with_pairs = with_pairs(given, pairs, self.weight, keep, tag)
         if not self.only_data:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -86,13 +85,7 @@ def translate(
         return
     lines = LineReader(file)
     with open_output(output) as out:
-        model = machine.load(run)
-        if ensemble or language_model is not None or draft is not None:
-            together = [machine.load(path) for path in ensemble]
-            beside = None if language_model is None else machine.load(language_model)
-            whole = dataclasses.replace(machine, precision="float32")  # a draft is small
-            guessing = None if draft is None else whole.load(draft)
-            model = model.beside(together, beside, guessing)
+        model = machine.load_together(run, ensemble, language_model, draft)
         options = decoding.over(model.translator, n_best or (None if jsonl else 1))
         model.translator.check(options)
         judge = _judge(model) if confidence else None

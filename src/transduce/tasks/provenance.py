@@ -49,12 +49,17 @@ def provenance_text(run: Path) -> str:
         f"- `{one.get('file')}`: {one.get('texts')} pairs by `{one.get('made_by')}`, whose "
         f"{one.get('made_side')} side is the output of `{one.get('run')}` "
         f"(sha256 of its weights {str(one.get('weights_sha256'))[:12]}…, {one.get('finished')})"
-        f"{''.join(f', with `{other}` beside it' for other in one.get('runs_beside', ()))}\n"
+        f"{_beside(one.get('runs_beside'))}\n"
         for one in found
     ]
     if not lines:
         return ""
     return f"Of these, synthetic (more in `{PROVENANCE}`):\n\n{''.join(lines)}\n"
+
+
+def _beside(runs: Any) -> str:
+    """The further runs of an ensemble; what somebody wrote by hand may be no list."""
+    return "".join(f", with `{run}` beside it" for run in runs) if isinstance(runs, list) else ""
 
 
 def _object_in(path: Path) -> dict[str, Any] | None:
