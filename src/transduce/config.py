@@ -84,8 +84,8 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
 
 
-def absolute_path(text: str, setting: str = "") -> str:
-    """A path with `~` and `$VARIABLE` replaced, so that a recipe holds from anywhere.
+def expanded_path(text: str, setting: str = "") -> str:
+    """A path with `~` and `$VARIABLE` replaced; a relative one stays relative.
 
     setting: its name, for the SettingError of a variable that is not set.  Without one that is a
     ValueError: what checks a field of a section, whose name `parse` knows.
@@ -96,7 +96,12 @@ def absolute_path(text: str, setting: str = "") -> str:
         if not setting:
             raise ValueError(problem)
         raise SettingError(f"{setting} {problem}, or give --set {setting}=PATH")
-    return str(Path(expanded).resolve())
+    return expanded
+
+
+def absolute_path(text: str, setting: str = "") -> str:
+    """A path as `expanded_path` makes it, and absolute, so that a recipe holds from anywhere."""
+    return str(Path(expanded_path(text, setting)).resolve())
 
 
 def apply_overrides(

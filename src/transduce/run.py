@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from transduce.decoding.company import Company, Draft, least
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.voices import LanguageModel
 from transduce.errors import RunError, SettingError
-from transduce.nn.bf16 import to_bf16
+from transduce.nn.bf16 import slowness, to_bf16
 from transduce.nn.int8 import to_int8
 from transduce.nn.layout import lay_out_for_few_rows
 from transduce.nn.products import Precision
@@ -44,6 +45,8 @@ from transduce.training.distributed import Ranks, joined, restarts
 from transduce.training.fit_memory import FoundBudget
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_text, write_weights
+
+logger = logging.getLogger("transduce")
 
 Engine = Literal["pytorch", "ctranslate2"]
 
@@ -89,6 +92,8 @@ class Run:
         elif precision == "int8":
             to_int8(self.model)
         elif precision == "bf16":
+            if warning := slowness(next(self.model.parameters()).device):
+                logger.warning(warning)
             to_bf16(self.model)
         elif next(self.model.parameters()).device.type == "cpu":
             lay_out_for_few_rows(self.model)

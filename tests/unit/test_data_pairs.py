@@ -67,6 +67,22 @@ def test_parallel_files(tmp_path: Path) -> None:
     assert list(read_pairs(config, tmp_path)) == expected
 
 
+def test_paths_may_hold_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPORA", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NAME", "a")
+    (tmp_path / "a.de").write_text("eins\n", encoding="utf-8")
+    (tmp_path / "a.en").write_text("one\n", encoding="utf-8")
+    there = parsed({"kind": "parallel", "source": "$CORPORA/$NAME.de", "target": "~/a.en"})
+    assert there == ParallelFiles(source=tmp_path / "a.de", target=tmp_path / "a.en")
+    assert list(read_pairs(there, Path("elsewhere"))) == [("eins", "one")]
+    below = parsed({"kind": "parallel", "source": "${NAME}.de", "target": "a.en"})
+    assert list(read_pairs(below, tmp_path)) == [("eins", "one")]
+    assert parsed({"kind": "hub", "path": "$CORPORA/set"}).path == f"{tmp_path}/set"
+    with pytest.raises(SettingError, match=r"source.*variable NOWHERE, which is not set"):
+        parsed({"kind": "parallel", "source": "$NOWHERE/a.de", "target": "a.en"})
+
+
 def test_compressed_parallel_files_and_absolute_paths(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"eins\n"))
     (tmp_path / "b").write_bytes(b"one\n")

@@ -10,6 +10,7 @@ from torch import nn
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.errors import SettingError
+from transduce.nn import bf16
 from transduce.nn.bf16 import Bf16Linear, to_bf16
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.int8 import ENGINE, Int8Linear, to_int8
@@ -93,6 +94,34 @@ def test_a_run_loads_in_bf16(tmp_path: Path) -> None:
             assert found.log_prob == pytest.approx(exact.log_prob, rel=0.02)
     with pytest.raises(SettingError, match="not in bf16"):
         transduce.load(run, "cpu", precision="bf16", engine="ctranslate2")
+
+
+def test_slow_bf16_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times = {torch.float32: 1.0, torch.bfloat16: 9.0}
+    monkeypatch.setattr(bf16, "_seconds", times.__getitem__)
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
+
+    def warnings_of(name: str) -> list[str]:
+        """Of a training and a load in bf16."""
+        settings = tiny_settings(data, "training.precision=bf16")
+        run, _ = transduce.train(settings, tmp_path / name)
+        said = capsys.readouterr().err.splitlines()
+        caplog.clear()
+        transduce.load(run, "cpu", precision="bf16")
+        said += [record.getMessage() for record in caplog.records]
+        return [line for line in said if "bf16" in line]
+
+    slow = warnings_of("slow")
+    assert len(slow) == 2 and slow[0] == slow[1]
+    assert slow[0].startswith("bf16: a matrix product takes 9 times as long in bfloat16")
+    assert bf16.slowness(torch.device("cuda")) == ""
+    times[torch.bfloat16] = 0.3
+    assert warnings_of("fast") == []
 
 
 @int8

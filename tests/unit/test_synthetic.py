@@ -21,6 +21,7 @@ from transduce.run import Run
 from transduce.synthetic import Order, back_translation, distillation, make_pairs, with_pairs
 from transduce.tasks.provenance import provenance_text, read_provenance
 from transduce.tasks.recipe import parse_translation, read_pairs_of
+from transduce.tasks.translation_data import encoded_pairs, vocabularies
 
 OPTIONS = DecodingOptions(beam_size=2)
 
@@ -204,6 +205,24 @@ class TestMix:
         assert len(list(read_pairs_of(only, "valid"))) > 10
         with pytest.raises(SettingError, match="nothing to train on"):
             tiny_recipe(data, "data.train_weight=0")
+
+    def test_messages_say_which_corpus(
+        self, data: Path, more: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def encode(*mixed: Path) -> str:
+            entries = ", ".join(f"{{pairs={{kind='tsv', path='{path}'}}}}" for path in mixed)
+            recipe = tiny_recipe(data, f"data.mix=[{entries}]")
+            caplog.clear()
+            with caplog.at_level("INFO", "transduce"):
+                encoded_pairs(recipe, *vocabularies(recipe, data.parent), data.parent / "cache")
+            return caplog.text
+
+        assert "train: " in encode()
+        both = encode(more)
+        assert f"train, {data}: " in both and f"train, {more}: " in both
+        empty = write_tsv(data.parent / "empty.tsv", [(" ", "x")] * 3)
+        with pytest.raises(DataError, match=f"^train, {empty}: no pair is left after filtering"):
+            encode(empty)
 
     def test_mistakes_in_a_list_of_sections(self, data: Path) -> None:
         def refusal(entry: str) -> str:

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from transduce.config import section
 from transduce.data.lines import read_lines, read_whole_lines
-from transduce.data.pairs import FilePath, files_below, stamp
+from transduce.data.pairs import FilePath, HubPath, files_below, stamp
 from transduce.data.rows import (
     NOTHING,
     Encode,
@@ -90,7 +90,7 @@ class HubTexts:
     """A data set of the `datasets` library (needs the extra `hub`)."""
 
     kind: Literal["hub"] = "hub"
-    path: str
+    path: HubPath
     """`hf://owner/name`, a directory written by `save_to_disk`, or one of data files."""
     name: str | None = None
     """Configuration of the data set, if it has several."""

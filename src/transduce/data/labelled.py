@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from transduce.config import section
-from transduce.data.pairs import Column, FilePath, nameable
+from transduce.data.pairs import Column, FilePath, HubPath
 from transduce.data.tables import (
     HUB,
     Record,
@@ -79,7 +79,7 @@ class LabelledHubDataset:
     """A data set for the `datasets` library (needs the extra `hub`)."""
 
     kind: Literal["hub"] = "hub"
-    path: Annotated[str, AfterValidator(nameable)]
+    path: HubPath
     """`hf://owner/name`, or a directory of data files or one written by `save_to_disk`."""
     split: str = "train"
     """Which split of it."""

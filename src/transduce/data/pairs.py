@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from transduce.config import section, to_dict
+from transduce.config import expanded_path, section, to_dict
 from transduce.data.lines import read_lines
 from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows, tsv_rows
 from transduce.errors import DataError, reading
@@ -29,8 +29,16 @@ def nameable(name: Name) -> Name:
     return name
 
 
+def located(name: Name) -> Name:
+    """The name with `~` and `$VARIABLE` replaced.  Raises ValueError for one that cannot be."""
+    return type(name)(expanded_path(str(nameable(name))))
+
+
 Column = Annotated[int, Field(ge=0)] | str
-FilePath = Annotated[Path, AfterValidator(nameable)]
+FilePath = Annotated[Path, AfterValidator(located)]
+"""A file or directory of data; may hold `~` and `$VARIABLE`.  Relative, it is below `data.root`."""
+HubPath = Annotated[str, AfterValidator(located)]
+"""The same, or `hf://owner/name`."""
 Tag = Annotated[str, Field(pattern=r"^[^<>\s]*$")]
 TagSeparator = Annotated[str, Field(max_length=8)]
 
@@ -110,7 +118,7 @@ class HubDataset:
     """A data set for the `datasets` library (needs the extra `hub`)."""
 
     kind: Literal["hub"] = "hub"
-    path: Annotated[str, AfterValidator(nameable)]
+    path: HubPath
     """`hf://owner/name`, or a directory of data files or one written by `save_to_disk`."""
     split: str = "train"
     """Which split of it."""

@@ -6,6 +6,8 @@ queries of a step is slow in bfloat16 on a CPU, and a product alone keeps most o
 
 from __future__ import annotations
 
+import time
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,3 +40,29 @@ class Bf16Linear(nn.Module):
 def to_bf16(model: nn.Module) -> None:
     """Turn the matrices of a model into bfloat16, for inference alone; embeddings stay."""
     replace_products(model, Bf16Linear)
+
+
+def slowness(device: torch.device) -> str:
+    """A warning for a CPU that multiplies slowly in bfloat16, as most without AMX do; else "".
+
+    Measured, in some milliseconds, since what a processor says it has does not tell how fast it is.
+    """
+    if device.type != "cpu":
+        return ""
+    ratio = _seconds(torch.bfloat16) / _seconds(torch.float32)
+    if ratio < 2:  # far from both: below 0.5 with AMX, above 5 without
+        return ""
+    return (
+        f"bf16: a matrix product takes {ratio:.0f} times as long in bfloat16 as in float32 on this "
+        "processor; float32 is the faster precision here"
+    )
+
+
+def _seconds(dtype: torch.dtype) -> float:
+    """The shortest of a few products of 256 x 256."""
+    x, best = torch.ones(256, 256, dtype=dtype), float("inf")
+    for _ in range(5):
+        begin = time.perf_counter()
+        F.linear(x, x)
+        best = min(best, time.perf_counter() - begin)
+    return best

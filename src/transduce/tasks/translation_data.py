@@ -13,7 +13,7 @@ from pathlib import Path
 from transduce.config import parse, to_dict
 from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
 from transduce.data.mixture import MixedPairs
-from transduce.data.pairs import about_how_many, fingerprint
+from transduce.data.pairs import PairsConfig, ParallelFiles, about_how_many, fingerprint
 from transduce.data.rows import Side
 from transduce.data.workers import available_cores
 from transduce.errors import DataError, RunError, SettingError
@@ -145,16 +145,30 @@ def training_pairs(
     Each corpus is encoded by itself, so that another weight or company encodes none anew.
     """
     parts, weights = [], []
-    for data, weight in recipe.data.corpora():
+    corpora = recipe.data.corpora()
+    for data, weight in corpora:
         alone = dataclasses.replace(recipe, data=data)
-        parts.append(_encoded_split(alone, "train", source, target, cache))
+        name = _name_of(data.train) if len(corpora) > 1 and data.train is not None else ""
+        parts.append(_encoded_split(alone, "train", source, target, cache, name))
         weights.append(weight)
     return parts[0] if weights == [1.0] else MixedPairs(parts, weights)
 
 
+def _name_of(config: PairsConfig) -> str:
+    """What tells one corpus from another in a message."""
+    return str(config.source if isinstance(config, ParallelFiles) else config.path)
+
+
 def _encoded_split(
-    recipe: TranslationRecipe, split: Split, source: Tokenizer, target: Tokenizer, cache: Path
+    recipe: TranslationRecipe,
+    split: Split,
+    source: Tokenizer,
+    target: Tokenizer,
+    cache: Path,
+    corpus: str = "",
 ) -> EncodedPairs:
+    """corpus: its name for messages, where the split has several."""
+    place = f"{split}, {corpus}" if corpus else split
     filters = recipe.data.filters
     if split == "valid":  # validation is not for us to thin out
         filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
@@ -166,17 +180,20 @@ def _encoded_split(
     ]
     name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     with Counter(f"encoding {split} pairs", _about_how_many(recipe.data, split)) as count:
-        pairs = cached_pairs(
-            functools.partial(read_pairs_of, recipe.data, split),
-            Side(source.encode_batch, source.size),
-            Side(target.encode_batch, target.size),
-            filters,
-            cache / name[:16],
-            name,
-            count.to,
-            recipe.training.threads or available_cores(),
-        )
-    logger.info("%s: %s", split, pairs.report)
+        try:
+            pairs = cached_pairs(
+                functools.partial(read_pairs_of, recipe.data, split),
+                Side(source.encode_batch, source.size),
+                Side(target.encode_batch, target.size),
+                filters,
+                cache / name[:16],
+                name,
+                count.to,
+                recipe.training.threads or available_cores(),
+            )
+        except NoPairsError as error:
+            raise NoPairsError(f"{place}: {error}") from error
+    logger.info("%s: %s", place, pairs.report)
     return pairs
 
 

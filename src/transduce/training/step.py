@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from transduce.errors import TrainingError, is_out_of_memory
+from transduce.nn.bf16 import slowness
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
@@ -75,6 +76,9 @@ class OptimizerStep:
         self.ranks = ranks
         self._say = say
         self._has_split = False
+        self._device = next(task.model.parameters()).device
+        if config.precision == "bf16" and (warning := slowness(self._device)):
+            say(warning)
 
     def __call__(self, number: int, batches: Sequence[Batch], rate: float, count: int) -> float:
         """Make a step; returns the negative log-likelihood of its target tokens, summed.
@@ -170,5 +174,4 @@ class OptimizerStep:
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         if self.config.precision == "float32":
             return contextlib.nullcontext()
-        device = next(self.task.model.parameters()).device.type
-        return torch.autocast(device, torch.bfloat16)
+        return torch.autocast(self._device.type, torch.bfloat16)
