@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Machine
+from transduce.cli.options import THIS_MACHINE, TOGETHER_AS_THE_RECIPE, EnsembleDecoding, Machine
 from transduce.cli.synthetic import Student
 
 AS_GIVEN = Student()
@@ -22,7 +22,7 @@ def backtranslate(
     tag: Annotated[str, Parameter(show_default=False)] = "",
     ensemble: tuple[Path, ...] = (),
     student: Student = AS_GIVEN,
-    decoding: Decoding = AS_THE_RECIPE,
+    decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Train on monolingual text too, with sources that a reverse run makes.

@@ -7,7 +7,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.options import (
+    THIS_MACHINE,
+    TOGETHER_AS_THE_RECIPE,
+    EnsembleDecoding,
+    Flag,
+    Machine,
+)
 from transduce.cli.synthetic import Student
 
 AS_GIVEN = Student()
@@ -21,7 +27,7 @@ def distil(
     keep_references: Flag = False,
     ensemble: tuple[Path, ...] = (),
     student: Student = AS_GIVEN,
-    decoding: Decoding = AS_THE_RECIPE,
+    decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Train a student on what a teacher makes of the training sources.

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.options import (
+    THIS_MACHINE,
+    TOGETHER_AS_THE_RECIPE,
+    EnsembleDecoding,
+    Flag,
+    Machine,
+)
 from transduce.cli.output import open_output, print_lines
 from transduce.cli.records import split_input
 from transduce.errors import DataError, SettingError
@@ -33,7 +39,7 @@ def evaluate(
     ensemble: tuple[Path, ...] = (),
     output: Annotated[str | None, Parameter(show_default=False)] = None,
     json: Flag = False,
-    decoding: Decoding = AS_THE_RECIPE,
+    decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Predict for held-out inputs and measure the answers.

@@ -86,12 +86,6 @@ class Decoding:
     """Choose among the few target tokens that `transduce shortlist` found for each source."""
     repetition_penalty: float | None = None
     """Above 1: make tokens that the output has already less likely."""
-    language_model_weight: float | None = None
-    """With --language-model: how much its word counts."""
-    ensemble_mean: Annotated[
-        Literal["geometric", "arithmetic"] | None, Parameter(name="--ensemble-mean")
-    ] = None
-    """With --ensemble: mean of log-probabilities, or of probabilities."""
     minimum_risk: Literal["none", "chrf", "bleu"] | None = None
     """Choose the output most like all that were found (with --sample: drawn), by this measure."""
     sample: Flag = False
@@ -182,6 +176,24 @@ class Decoding:
         return given
 
 
+@dataclass(frozen=True, kw_only=True)
+class EnsembleDecoding(Decoding):
+    """How to decode, for a verb that has --ensemble."""
+
+    ensemble_mean: Annotated[
+        Literal["geometric", "arithmetic"] | None, Parameter(name="--ensemble-mean")
+    ] = None
+    """With --ensemble: mean of log-probabilities, or of probabilities."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompanyDecoding(EnsembleDecoding):
+    """How to decode, for a verb that has --ensemble and --language-model."""
+
+    language_model_weight: float | None = None
+    """With --language-model: how much its word counts."""
+
+
 def _spelled(name: str) -> str:
     """An option as the command line has it."""
     return f"--{SPELLED.get(name, name).replace('_', '-')}"
@@ -249,4 +261,6 @@ class Machine:
 
 
 AS_THE_RECIPE = Decoding()
+TOGETHER_AS_THE_RECIPE = EnsembleDecoding()
+IN_COMPANY_AS_THE_RECIPE = CompanyDecoding()
 THIS_MACHINE = Machine()

@@ -12,7 +12,14 @@ from cyclopts import Parameter
 
 from transduce.cli.bulk import FILE_BY_FILE, Bulk, speaker_of, translate_files
 from transduce.cli.lines import STDIN, LineReader, shown
-from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Count, Decoding, Flag, Machine
+from transduce.cli.options import (
+    IN_COMPANY_AS_THE_RECIPE,
+    THIS_MACHINE,
+    CompanyDecoding,
+    Count,
+    Flag,
+    Machine,
+)
 from transduce.cli.output import STDOUT, open_output
 from transduce.cli.records import read_records, with_options
 from transduce.errors import SettingError
@@ -37,7 +44,7 @@ def translate(
     draft: Path | None = None,
     stream: Flag = False,
     bulk: Bulk = FILE_BY_FILE,
-    decoding: Decoding = AS_THE_RECIPE,
+    decoding: CompanyDecoding = IN_COMPANY_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Translate lines of text, from a file or as they come.
