@@ -7,7 +7,7 @@ import functools
 import itertools
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,11 @@ from transduce.tasks.guided import Guide, training_links
 from transduce.tasks.provenance import record_provenance
 from transduce.tasks.recipe import TranslationRecipe, read_pairs_of
 from transduce.tasks.shortlist import load_shortlist
+from transduce.tasks.tags import ExpectedTags
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translation_data import encoded_pairs, saved_vocabularies, vocabularies
-from transduce.tasks.translator import Translator
+from transduce.tasks.translations import Translation
+from transduce.tasks.translator import TextStream, Translator
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
 from transduce.training.loss import LossSums, cross_entropy
@@ -183,8 +185,26 @@ class TrainedTranslator(Translator):
         )
         self.recipe = recipe
         self.target_language = recipe.evaluation.target_language
+        self.expected_tags = ExpectedTags(recipe.data, source)
         if (taught := recipe.training.alignment) is not None:
             self.aligning = taught.layer, taught.head
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
+        first: int = 0,
+    ) -> list[Translation]:
+        """As any translator, with a warning where a tag is missing or unknown."""
+        self.expected_tags.check(texts, first)
+        return super().translate(texts, options, first)
+
+    def stream(
+        self, text: str, options: DecodingOptions | None = None, number: int = 0
+    ) -> TextStream:
+        """As any translator, with a warning where a tag is missing or unknown."""
+        self.expected_tags.check([text], number)
+        return super().stream(text, options, number)
 
     def evaluate(
         self,

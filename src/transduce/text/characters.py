@@ -12,6 +12,16 @@ from transduce.text.listed import ListedConfig, ListedTokenizer
 _TAG = re.compile(r"<[^<>\s]+> ")
 
 
+def leading_tags(text: str) -> list[str]:
+    """The tags at the beginning of a text, each with its blank."""
+    tags = []
+    end = 0
+    while tag := _TAG.match(text, end):
+        tags.append(tag[0])
+        end = tag.end()
+    return tags
+
+
 @section
 class CharactersConfig(ListedConfig):
     """Settings of a tokenizer that makes every character a token."""
@@ -31,12 +41,13 @@ class CharacterTokenizer(ListedTokenizer):
     @classmethod
     def split(cls, text: str) -> Sequence[str]:
         """The tags, then the characters: a string is the sequence of them already."""
-        tags = []
-        end = 0
-        while tag := _TAG.match(text, end):
-            tags.append(tag[0])
-            end = tag.end()
-        return [*tags, *text[end:]] if tags else text
+        tags = leading_tags(text)
+        return [*tags, *text[sum(map(len, tags)) :]] if tags else text
+
+    @property
+    def tags(self) -> list[str]:
+        """Those of the vocabulary, each with its blank, the most frequent first."""
+        return [unit for unit in self.units if len(unit) > 1]
 
     def units_of(self, text: str) -> Iterator[str]:
         """As `split` has them, tags that are not in the vocabulary as their characters."""
