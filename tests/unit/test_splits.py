@@ -1,6 +1,7 @@
 """Pairs set aside for validation and test, where no file is given for them."""
 
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from transduce import DataError
 from transduce.tasks.common import has_split
 from transduce.tasks.recipe import DataConfig, read_pairs_of
 from transduce.tasks.task import Split
+from transduce.tasks.translation import drawn
 
 PAIRS = [(f"s{i % 700}", f"t{i}") for i in range(1400)]  # two targets for each source
 
@@ -49,3 +51,28 @@ class TestSplits:
         assert self.splits(config) == {"train": PAIRS, "valid": PAIRS}
         with pytest.raises(DataError, match="no test data"):
             list(read_pairs_of(config, "test"))
+
+
+class TestDrawn:
+    """The pairs that a validation decodes."""
+
+    SORTED = tuple((f"<{tag}> {i}", f"{i}") for tag in ("ady", "bul", "vie") for i in range(1000))
+
+    def test_even_whatever_the_order_of_the_file(self) -> None:
+        found = drawn(self.SORTED, 300)
+        tags = Counter(source[:5] for source, _ in found)
+        assert len(found) == 300 and all(
+            70 < tags[tag] < 130 for tag in ("<ady>", "<bul>", "<vie>")
+        )
+        assert found == sorted(found, key=self.SORTED.index)
+        assert set(drawn(self.SORTED[::-1], 300)) == set(found)
+        assert set(drawn(self.SORTED, 100)) < set(found)
+
+    def test_all_that_there_are_and_none(self) -> None:
+        assert drawn(iter(self.SORTED[:5]), 500) == list(self.SORTED[:5])
+        assert drawn(iter([]), 500) == []
+        assert drawn(self.SORTED, 0) == []
+
+    def test_all_targets_of_a_source_come_together(self) -> None:
+        several = [(source, target) for source, target in self.SORTED for target in (target, "x")]
+        assert len({source for source, _ in drawn(several, 200)}) == 100

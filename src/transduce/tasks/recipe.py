@@ -120,8 +120,8 @@ class EvaluationConfig:
     """What each validation during training measures by decoding; by default BLEU and chrF, or
     WER and PER."""
     validation_pairs: Annotated[int, Field(ge=0)] = 500
-    """How many pairs, the first of the validation set, each validation decodes; 0 to validate by
-    loss alone."""
+    """How many pairs, drawn evenly from the validation set, always the same ones, each validation
+    decodes; 0 to validate by loss alone."""
     validation_beam_size: Annotated[int, Field(ge=1)] = 1
 
     def __post_init__(self) -> None:

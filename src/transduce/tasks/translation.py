@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
+import heapq
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +29,7 @@ from transduce.tasks.common import (
     check_selection,
     describe_batch,
     find_device,
+    place_of,
     with_weights,
 )
 from transduce.tasks.guided import Guide, training_links
@@ -77,7 +78,7 @@ class TranslationTraining:
         )
         self._valid = pair_batches(data["valid"], tokens, recipe.seed)
         evaluation = recipe.evaluation
-        pairs = itertools.islice(read_pairs_of(recipe.data, "valid"), evaluation.validation_pairs)
+        pairs = drawn(read_pairs_of(recipe.data, "valid"), evaluation.validation_pairs)
         self._examples = references_by_source(pairs, translator.target)
         self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
         measured = ("loss", *self._metrics) if self._examples[0] else ("loss",)
@@ -248,6 +249,18 @@ def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> Train
 def default_metrics(target: Tokenizer) -> tuple[str, ...]:
     """What is worth measuring for outputs of this kind."""
     return ("wer", "per", "accuracy") if target.outputs == "symbols" else ("bleu", "chrf", "ter")
+
+
+def drawn(pairs: Iterable[tuple[str, str]], count: int) -> list[tuple[str, str]]:
+    """So many of the pairs, in their order.
+
+    A hash of the source chooses, the same ones wherever they stand: a file may be sorted, by
+    language or by length, and its first pairs then stand for none of the others.
+    """
+    if not count:
+        return []
+    found = heapq.nsmallest(count, enumerate(pairs), key=lambda item: place_of(item[1][0]))
+    return [pair for _, pair in sorted(found)]
 
 
 def references_by_source(
