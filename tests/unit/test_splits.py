@@ -3,11 +3,13 @@
 import itertools
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from helpers.tiny_run import tiny_recipe, write_tsv
+from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_task, write_tsv
 from transduce import DataError
+from transduce.decoding.options import DecodingOptions
 from transduce.tasks.common import has_split
 from transduce.tasks.recipe import DataConfig, read_pairs_of
 from transduce.tasks.task import Split
@@ -76,3 +78,20 @@ class TestDrawn:
     def test_all_targets_of_a_source_come_together(self) -> None:
         several = [(source, target) for source, target in self.SORTED for target in (target, "x")]
         assert len({source for source, _ in drawn(several, 200)}) == 100
+
+
+def test_references_are_as_the_vocabulary_writes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [(word, f"Über {word.upper()}") for word, _ in reversal_pairs(60)]
+    data = write_tsv(tmp_path / "pairs.tsv", pairs)
+    characters = "text.target={kind='characters', normalization='nfd', lowercase=true}"
+    measured = "evaluation.validation_metrics=['accuracy', 'chrf']"
+    task = tiny_task(data, tmp_path / "run", characters, measured)
+
+    def right(texts: list[str], options: DecodingOptions) -> list[SimpleNamespace]:
+        return [SimpleNamespace(text=f"u\u0308ber {text}") for text in texts]
+
+    monkeypatch.setattr(task.translator, "translate", right)
+    scores = task.validate()
+    assert scores["accuracy"] == scores["chrf"] == 100

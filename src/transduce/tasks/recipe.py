@@ -118,7 +118,8 @@ class EvaluationConfig:
     """By default BLEU, chrF and TER for text; WER, PER and accuracy for symbols."""
     validation_metrics: tuple[str, ...] = ()
     """What each validation during training measures by decoding; by default BLEU and chrF, or
-    WER and PER."""
+    WER and PER.  References are compared as the target vocabulary writes them, such as in lower
+    case."""
     validation_pairs: Annotated[int, Field(ge=0)] = 500
     """How many pairs, drawn evenly from the validation set, always the same ones, each validation
     decodes; 0 to validate by loss alone."""

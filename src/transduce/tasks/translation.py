@@ -79,9 +79,13 @@ class TranslationTraining:
         self._valid = pair_batches(data["valid"], tokens, recipe.seed)
         evaluation = recipe.evaluation
         pairs = drawn(read_pairs_of(recipe.data, "valid"), evaluation.validation_pairs)
-        self._examples = references_by_source(pairs, translator.target)
+        sources, references = references_by_source(pairs, translator.target)
+        # As the vocabulary writes them: a model without capitals is not to be chosen by those that
+        # happen to be right.
+        written = translator.target.normalizer.apply
+        self._examples = sources, [[written(text) for text in item] for item in references]
         self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
-        measured = ("loss", *self._metrics) if self._examples[0] else ("loss",)
+        measured = ("loss", *self._metrics) if sources else ("loss",)
         check_selection(recipe.training.select_by, measured)
 
     def batches(self, state: DataState) -> Iterator[tuple[PairBatch, DataState]]:
