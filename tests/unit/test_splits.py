@@ -13,7 +13,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.tasks.common import has_split
 from transduce.tasks.recipe import DataConfig, read_pairs_of
 from transduce.tasks.task import Split
-from transduce.tasks.translation import drawn
+from transduce.tasks.translation import TranslationTraining, drawn
 
 PAIRS = [(f"s{i % 700}", f"t{i}") for i in range(1400)]  # two targets for each source
 
@@ -80,18 +80,38 @@ class TestDrawn:
         assert len({source for source, _ in drawn(several, 200)}) == 100
 
 
-def test_references_are_as_the_vocabulary_writes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def lower_case_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TranslationTraining:
+    """Of a vocabulary in lower case, with a model that is always right but for capitals."""
     pairs = [(word, f"Über {word.upper()}") for word, _ in reversal_pairs(60)]
     data = write_tsv(tmp_path / "pairs.tsv", pairs)
     characters = "text.target={kind='characters', normalization='nfd', lowercase=true}"
     measured = "evaluation.validation_metrics=['accuracy', 'chrf']"
     task = tiny_task(data, tmp_path / "run", characters, measured)
 
-    def right(texts: list[str], options: DecodingOptions) -> list[SimpleNamespace]:
+    def right(texts: list[str], options: DecodingOptions, first: int = 0) -> list[SimpleNamespace]:
         return [SimpleNamespace(text=f"u\u0308ber {text}") for text in texts]
 
     monkeypatch.setattr(task.translator, "translate", right)
-    scores = task.validate()
+    return task
+
+
+def test_references_are_as_the_vocabulary_writes_them(lower_case_task: TranslationTraining) -> None:
+    scores = lower_case_task.validate()
     assert scores["accuracy"] == scores["chrf"] == 100
+
+
+def test_letters_that_the_vocabulary_never_writes_are_told_of(
+    lower_case_task: TranslationTraining, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = lower_case_task.translator
+    examples = [
+        (("the dog over there",), "Über The Dog over there"),
+        (("a cat like you",), "u\u0308ber a cat like you"),
+    ]
+    scores = translator.evaluate("test", examples).scores
+    assert scores["bleu"] < 90 and "1 of 2 references hold letters" in caplog.text
+    assert "bleu 100.00, chrf 100.00" in caplog.text
+    caplog.clear()
+    translator.evaluate("test", examples[1:])
+    assert not caplog.text

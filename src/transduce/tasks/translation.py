@@ -7,7 +7,7 @@ import functools
 import heapq
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +80,8 @@ class TranslationTraining:
         evaluation = recipe.evaluation
         pairs = drawn(read_pairs_of(recipe.data, "valid"), evaluation.validation_pairs)
         sources, references = references_by_source(pairs, translator.target)
-        # As the vocabulary writes them: a model without capitals is not to be chosen by those that
-        # happen to be right.
-        written = translator.target.normalizer.apply
-        self._examples = sources, [[written(text) for text in item] for item in references]
+        # A model without capitals is not to be chosen by those that happen to be right.
+        self._examples = sources, as_written(references, translator.target)
         self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
         measured = ("loss", *self._metrics) if sources else ("loss",)
         check_selection(recipe.training.select_by, measured)
@@ -235,6 +233,10 @@ class TrainedTranslator(Translator):
         config = self.recipe.evaluation
         names = config.metrics or default_metrics(self.target)
         scores = measure(names, hypotheses, references, config.target_language)
+        written = as_written(references, self.target)
+        if written != references:
+            other = measure(names, hypotheses, written, config.target_language)
+            warn_of_writing(scores, other, references, written)
         return Evaluation(scores, sources, hypotheses, references, config.target_language)
 
     def facts(self) -> dict[str, Any]:
@@ -265,6 +267,37 @@ def drawn(pairs: Iterable[tuple[str, str]], count: int) -> list[tuple[str, str]]
         return []
     found = heapq.nsmallest(count, enumerate(pairs), key=lambda item: place_of(item[1][0]))
     return [pair for _, pair in sorted(found)]
+
+
+def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[list[str]]:
+    """References as the vocabulary of the target would write them, such as in lower case."""
+    return [[target.normalizer.apply(text) for text in item] for item in references]
+
+
+def warn_of_writing(
+    scores: Mapping[str, float | str],
+    other: Mapping[str, float | str],
+    references: Sequence[Sequence[str]],
+    written: Sequence[Sequence[str]],
+) -> None:
+    """Say that a score counts as wrong what the model cannot write.
+
+    other: the scores with `written` for references.
+    """
+    found = [
+        f"{name} {value:.2f}"
+        for name, value in other.items()
+        if isinstance(value, float) and value != scores[name]
+    ]
+    if found:
+        apart = sum(item != mine for item, mine in zip(references, written, strict=True))
+        logger.warning(
+            "%d of %d references hold letters that the target vocabulary never writes (see "
+            "text.target); with references as it would write them: %s",
+            apart,
+            len(references),
+            ", ".join(found),
+        )
 
 
 def references_by_source(
