@@ -39,8 +39,7 @@ from transduce.tasks.shortlist import load_shortlist
 from transduce.tasks.tags import ExpectedTags
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translation_data import encoded_pairs, saved_vocabularies, vocabularies
-from transduce.tasks.translations import Translation
-from transduce.tasks.translator import TextStream, Translator
+from transduce.tasks.translator import Translator
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
 from transduce.training.loss import LossSums, cross_entropy
@@ -191,23 +190,6 @@ class TrainedTranslator(Translator):
         self.expected_tags = ExpectedTags(recipe.data, source)
         if (taught := recipe.training.alignment) is not None:
             self.aligning = taught.layer, taught.head
-
-    def translate(
-        self,
-        texts: Sequence[str],
-        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
-        first: int = 0,
-    ) -> list[Translation]:
-        """As any translator, with a warning where a tag is missing or unknown."""
-        self.expected_tags.check(texts, first)
-        return super().translate(texts, options, first)
-
-    def stream(
-        self, text: str, options: DecodingOptions | None = None, number: int = 0
-    ) -> TextStream:
-        """As any translator, with a warning where a tag is missing or unknown."""
-        self.expected_tags.check([text], number)
-        return super().stream(text, options, number)
 
     def evaluate(
         self,

@@ -26,6 +26,7 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
 from transduce.tasks.forced import forced_scores, in_batches
 from transduce.tasks.pieces import in_pieces
+from transduce.tasks.tags import ExpectedTags
 from transduce.tasks.translations import Alignment, Candidate, Translation, least_risk
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
@@ -98,6 +99,8 @@ class Translator:
         """The target tokens that sources can need, for `options.shortlist`."""
         self.engine: Engine | None = None
         """What searches, if it is not we."""
+        self.expected_tags: ExpectedTags | None = None
+        """Warns of texts that do not begin as those of training did."""
 
     @property
     def device(self) -> torch.device:
@@ -123,6 +126,8 @@ class Translator:
         Raises SettingError for a prefix or a phrase that the vocabulary cannot spell, and
         RunError where coverage is asked for of a model without attention.
         """
+        if self.expected_tags is not None:
+            self.expected_tags.check(texts, first)
         options = options or self.options
         each = [options] * len(texts) if isinstance(options, DecodingOptions) else options
         together: dict[DecodingOptions, list[Piece]] = {}
@@ -148,6 +153,8 @@ class Translator:
         generator ends the search.  Raises SettingError where outputs are chosen by minimum_risk,
         which shows none before it has them all.
         """
+        if self.expected_tags is not None:
+            self.expected_tags.check([text], number)
         options = options or self.options
         if options.minimum_risk != "none":
             raise SettingError("minimum_risk chooses at the end; leave it out to stream")
