@@ -80,6 +80,7 @@ def assert_alike(run: Path, whole: Path) -> None:
         pytest.param((), [1, 5, 7, 13], id="many times"),
         pytest.param(("training.ema=0.8",), [5, 11], id="moving average"),
         pytest.param(("training.accumulate=3",), [5], id="accumulation"),
+        pytest.param(("training.optimizer.kind=muon",), [5, 11], id="muon"),
         pytest.param(("training.average_last=2",), [7, 14], id="average of checkpoints"),
         pytest.param(("training.average_last=2", "training.ema=0.8"), [9], id="both averages"),
         pytest.param(

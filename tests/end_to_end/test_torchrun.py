@@ -77,10 +77,15 @@ sys.addaudithook(watch)
 """
 
 
-def test_two_ranks_learn_what_one_does(server: RankServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_two_ranks_learn_what_one_does(server: RankServer, tmp_path: Path, optimizer: str) -> None:
     """With half the batches each; in buckets of the gradient; and the second touches no file."""
     one, two = tmp_path / "one", tmp_path / "two"
-    settings = "training.clip_norm=0.5", "training.label_smoothing=0.1"
+    settings = (
+        "training.clip_norm=0.5",
+        "training.label_smoothing=0.1",
+        f"training.optimizer.kind={optimizer}",
+    )
     train(server, write_recipe(tmp_path, *settings), one, "--set", "training.accumulate=4", world=1)
     small = "import transduce.training.distributed as d; d.BUCKET = 500\n"
     watched = small + WATCH.format(place=str(tmp_path))

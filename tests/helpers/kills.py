@@ -86,6 +86,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         training={
             "average_last": 3,
             "schedule": {"kind": "cosine", "peak": 5e-3, "warmup_steps": 5},
+            "optimizer": {"kind": "muon"},
         },
         evaluation={"validation_pairs": 4},
     ),
@@ -103,7 +104,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
         model={"d_model": 16, "encoder": transformer(positions="learned", max_positions=64)},
         masking={"whole_words": True},
         next_sentence=True,
-        training={"accumulate": 3, "schedule": {"kind": "noam", "warmup_steps": 10}},
+        training={
+            "accumulate": 3,
+            "schedule": {"kind": "noam", "warmup_steps": 10},
+            "optimizer": {"kind": "muon", "weight_decay": 0.1},
+        },
     ),
     "classification": recipe(
         "classification",

@@ -158,15 +158,19 @@ class Recurrence(nn.Module):
         return outputs, (last,)
 
 
+def number_of_gates(cells: nn.LSTM | nn.GRU) -> int:
+    """Each parameter holds as many, one below the other; an LSTM's: input, forget, cell, output."""
+    return 4 if isinstance(cells, nn.LSTM) else 3
+
+
 def initialise_cells(cells: nn.LSTM | nn.GRU) -> None:
     """Xavier for what enters, orthogonal for what recurs, zero for biases, each gate by itself.
 
     An LSTM begins by keeping what it has: forget gates start at one (Jozefowicz et al. 2015).
     """
-    lstm = isinstance(cells, nn.LSTM)
     with torch.no_grad():
         for name, parameter in cells.named_parameters():
-            gates = parameter.chunk(4 if lstm else 3)  # an LSTM's: input, forget, cell, output
+            gates = parameter.chunk(number_of_gates(cells))
             for gate in gates:
                 if name.startswith("weight_ih"):
                     nn.init.xavier_uniform_(gate)
@@ -174,7 +178,7 @@ def initialise_cells(cells: nn.LSTM | nn.GRU) -> None:
                     nn.init.orthogonal_(gate)
                 else:
                     nn.init.zeros_(gate)
-            if lstm and name.startswith("bias_ih"):
+            if isinstance(cells, nn.LSTM) and name.startswith("bias_ih"):
                 nn.init.ones_(gates[1])
 
 

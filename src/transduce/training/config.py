@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from transduce.config import section
+from transduce.config import DefaultKind, section
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -57,14 +57,37 @@ ScheduleConfig = Annotated[
 
 
 @section
-class AdamConfig:
-    """Adam, or AdamW when `weight_decay` is not 0; the defaults are the paper's (section 5.3)."""
+class _Moments:
+    """What Adam is set by; the defaults are the paper's (section 5.3)."""
 
     beta1: Share = 0.9
     beta2: Share = 0.98
     epsilon: Positive = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled decay of matrices; biases, norms and embeddings are left alone."""
+
+
+@section
+class AdamConfig(_Moments):
+    """Adam, or AdamW when `weight_decay` is not 0."""
+
+    kind: Literal["adam"] = "adam"
+
+
+@section
+class MuonConfig(_Moments):
+    """Muon for the matrices of the layers, Adam for all else."""
+
+    kind: Literal["muon"] = "muon"
+    momentum: Share = 0.95
+    """Decay of the mean of the gradients of a matrix."""
+    rms: Positive = 0.4
+    """Root mean square of the entries of a matrix's step, in learning rates."""
+
+
+OptimizerConfig = Annotated[
+    AdamConfig | MuonConfig, Field(discriminator="kind"), DefaultKind("adam")
+]
 
 
 @section
@@ -93,7 +116,7 @@ class TrainingConfig:
     is kept in the run directory, under `non_finite`."""
     skip_at_most: Count = 10
     """Steps in a row that may be skipped before training stops all the same."""
-    optimizer: AdamConfig = AdamConfig()
+    optimizer: OptimizerConfig = AdamConfig()
     schedule: ScheduleConfig = Noam()
     ema: Share = 0.0
     """Decay of an exponential moving average of the weights, which is then validated and kept;

@@ -146,6 +146,13 @@ class Ranks:
         if bucket:
             self._sum_bucket(bucket)
 
+    def sum_into(self, tensor: Tensor) -> Tensor:
+        """The tensor, with those of all ranks added; each has the same sums, to the last bit."""
+        if self.world > 1:
+            with self._together():
+                dist.all_reduce(tensor)
+        return tensor
+
     def check_same(self, checksum: Callable[[], str]) -> None:
         """Raises TrainingError unless all ranks have weights of one checksum.
 
@@ -174,8 +181,7 @@ class Ranks:
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         there = gradients[0].new_tensor([float(p.grad is not None) for p in parameters])
         flat = torch.cat([*(g.reshape(-1) for g in gradients), there])
-        with self._together():
-            dist.all_reduce(flat)
+        self.sum_into(flat)
         sizes = [*(g.numel() for g in gradients), len(parameters)]
         *sums, there = torch.split(flat, sizes)
         for parameter, total, ranks in zip(parameters, sums, there.tolist(), strict=True):

@@ -263,6 +263,11 @@ def learning_rate_scales(model: nn.Module, layer_decay: float) -> dict[str, floa
     return scales
 
 
+def is_of_layer(name: str) -> bool:
+    """Whether a parameter of this name is inside a layer of a stack: no embedding and no head."""
+    return _LAYER.match(name) is not None
+
+
 def _copy_base(
     model: nn.Module, base: Path, fit: Fit | None
 ) -> tuple[dict[str, Tensor], list[str]]:

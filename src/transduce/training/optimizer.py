@@ -1,36 +1,75 @@
-"""Adam as the recipe sets it, over what is to be trained."""
+"""Adam or Muon, as the recipe sets it, over what is to be trained."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from transduce.training.config import TrainingConfig
-from transduce.training.fine_tuning import learning_rate_scales
+from transduce.nn.attention import CrossAttention, SelfAttention
+from transduce.nn.feed_forward import GatedFeedForward
+from transduce.nn.recurrent import number_of_gates
+from transduce.training.config import MuonConfig, TrainingConfig
+from transduce.training.fine_tuning import is_of_layer, learning_rate_scales
+from transduce.training.muon import Muon
 
 
 def build_optimizer(
     model: nn.Module, config: TrainingConfig, layer_decay: float = 1.0
 ) -> torch.optim.Optimizer:
-    """Adam over all parameters that are not frozen.
+    """Adam over all that is not frozen; or Muon over the matrices of layers, Adam over the rest.
 
     Weight decay, if any, is over matrices that are not embeddings.  Each group has a `scale`,
     which its learning rate is multiplied by; see `learning_rate_scales`.
     """
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    settings = config.optimizer
+    is_muon = isinstance(settings, MuonConfig)
+    embeddings = {m.weight for m in model.modules() if isinstance(m, nn.Embedding)}
     scales = learning_rate_scales(model, layer_decay)
-    parameters = [(p, scales[name]) for name, p in model.named_parameters() if p.requires_grad]
-    decayed = [(p, s) for p, s in parameters if p.dim() > 1 and id(p) not in embeddings]
-    chosen = {id(p) for p, _ in decayed}
-    rest = [(p, s) for p, s in parameters if id(p) not in chosen]
-    adam = config.optimizer
+    kinds: dict[str, list[tuple[nn.Parameter, float]]] = {"muon": [], "decayed": [], "rest": []}
+    for name, p in model.named_parameters():
+        if is_muon and p.dim() == 2 and is_of_layer(name):
+            kind = "muon"
+        else:
+            kind = "decayed" if p.dim() > 1 and p not in embeddings else "rest"
+        if p.requires_grad:
+            kinds[kind].append((p, scales[name]))
     groups: list[dict[str, Any]] = []
-    for members, weight_decay in ((decayed, adam.weight_decay), (rest, 0.0)):
+    for kind, members in kinds.items():
+        decay = 0.0 if kind == "rest" else settings.weight_decay
         for scale in dict.fromkeys(s for _, s in members):
-            group = [p for p, s in members if s == scale]
-            groups.append({"params": group, "weight_decay": weight_decay, "scale": scale})
-    return torch.optim.AdamW(
-        groups, lr=0.0, betas=(adam.beta1, adam.beta2), eps=adam.epsilon, fused=True
-    )
+            group = {"weight_decay": decay, "scale": scale, "by_muon": kind == "muon"}
+            groups.append({"params": [p for p, s in members if s == scale], **group})
+    betas = settings.beta1, settings.beta2
+    if isinstance(settings, MuonConfig):
+        return Muon(
+            groups,
+            momentum=settings.momentum,
+            rms=settings.rms,
+            betas=betas,
+            eps=settings.epsilon,
+            matrices_in=matrices_in(model),
+            dtype=torch.bfloat16 if config.precision == "bf16" else None,
+        )
+    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)
+
+
+def matrices_in(model: nn.Module) -> dict[Tensor, int]:
+    """Parameters that are several matrices, one below the other, and how many.
+
+    Projections that stand side by side, as in the paper's one matrix of each; the gates of a cell.
+    """
+    found: dict[Tensor, int] = {}
+    for module in model.modules():
+        match module:
+            case SelfAttention():
+                found[module.query_key_value.weight] = 3
+            case CrossAttention():
+                found[module.key_value.weight] = 2
+            case GatedFeedForward():
+                found[module.gate_inner.weight] = 2
+            case nn.LSTM() | nn.GRU():
+                for parameter in module.parameters():
+                    found[parameter] = number_of_gates(module)
+    return found

@@ -148,13 +148,18 @@ def gathered_on_first(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 @torch.no_grad()
 def assign(tensor: Tensor, value: Tensor) -> None:
     """Copy a value into a tensor, or the part that is this rank's of the whole value."""
-    if hasattr(tensor, "device_mesh") and not hasattr(value, "device_mesh"):
-        from torch.distributed.tensor import DTensor, distribute_tensor
+    tensor.copy_(sharded_like(tensor, value))
 
-        assert isinstance(tensor, DTensor)
-        whole, mesh = value.to(tensor.device), tensor.device_mesh
-        value = distribute_tensor(whole, mesh, tensor.placements, src_data_rank=None)
-    tensor.copy_(value)
+
+def sharded_like(tensor: Tensor, value: Tensor) -> Tensor:
+    """A value that all ranks have the whole of, sharded where the tensor is."""
+    if not hasattr(tensor, "device_mesh") or hasattr(value, "device_mesh"):
+        return value
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(tensor, DTensor)
+    whole, mesh = value.to(tensor.device), tensor.device_mesh
+    return distribute_tensor(whole, mesh, tensor.placements, src_data_rank=None)
 
 
 def is_sharded(tensors: Mapping[str, Tensor]) -> bool:

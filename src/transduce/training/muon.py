@@ -1,0 +1,113 @@
+"""Muon: steps of matrices that are nearly orthogonal (Jordan et al. 2024; Liu et al. 2025)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.training.distributed import Ranks
+from transduce.training.sharding import gathered, own_part, sharded_like
+
+# Jordan's, for which five rounds take singular values of 0.002 to 1 to between 0.68 and 1.14.
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_ROUNDS = 5
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Matrices (…, a, b) with all their singular values brought near to 1.
+
+    By the polynomial aX + b(XXᵀ)X + c(XXᵀ)²X, five times: products of matrices alone, in the
+    precision that they have.  Zeros stay zeros.
+    """
+    is_tall = matrices.size(-2) > matrices.size(-1)
+    x: Tensor = matrices.mT if is_tall else matrices
+    # Frobenius's norm is at least the largest singular value, which may not be above 1.
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp_min(1e-30)
+    a, b, c = _COEFFICIENTS
+    for _ in range(_ROUNDS):
+        squares = x @ x.mT
+        x = a * x + (b * squares + c * squares @ squares) @ x
+    return x.mT if is_tall else x
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for groups of matrices, Adam for all others: a group has `matrices`, true or false.
+
+    The gradients of a matrix are averaged (Nesterov's way) and their mean is orthogonalised, so
+    that every direction is gone into as far.  A step is the learning rate times `rms` in the root
+    mean square of its entries; Adam's are usually 0.2 to 0.4, so the two can share a rate.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        *,
+        momentum: float,
+        rms: float,
+        betas: tuple[float, float],
+        eps: float,
+        matrices_in: Mapping[Tensor, int],
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Groups are those of Adam, with `by_muon`, true or false.
+
+        matrices_in: how many a parameter is, where it is more than one; they stand one below the
+        other.  dtype: of the products; by default that of the parameter.
+        """
+        super().__init__(groups, {"lr": 0.0})
+        self._momentum, self._rms, self._dtype = momentum, rms, dtype
+        self._matrices_in = matrices_in
+        rest = self._groups(by_muon=False) or [{"params": []}]  # as where LoRA alone is trained
+        self._adam = torch.optim.AdamW(rest, 0.0, betas, eps, fused=True)
+
+    def _groups(self, *, by_muon: bool) -> list[dict[str, Any]]:
+        return [group for group in self.param_groups if group["by_muon"] == by_muon]
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step of all parameters that have a gradient."""
+        # Taken anew, for what was loaded from a checkpoint takes the place of what was there.
+        self._adam.param_groups, self._adam.state = self._groups(by_muon=False), self.state
+        self._adam.step()
+        for group in self._groups(by_muon=True):
+            self._step(group)
+
+    def _step(self, group: dict[str, Any]) -> None:
+        parameters = [p for p in group["params"] if p.grad is not None]
+        # Matrices of a shape go through the products together.
+        alike: dict[tuple[int, ...], list[Tensor]] = {}
+        for parameter in parameters:
+            for part in gathered(self._direction(parameter)).chunk(self._count(parameter)):
+                alike.setdefault(tuple(part.shape), []).append(part)
+        found = {shape: iter(self._orthogonalised(parts)) for shape, parts in alike.items()}
+        for parameter in parameters:
+            count = self._count(parameter)
+            shape = parameter.shape[0] // count, parameter.shape[1]
+            step = torch.cat([next(found[shape]) for _ in range(count)])
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            # An orthogonal matrix has 1 / √(its longer side) as root mean square.
+            length = group["lr"] * self._rms * math.sqrt(max(shape))
+            own_part(parameter).add_(own_part(sharded_like(parameter, step)), alpha=-length)
+
+    def _orthogonalised(self, parts: list[Tensor]) -> Tensor:
+        """Each rank has a share of the work."""
+        matrices, ranks = torch.stack(parts), Ranks.present()
+        found = torch.zeros_like(matrices)
+        own = slice(ranks.rank, None, ranks.world)
+        found[own] = orthogonalised(matrices[own].to(self._dtype or matrices.dtype))
+        return ranks.sum_into(found)
+
+    def _count(self, parameter: Tensor) -> int:
+        return self._matrices_in.get(parameter, 1)
+
+    def _direction(self, parameter: Tensor) -> Tensor:
+        assert parameter.grad is not None
+        state = self.state[parameter]
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        state["momentum"].lerp_(parameter.grad, 1 - self._momentum)
+        return parameter.grad.lerp(state["momentum"], self._momentum)
