@@ -48,8 +48,8 @@ IMPOSSIBLE = -1e9
 
 
 @dataclass
-class Draft:
-    """A hypothesis on its way.
+class Candidate:
+    """A hypothesis whose score may not be known yet.
 
     tokens:   ids without the end.  log_prob: None where CTranslate2's own is not the model's.
     cut:      it has reached the limit, where an end may be free, and may have none of its own.
@@ -119,9 +119,9 @@ class CTranslate2Engine:
         changes scores, and so is left until an output has one of them.
         """
         asked = Asked(options, pieces[0].demand.min_length, strict)
-        drafts = self._drafts(pieces, limits, asked)
-        self._score(pieces, drafts, options.free_end)
-        found = [_ranked(own, options) for own in drafts]
+        candidates = self._candidates(pieces, limits, asked)
+        self._score(pieces, candidates, options.free_end)
+        found = [_ranked(own, options) for own in candidates]
         odd = [i for i, own in enumerate(found) if any(NEVER & set(h.tokens) for h in own)]
         if odd and not strict:
             chosen = [pieces[i] for i in odd], [limits[i] for i in odd]
@@ -129,9 +129,9 @@ class CTranslate2Engine:
                 found[i] = own
         return found
 
-    def _drafts(
+    def _candidates(
         self, pieces: Sequence[Piece], limits: Sequence[int], asked: Asked
-    ) -> list[list[Draft]]:
+    ) -> list[list[Candidate]]:
         """What each piece gets, each once."""
         raw = self._ask(pieces, max(limits), asked)
         again: dict[int, list[int]] = {}
@@ -142,15 +142,15 @@ class CTranslate2Engine:
             whole = self._ask([pieces[i] for i in rows], limit, asked, patience=2)
             for i, own in zip(rows, whole, strict=True):
                 raw[i] = own
-        found: list[list[Draft]] = []
+        found: list[list[Candidate]] = []
         for piece, own, limit in zip(pieces, raw, limits, strict=True):
             exact = asked.is_exact and not piece.demand.prefix
-            drafts: dict[tuple[int, ...], Draft] = {}
+            candidates: dict[tuple[int, ...], Candidate] = {}
             for tokens, log_prob in own:
                 cut = len(tokens) >= limit
-                draft = Draft(tokens[:limit], log_prob if exact and not cut else None, cut)
-                drafts.setdefault(tuple(draft.tokens), draft)
-            found.append(list(drafts.values()))
+                candidate = Candidate(tokens[:limit], log_prob if exact and not cut else None, cut)
+                candidates.setdefault(tuple(candidate.tokens), candidate)
+            found.append(list(candidates.values()))
         return found
 
     def _ask(
@@ -194,25 +194,25 @@ class CTranslate2Engine:
         return [*(self._source[i] for i in piece.ids), SPECIAL_TOKENS[EOS]]
 
     def _score(
-        self, pieces: Sequence[Piece], drafts: Sequence[list[Draft]], free_end: bool
+        self, pieces: Sequence[Piece], candidates: Sequence[list[Candidate]], free_end: bool
     ) -> None:
         """The log-probabilities that are missing, by one pass over the tokens."""
         missing = [
-            (self._named(piece), draft)
-            for piece, own in zip(pieces, drafts, strict=True)
-            for draft in own
-            if draft.log_prob is None
+            (self._named(piece), candidate)
+            for piece, own in zip(pieces, candidates, strict=True)
+            for candidate in own
+            if candidate.log_prob is None
         ]
-        lengths = [len(draft.tokens) + 1 for _, draft in missing]
+        lengths = [len(candidate.tokens) + 1 for _, candidate in missing]
         order = sorted(range(len(missing)), key=lengths.__getitem__, reverse=True)
         for rows in in_batches(order, lengths, SCORED_TOKENS):
             targets = [[self._target[i] for i in missing[row][1].tokens] for row in rows]
             sources = [missing[row][0] for row in rows]
             answers = self._model.score_batch(sources, targets, max_input_length=0)
             for row, answer in zip(rows, answers, strict=True):
-                draft = missing[row][1]
-                free = draft.cut and free_end
-                draft.log_prob = sum(answer.log_probs[:-1] if free else answer.log_probs)
+                candidate = missing[row][1]
+                free = candidate.cut and free_end
+                candidate.log_prob = sum(answer.log_probs[:-1] if free else answer.log_probs)
 
 
 def use_ctranslate2(translator: TrainedTranslator, precision: Precision = "float32") -> None:
@@ -293,12 +293,12 @@ def _power(options: DecodingOptions) -> float:
     return max(options.alpha / 2, ALMOST_NONE) if gnmt else ALMOST_NONE
 
 
-def _ranked(drafts: Sequence[Draft], options: DecodingOptions) -> list[Hypothesis]:
+def _ranked(candidates: Sequence[Candidate], options: DecodingOptions) -> list[Hypothesis]:
     """The `n_best`, best first."""
     penalty = length_penalty(options)
     found = []
-    for draft in drafts:
-        assert draft.log_prob is not None
-        score = draft.log_prob / penalty(len(draft.tokens) + 1)
-        found.append(Hypothesis(draft.tokens, draft.log_prob, score, finished=True))
+    for candidate in candidates:
+        assert candidate.log_prob is not None
+        score = candidate.log_prob / penalty(len(candidate.tokens) + 1)
+        found.append(Hypothesis(candidate.tokens, candidate.log_prob, score, finished=True))
     return sorted(found, key=lambda hypothesis: -hypothesis.score)[: options.n_best]

@@ -35,7 +35,7 @@ def orthogonalised(matrices: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for groups of matrices, Adam for all others: a group has `matrices`, true or false.
+    """Muon for the groups whose `by_muon` is true, Adam for all others.
 
     The gradients of a matrix are averaged (Nesterov's way) and their mean is orthogonalised, so
     that every direction is gone into as far.  A step is the learning rate times `rms` in the root
@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
         matrices_in: Mapping[Tensor, int],
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Groups are those of Adam, with `by_muon`, true or false.
+        """Groups are those of Adam, with `by_muon` besides.
 
         matrices_in: how many a parameter is, where it is more than one; they stand one below the
         other.  dtype: of the products; by default that of the parameter.
