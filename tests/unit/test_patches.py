@@ -96,10 +96,11 @@ def reference() -> ViTModel:
         image_size=32,
         patch_size=4,
     )
-    model = ViTModel(config, add_pooling_layer=False).eval()
+    model = ViTModel(config, add_pooling_layer=False).double().eval()
+    chance = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.embeddings.parameters():
-            parameter.copy_(torch.randn_like(parameter))
+            parameter.normal_(generator=chance)
     return model
 
 
@@ -107,19 +108,20 @@ def reference() -> ViTModel:
 def test_agrees_with_the_reference(reference: ViTModel, size: tuple[int, int]) -> None:
     """Patches, class token and interpolated positions at once."""
     theirs = reference.embeddings
-    front_end = PatchFrontEnd(32, 3, 4, M, class_token=True)
+    front_end = PatchFrontEnd(32, 3, 4, M, class_token=True).double()
     assert front_end.class_token is not None
     convolution = theirs.patch_embeddings.projection
     with torch.no_grad():
         front_end.projection.weight.copy_(convolution.weight.flatten(1))
         front_end.projection.bias.copy_(convolution.bias)
         front_end.class_token.copy_(theirs.cls_token[0, 0])
-        images = torch.randn(2, 3, *size)
+        images = torch.randn(2, 3, *size, dtype=torch.float64)
         grid = (size[0] // 4, size[1] // 4)
         table = theirs.position_embeddings[0]
         positions = interpolate_positions(table, front_end.grid, grid, class_token=True)
         ours = front_end(images).values + positions
         expected = theirs(images, interpolate_pos_encoding=True)
+    # Positions are interpolated in float32.
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
 
 
