@@ -2,7 +2,7 @@
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import torch
@@ -22,6 +22,16 @@ torch.set_num_threads(1)  # tiny tensors: more threads only get in each other's 
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object],
+) -> Generator[None, object, object]:
+    """What several tests share is drawn from the same numbers, whichever of them comes first."""
+    if fixturedef.scope != "function":
+        torch.manual_seed(0)
+    return (yield)
 
 
 @pytest.fixture(autouse=True)
