@@ -233,6 +233,11 @@ def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
                 f"{path} was begun with other settings of {name!r}; to resume it they must stay "
                 "as they were"
             )
+    if before.training.optimizer.kind != now.training.optimizer.kind:
+        raise SettingError(
+            f"{path} was begun with training.optimizer.kind = {before.training.optimizer.kind!r}, "
+            "whose checkpoints another optimizer cannot go on from; leave it as it was"
+        )
     if bool(before.training.ema) != bool(now.training.ema):
         raise SettingError(
             f"{path} was begun with training.ema = {before.training.ema:g}; to resume it a "

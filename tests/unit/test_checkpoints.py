@@ -10,7 +10,7 @@ import torch
 
 from helpers.tiny_run import records, steps_of
 from helpers.tiny_training import Sums, equal, run, weights
-from transduce.errors import RunError, TrainingError
+from transduce.errors import RunError
 from transduce.training import checkpoints as checkpoints_module
 from transduce.training.checkpoints import (
     best_scores_of,
@@ -198,7 +198,7 @@ class TestFullDisk:
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
     def test_a_log_that_does_not_fit(self, tmp_path: Path) -> None:
         (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-        with pytest.raises(TrainingError, match=r"metrics.jsonl cannot be written: No space"):
+        with pytest.raises(RunError, match=r"metrics.jsonl cannot be written: No space"):
             run(tmp_path)
 
 

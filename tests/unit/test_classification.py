@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -27,7 +28,7 @@ from transduce.tasks.classification import (
 from transduce.tasks.labels import LabelPrediction, labels_for, load_labels, save_labels
 from transduce.tasks.text_encoder import Row, encode_batches, mask_id, tokenizer_for
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
-from transduce.training.weights import read_tensors
+from transduce.training.weights import read_tensors, write_weights
 
 KINDS = {"animal": ["dog", "cat", "cow"], "plant": ["oak", "elm", "fir"], "stone": ["ore", "jet"]}
 FILLERS = ["the", "a", "red", "big", "saw", "was", "here", "old", "it", "and"]
@@ -378,3 +379,51 @@ class TestPublished:
     def test_every_setting_is_on_the_page(self) -> None:
         known = {f"{key}.{f.name}" for key, kind in SECTIONS.items() for f in fields(kind)}
         assert not [name for name in known if f"`{name.partition('.')[2]}`" not in PAGE]
+
+
+class TestTheHeadOfAnotherRun:
+    """What a run that is started from has learnt of labels is kept for these very labels alone."""
+
+    STILL = ("training.steps=1", "training.validate_every=1", "training.schedule.peak=1e-9")
+    LORA = ("fine_tune.lora.rank=2",)
+
+    def tuned(self, base: Path, data: Path, directory: Path, *overrides: str) -> Path:
+        settings_of = settings(data, *self.STILL, f"fine_tune.run={base}", *overrides)
+        return transduce.train(settings_of, directory)[0]
+
+    @pytest.mark.parametrize("overrides", [(), LORA])
+    def test_labels_in_another_order(
+        self, run: Path, data: Path, tmp_path: Path, overrides: tuple[str, ...]
+    ) -> None:
+        """An imported run has its labels in the order of its `id2label`."""
+        base = tmp_path / "base"
+        shutil.copytree(run, base)
+        weights = read_tensors(base / "weights.safetensors")
+        weights |= {k: v.flip(0) for k, v in weights.items() if k.startswith("head.output.")}
+        write_weights(base / "weights.safetensors", weights)
+        save_labels(base, load_labels(run)[::-1])
+        tuned = self.tuned(base, data, tmp_path / "run", *overrides)
+        assert load_labels(tuned) == load_labels(base)
+        texts = [text for text, _ in sentences(20)]
+        found = [answer.text for answer in transduce.load(tuned).predict(texts)]
+        assert found == [answer.text for answer in transduce.load(run).predict(texts)]
+
+    @pytest.mark.parametrize("overrides", [(), LORA])
+    def test_other_labels_of_the_same_number(
+        self, run: Path, data: Path, tmp_path: Path, overrides: tuple[str, ...]
+    ) -> None:
+        renamed = {label: f"{label}!" for label in load_labels(run)}
+        rows = [(text, renamed[label]) for text, label in sentences(100)]
+        other = write_tsv(tmp_path / "b.tsv", rows)
+        before = read_tensors(run / "weights.safetensors")["head.output.weight"]
+        tuned = self.tuned(run, other, tmp_path / "run", *overrides)
+        assert load_labels(tuned) == tuple(renamed.values())
+        model = transduce.load(tuned).model.state_dict()
+        assert not torch.allclose(model["head.output.weight"], before, atol=1e-3)
+        kept = "front_end.embedding.weight"
+        assert torch.allclose(model[kept], read_tensors(run / "weights.safetensors")[kept])
+
+    def test_another_tokenizer_is_refused(self, run: Path, data: Path, tmp_path: Path) -> None:
+        other = 'text.tokenizer={kind="bpe",size=300}'
+        with pytest.raises(SettingError, match=r"text\.tokenizer is not as in .*; leave it out"):
+            self.tuned(run, data, tmp_path / "run", other)

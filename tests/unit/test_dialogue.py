@@ -415,6 +415,7 @@ def test_the_page_shows_recipes() -> None:
 def test_mistakes(data: Path, tmp_path: Path) -> None:
     for override, message in [
         ("data.roles=['one']", "data.roles"),
+        ("training.select_by=perplexty", "select_by is 'perplexty', but validation measures"),
         ("data.roles=['a','b','a']", "data.roles names a role twice"),
         ("data.loss_on=answer", "data.loss_on"),
         ("data.train.turn='en'", "data.train.turn is not a setting; did you mean 'turns'"),

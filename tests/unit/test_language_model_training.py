@@ -49,6 +49,7 @@ def settings(data: Path, *overrides: str, **train: Any) -> dict[str, Any]:
 def test_recipes_that_cannot_be(tmp_path: Path) -> None:
     for override, message in [
         ("training.batch_tokens=16", "training.batch_tokens = 16 cannot hold one row"),
+        ("training.select_by=perplexty", "select_by is 'perplexty', but validation measures"),
         ("evaluation.stride=33", "evaluation.stride = 33 would pass over tokens"),
         ("decoding.stop_strings=['']", "decoding.stop_strings"),
         ("decoding.max_tokens=0", "decoding.max_tokens"),

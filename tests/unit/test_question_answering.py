@@ -16,9 +16,11 @@ from transduce.config import apply_overrides
 from transduce.errors import DataError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.tasks.answerer import Answerer, SpanConfig, WindowsConfig, cut_windows, span_scores
+from transduce.tasks.labels import head_anew, save_labels
 from transduce.tasks.question_answering import TrainedAnswerer, parse_question_answering, span_loss
 from transduce.tasks.question_answering_data import encoded_windows, span_in
 from transduce.text import BOS, EOS, SymbolsConfig, train_tokenizer
+from transduce.training.fine_tuning import FineTuneConfig
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "flint", "grove", "heath", "inlet", "jetty"]
 KEYS = ["k1", "k2", "k3", "k4"]
@@ -353,3 +355,13 @@ def test_a_masked_language_model_is_what_it_can_start_from(tmp_path: Path) -> No
     assert models[1].recipe.model == models[0].recipe.model
     weights = [model.model.front_end.embedding.weight for model in models]
     assert torch.allclose(weights[0], weights[1], atol=1e-6)
+
+
+def test_a_span_head_is_no_head_of_labels(tmp_path: Path) -> None:
+    """Nor the other way round, though both may tell two things apart."""
+    for name in ("spans", "labels"):
+        (tmp_path / name).mkdir()
+    save_labels(tmp_path / "labels", ("no", "yes"))
+    spans, labels = (FineTuneConfig(run=str(tmp_path / name)) for name in ("spans", "labels"))
+    assert head_anew((), spans) == head_anew(("no", "yes"), labels) == ()
+    assert head_anew((), labels) == head_anew(("no", "yes"), spans) == ("head.output.",)

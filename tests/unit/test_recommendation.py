@@ -299,6 +299,7 @@ def test_the_page_shows_recipes() -> None:
 def test_mistakes(data: Path, tmp_path: Path) -> None:
     for override, message in [
         ("data.min_interactions=2", "data.min_interactions"),
+        ("training.select_by=perplexty", "select_by is 'perplexty', but validation measures"),
         ("data.train.min_rating=3", "min_rating needs the name of a column"),
         ("training.batch_tokens=8", "cannot hold one row of data.block = 16"),
         ("data.train.kind='json'", "data.train.kind"),

@@ -17,6 +17,7 @@ import transduce
 from helpers.tiny_run import (
     reversal_pairs,
     tiny_recipe,
+    tiny_settings,
     train_tiny,
     write_tsv,
 )
@@ -25,6 +26,7 @@ from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
 from transduce.run import STREAM_TEXTS, average_runs
 from transduce.run_directory import read_recipe
+from transduce.tasks.alignment import align_pairs
 from transduce.tasks.recipe import read_pairs_of
 from transduce.tasks.translator import Translator
 from transduce.training.weights import read_tensors
@@ -257,6 +259,23 @@ class TestScore:
         listed = [(w, c) for w, t in zip(WORDS, found, strict=True) for c in t.candidates]
         scores = run.score((word, candidate.text) for word, candidate in listed)
         assert list(scores) == pytest.approx([c.log_prob for _, c in listed], abs=1e-4)
+
+    def test_pairs_beyond_learned_positions(
+        self, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """One of them costs the others nothing, and is named."""
+        settings = tiny_settings(data, "training.steps=1", "data.filters.max_length=18")
+        stack = {"positions": "learned", "max_positions": 20, "n_layers": 1, "n_heads": 2}
+        settings["model"] |= {"encoder": stack, "decoder": stack}
+        path, _ = transduce.train(settings, tmp_path / "run")
+        short = transduce.load(path, device="cpu")
+        pairs = [("ab", "b a"), ("ab", "a " * 20), ("a" * 20, "a"), ("a" * 19, "a " * 19)]
+        scores = list(short.score(pairs))
+        assert [math.isnan(score) for score in scores] == [False, True, True, False]
+        links = list(align_pairs(short.translator, pairs))
+        assert [bool(found.links) for found in links] == [True, False, False, True]
+        assert "pair 2 has 21 tokens on a side, more than the 20 that are scored" in caplog.text
+        assert "pair 3 has 21 tokens on a side, more than the 20 that are aligned" in caplog.text
 
     def test_is_a_log_probability(self, run: Run) -> None:
         """Over all targets of up to one symbol, and the rest, probabilities sum to at most 1."""

@@ -153,9 +153,13 @@ class TestTrain:
         assert (path / "tokenizer.model").is_file()
         assert isinstance(transduce.load(path)("abc").text, str)
 
-    def test_bf16(self, data: Path, tmp_path: Path) -> None:
-        settings = ("training.precision=bf16", "training.steps=60")
-        path, _ = train_tiny(data, tmp_path / "run", *settings)
+    @pytest.mark.parametrize("stack", [{}, {"kind": "recurrent"}])
+    def test_bf16(self, stack: dict[str, str], data: Path, tmp_path: Path) -> None:
+        """On any processor: for some of them there is no LSTM in bfloat16."""
+        settings = tiny_settings(data, "training.precision=bf16", "training.steps=60")
+        if stack:
+            settings["model"] |= {"encoder": stack, "decoder": stack}
+        path, _ = transduce.train(settings, tmp_path / "run")
         losses = [record["loss"] for record in records(path, "train")]
         assert losses[-1] < 0.8 * losses[0]
         assert {t.dtype for t in read_tensors(path / "weights.safetensors").values()} == {
@@ -186,3 +190,43 @@ class TestTrain:
                 "model.encoder.positions=learned",
                 "model.encoder.max_positions=20",
             )
+
+
+class TestDecodingOfValidation:
+    @pytest.mark.parametrize("setting", ["beam_groups=5", "shortlist=true"])
+    def test_what_is_for_later_does_not_end_it(
+        self, setting: str, data: Path, tmp_path: Path
+    ) -> None:
+        """Groups divide the beam of decoding; a shortlist is learnt from what was trained."""
+        _, outcome = train_tiny(data, tmp_path / "run", f"decoding.{setting}")
+        assert outcome.step == 12
+
+    def test_what_cannot_be_is_said_before_the_first_step(self, data: Path, tmp_path: Path) -> None:
+        with pytest.raises(SettingError, match=r"prefix: 'Q' has symbols"):
+            train_tiny(data, tmp_path / "run", "decoding.prefix=Q")
+        assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+class TestResumingOtherwise:
+    @pytest.mark.parametrize(("begun", "then"), [("adam", "muon"), ("muon", "adam")])
+    def test_another_optimizer_is_refused(
+        self, begun: str, then: str, data: Path, tmp_path: Path
+    ) -> None:
+        kind = "training.optimizer.kind={}".format
+        run, _ = train_tiny(data, tmp_path / "run", kind(begun))
+        before = (run / "recipe.toml").read_bytes()
+        with pytest.raises(SettingError, match=f"optimizer.kind = '{begun}'"):
+            train_tiny(data, run, kind(then), "training.steps=24", resume=True)
+        assert (run / "recipe.toml").read_bytes() == before
+        assert train_tiny(data, run, kind(begun), "training.steps=14", resume=True)[1].step == 14
+
+    def test_patience_is_with_the_score_that_counts_now(self, data: Path, tmp_path: Path) -> None:
+        """What it lost with the old one does not end it before the new one is measured."""
+        patient = ("training.validate_every=2", "training.patience=1", "training.steps=20")
+        still = "training.schedule.peak=1e-12"
+        unscored = "evaluation.validation_pairs=0"
+        run, outcome = train_tiny(data, tmp_path / "run", *patient, still, unscored)
+        assert outcome.step < 20
+        now = ("training.select_by=per", "evaluation.validation_pairs=8")
+        _, again = train_tiny(data, run, *patient, still, *now, resume=True)
+        assert again.step > outcome.step and "per" in again.scores

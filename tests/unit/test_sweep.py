@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.config import load_toml, to_toml
 from transduce.errors import RunError, SettingError
@@ -103,6 +104,39 @@ def test_combinations_go_through_all_values_the_last_fastest() -> None:
     assert value_of("[1, 'x']") == [1, "x"] and value_of("word") == "word"
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["training.optimizer.weight_decay=0.1", "training.optimizer.kind=muon"],
+        ["model.encoder.kind=recurrent", "model.decoder.kind=recurrent"],
+    ],
+)
+def test_another_kind_means_what_it_means_to_train(
+    overrides: list[str], recipe: Path, tmp_path: Path
+) -> None:
+    """The sections of the old kind, which the file does not name, go."""
+    path, _ = transduce.train(recipe, tmp_path / "trained", [*overrides, "seed=1"])
+    sweep(recipe, [*overrides, "seed=1,2"], tmp_path / "sweep")
+    swept = load_toml(tmp_path / "sweep" / "001" / "recipe.toml")
+    assert swept == load_toml(path / "recipe.toml")
+
+
+def test_a_sweep_from_another_run_goes_on_from_anywhere(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    transduce.train(recipe, Path("base"))
+    settings = {**load_toml(recipe), "fine_tune": {"run": "base"}}
+    settings.pop("model"), settings.pop("text")
+    Path("tuned.toml").write_text(to_toml(settings), encoding="utf-8")
+    directory = sweep(Path("tuned.toml"), ["seed=1,2"], tmp_path / "sweep").directory
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(sweep(directory, [], None, resume=True).runs) == 2
+    monkeypatch.chdir(tmp_path)
+    assert len(sweep(Path("tuned.toml"), ["seed=1,2,3"], directory, resume=True).runs) == 3
+
+
 # what is remembered
 
 
@@ -119,6 +153,18 @@ def test_a_record_outlives_the_process_and_a_half_written_line(tmp_path: Path) -
     assert again.results == {"001": result}
     assert again.name(("a=3",)) == "003"
     assert Record(tmp_path).names == again.names
+
+
+def test_a_lost_line_frees_no_number(tmp_path: Path) -> None:
+    """Another combination would take the results of the run that has it."""
+    record = Record(tmp_path)
+    for value in "123":
+        record.end((f"a={value}",), Result(step=int(record.name((f"a={value}",)))))
+    lines = (tmp_path / RUNS_FILE).read_text().splitlines(keepends=True)
+    (tmp_path / RUNS_FILE).write_text("".join(line for line in lines if '"001"' not in line))
+    again = Record(tmp_path)
+    assert again.name(("a=1",)) == "004" and "004" not in again.results
+    assert again.name(("a=2",)) == "002" and again.results["002"].step == 2
 
 
 def test_a_definition_is_read_as_written(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Record:
     def name(self, overrides: Overrides) -> str:
         """The name of the run with these overrides: that of before, or else the next number."""
         if overrides not in self.names:
-            self.names[overrides] = f"{len(self.names) + 1:03d}"
+            self.names[overrides] = f"{max(map(int, self.names.values()), default=0) + 1:03d}"
             self._append(overrides)
         return self.names[overrides]
 

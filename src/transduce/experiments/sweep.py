@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from transduce.config import apply_overrides, load_toml
+from transduce.config import absolute_path, apply_overrides, load_toml
 from transduce.errors import RunError, SettingError
 from transduce.experiments.attempts import Job, Result, in_turn, side_by_side
 from transduce.experiments.grid import Grid, Overrides, Range, Values, combinations, read_varied
 from transduce.experiments.record import SWEEP_FILE, Definition, Record
 from transduce.experiments.search import Search, check_optuna
-from transduce.run_directory import locked, parse_recipe
+from transduce.run_directory import locked, parse_recipe, with_overrides
 from transduce.tasks.task import Recipe
 
 logger = logging.getLogger("transduce")
@@ -163,7 +163,7 @@ def _defined(
         return recipe, now
     fixed, varied = read_varied(overrides)
     file = recipe / "recipe.toml" if recipe.is_dir() else recipe
-    settings = apply_overrides(load_toml(file), fixed)
+    settings = _with_absolute_base(with_overrides(load_toml(file), fixed))
     given = tuple(one for one in overrides if one not in fixed)
     if not varied:
         raise SettingError("nothing varies; give --set section.name=value,value")
@@ -224,7 +224,7 @@ def _checked(definition: Definition, varied: dict[str, Values], where: str) -> R
     first: SettingError | None = None
     for overrides in combinations(varied):
         try:
-            recipe = parse_recipe(apply_overrides(definition.recipe, overrides), where)
+            recipe = parse_recipe(with_overrides(definition.recipe, overrides), where)
         except SettingError as error:
             first = first or error
             continue
@@ -240,3 +240,11 @@ def _rooted(definition: Definition, parsed: Recipe) -> Definition:
     override = f"data.root={parsed.data.root}"
     recipe = apply_overrides(definition.recipe, [override])
     return Definition(recipe, definition.varied, definition.search)
+
+
+def _with_absolute_base(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same with fine_tune.run, if there is one, as an absolute path."""
+    fine_tune = settings.get("fine_tune")
+    if not isinstance(fine_tune, dict) or not isinstance(run := fine_tune.get("run"), str):
+        return settings
+    return {**settings, "fine_tune": {**fine_tune, "run": absolute_path(run, "fine_tune.run")}}

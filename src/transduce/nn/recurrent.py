@@ -132,6 +132,9 @@ class Recurrence(nn.Module):
 
         hidden: from the call before, each (layers, b, hidden): h and c of an LSTM, h of a GRU.
         """
+        if isinstance(self.cells, nn.LSTM) and _lacks_narrow_lstm(x.values.device.type):
+            with torch.autocast("cpu", enabled=False):
+                return self.forward(x.with_values(x.values.float()), hidden)
         if hidden is not None:  # autocast may have made it narrower than what the cells run in
             hidden = tuple(part.to(x.values.dtype) for part in hidden)
         rows, columns = padded_right(x)
@@ -156,6 +159,12 @@ class Recurrence(nn.Module):
             return self.cells(x, hidden)  # type: ignore[no-any-return]
         outputs, last = self.cells(x, None if hidden is None else hidden[0])
         return outputs, (last,)
+
+
+def _lacks_narrow_lstm(device: str) -> bool:
+    """Whether autocast would ask for an LSTM in bfloat16 that this processor has not got."""
+    asked = device == "cpu" and torch.is_autocast_enabled("cpu")
+    return asked and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def number_of_gates(cells: nn.LSTM | nn.GRU) -> int:

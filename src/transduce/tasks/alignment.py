@@ -17,7 +17,7 @@ from transduce.errors import DataError, SettingError
 from transduce.inspect.alignment import Symmetry, attended_above, most_attended, symmetrised
 from transduce.inspect.attention import record_attention
 from transduce.sequence import Padded
-from transduce.tasks.forced import LONGEST_SCORED, SCORED_TOGETHER, SCORED_TOKENS, in_batches
+from transduce.tasks.forced import SCORED_TOGETHER, SCORED_TOKENS, in_batches, longest_scored
 from transduce.tasks.translator import Translator, check_layer
 from transduce.text import BOS, EOS, PAD
 from transduce.text.pharaoh import Link
@@ -64,7 +64,7 @@ def align_pairs(
 ) -> Iterator[PairLinks]:
     """The links of each (source, target) pair, in order, whatever else is in the batch.
 
-    Pairs beyond `LONGEST_SCORED` tokens get no links, and a warning.  Raises RunError for a model
+    Pairs beyond `longest_scored` tokens get no links, and a warning.  Raises RunError for a model
     that pays no attention to the source, SettingError for a layer or head that it does not have.
     """
     module, head = attention_of(translator, options)
@@ -134,11 +134,11 @@ def _align(
         for i, (source, target) in enumerate(pairs)
     ]
     found = [PairLinks(frozenset(), n_source, n_target) for (n_source, _), (n_target, _) in units]
-    order = []
+    order, longest = [], longest_scored(translator.model)
     for i in sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True):
-        if lengths[i] > LONGEST_SCORED:
+        if lengths[i] > longest:
             message = "pair %d has %d tokens on a side, more than the %d that are aligned"
-            logger.warning(message, first + i + 1, lengths[i], LONGEST_SCORED)
+            logger.warning(message, first + i + 1, lengths[i], longest)
         elif sources[i] and targets[i]:
             order.append(i)
     for rows in in_batches(order, lengths, SCORED_TOKENS):

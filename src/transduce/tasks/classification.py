@@ -34,7 +34,13 @@ from transduce.tasks.common import (
     with_base_model,
     with_weights,
 )
-from transduce.tasks.labels import LabelPrediction, label_loss, labels_for, load_labels
+from transduce.tasks.labels import (
+    LabelPrediction,
+    head_anew,
+    label_loss,
+    labels_for,
+    load_labels,
+)
 from transduce.tasks.sampled_texts import sampled_batches
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
@@ -278,7 +284,8 @@ class TextClassifier:
 def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) -> Outcome:
     """Train a tokenizer, unless there is one to start from, and a model into `run`."""
     begin(recipe.data, recipe.training, recipe.seed)
-    labels = labels_for(run, (example.label for example in read_examples(recipe.data, "train")))
+    found = (example.label for example in read_examples(recipe.data, "train"))
+    labels = labels_for(run, found, fine_tune=recipe.fine_tune)
     texts = (text for example in read_examples(recipe.data, "train") for text in example.texts)
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts)
     training = _encoded(recipe, "train", tokenizer, labels)
@@ -286,7 +293,8 @@ def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) 
     classifier = TextClassifier(recipe, tokenizer, labels)
     classifier.model.to(find_device(recipe.training.device))
     task = ClassificationTraining(recipe, classifier, training, validation)
-    return train(task, recipe.training, run, resume, recipe.fine_tune)
+    anew = head_anew(labels, recipe.fine_tune)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, anew=anew)
 
 
 def load_classification(recipe: ClassificationRecipe, run: Path, device: str) -> TextClassifier:

@@ -32,6 +32,7 @@ from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_
 from transduce.tasks.common import (
     Root,
     begin,
+    check_selection,
     find_device,
     read_split,
     rooted,
@@ -41,6 +42,7 @@ from transduce.tasks.common import (
 )
 from transduce.tasks.generator import Continuation, Generator, Wording
 from transduce.tasks.language_model import (
+    MEASURED,
     READ_AT_ONCE,
     LanguageModelTraining,
     TextConfig,
@@ -108,6 +110,7 @@ class DialogueRecipe:
 
     def __post_init__(self) -> None:
         check_block("text.block", self.text.block, self.model, self.training)
+        check_selection(self.training.select_by, MEASURED)
 
 
 def parse_dialogue(settings: Mapping[str, Any], where: str) -> DialogueRecipe:

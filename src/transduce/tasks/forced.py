@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.positions import LearnedPositions
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS, PAD, Tokenizer
 
@@ -39,13 +40,20 @@ def forced_log_probs(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) ->
     return found
 
 
+def longest_scored(model: EncoderDecoder) -> int:
+    """Tokens that either side of a pair may have: as many as the model has positions for."""
+    tables = [part.table for part in model.modules() if isinstance(part, LearnedPositions)]
+    return min([LONGEST_SCORED, *(table.num_embeddings for table in tables)])
+
+
 def forced_scores(
     model: EncoderDecoder, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
 ) -> Iterator[float]:
     """Log-probability of each target text, end included, given its source text.
 
-    Pairs beyond `LONGEST_SCORED` tokens get nan and a warning.
+    Pairs beyond `longest_scored` tokens get nan and a warning.
     """
+    longest = longest_scored(model)
     rest, first = iter(pairs), 0
     while chunk := list(itertools.islice(rest, SCORED_TOGETHER)):
         sources = source.encode_batch([text for text, _ in chunk])
@@ -54,9 +62,9 @@ def forced_scores(
         short = []
         for i, (given, wanted) in enumerate(zip(sources, targets, strict=True)):
             length = 1 + max(len(given), len(wanted))
-            if length > LONGEST_SCORED:
+            if length > longest:
                 message = "pair %d has %d tokens on a side, more than the %d that are scored"
-                logger.warning(message, first + i + 1, length, LONGEST_SCORED)
+                logger.warning(message, first + i + 1, length, longest)
             else:
                 short.append(i)
         found = forced_log_probs(model, [(sources[i], targets[i]) for i in short])

@@ -32,7 +32,13 @@ from transduce.tasks.images import (
     training_images,
     with_base,
 )
-from transduce.tasks.labels import LabelPrediction, label_loss, labels_for, load_labels
+from transduce.tasks.labels import (
+    LabelPrediction,
+    head_anew,
+    label_loss,
+    labels_for,
+    load_labels,
+)
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
@@ -253,12 +259,13 @@ def train_image_classification(
     cache = run.parent / ".cache"
     data = training_images(recipe.data, recipe.image, cache)
     _check_labels(data["train"])
-    labels = labels_for(run, data["train"].labels, labels_set(recipe.data))
+    labels = labels_for(run, data["train"].labels, labels_set(recipe.data), recipe.fine_tune)
     classifier = ImageClassifier(recipe, labels, cache)
     classifier.model.to(find_device(recipe.training.device))
     task = ImageClassificationTraining(classifier, data)
     fit = fit_positions(classifier.model.front_end)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, fit)
+    anew = head_anew(labels, recipe.fine_tune)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, fit, anew)
 
 
 def _check_labels(data: SplitImages) -> None:

@@ -19,6 +19,7 @@ from transduce.errors import DataError, RunError
 from transduce.limits import read_json
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.distributed import Ranks
+from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.weights import write_text
 
@@ -95,13 +96,32 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def _labels_of_base(fine_tune: FineTuneConfig | None) -> tuple[str, ...]:
+    """Those of the run that is started from; () where it has none."""
+    if fine_tune is None or not (Path(fine_tune.run) / FILE).is_file():
+        return ()
+    return load_labels(Path(fine_tune.run))
+
+
+def head_anew(labels: tuple[str, ...], fine_tune: FineTuneConfig | None) -> tuple[str, ...]:
+    """What a head cannot have from the run that is started from: `anew` of `train`.
+
+    labels: what it tells apart; () for spans, of which both runs' heads are then.
+    """
+    return () if labels == _labels_of_base(fine_tune) else ("head.output.",)
+
+
 def labels_for(
-    run: Path, found: Iterable[str], order: Sequence[str] | None = None
+    run: Path,
+    found: Iterable[str],
+    order: Sequence[str] | None = None,
+    fine_tune: FineTuneConfig | None = None,
 ) -> tuple[str, ...]:
     """The labels of a run that is to be trained: those it has, or else those `found`.
 
     found: the label of every training example; read only when the run has none yet.  order: all
-    the labels that there may be, in the order wanted; else it is that of `in_order`.  Raises
+    the labels that there may be, in the order wanted; else it is that of `in_order`.  fine_tune:
+    a run to start from, whose order is taken where it has the same labels.  Raises
     DataError for fewer than two labels, RunError where the run has lost its own.
     """
     if (run / FILE).is_file():
@@ -125,5 +145,8 @@ def labels_for(
         )
         logger.warning(message, counts.total(), len(labels))
     labels = labels if order is None else tuple(order)
+    theirs = _labels_of_base(fine_tune)
+    if set(theirs) == set(labels):  # the rows of its head are in its order
+        labels = theirs
     save_labels(run, labels)
     return labels

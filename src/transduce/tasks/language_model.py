@@ -34,6 +34,7 @@ from transduce.models.stacks import longest_sequence
 from transduce.tasks.common import (
     Root,
     begin,
+    check_selection,
     describe_batch,
     find_device,
     has_split,
@@ -98,6 +99,10 @@ class EvaluationConfig:
     and leaves no token without its context.  Validation during training does not slide."""
 
 
+MEASURED = ("loss", "perplexity", "bits_per_byte")
+"""What `text_scores` has."""
+
+
 @section
 class LanguageModelRecipe:
     """Everything that makes a run what it is."""
@@ -118,6 +123,7 @@ class LanguageModelRecipe:
         """What the sections mean for each other, said before anything long has begun."""
         block = self.text.block
         check_block("text.block", block, self.model, self.training)
+        check_selection(self.training.select_by, MEASURED)
         if self.evaluation.stride > block:
             raise SettingError(
                 f"evaluation.stride = {self.evaluation.stride} would pass over tokens; it is at "

@@ -29,6 +29,7 @@ from transduce.tasks.common import (
     with_base_model,
     with_weights,
 )
+from transduce.tasks.labels import head_anew
 from transduce.tasks.question_answering_data import (
     READ_TOGETHER,
     EncodedWindows,
@@ -245,7 +246,8 @@ def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume:
         remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
         raise DataError(f"there are no validation questions{remedy}")
     task = QuestionAnsweringTraining(recipe, answerer, windows, valid)
-    return train(task, recipe.training, run, resume, recipe.fine_tune)
+    anew = head_anew((), recipe.fine_tune)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, anew=anew)
 
 
 def load_question_answering(

@@ -36,6 +36,7 @@ from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_
 from transduce.tasks.common import (
     Root,
     begin,
+    check_selection,
     check_trainable,
     find_device,
     rooted,
@@ -56,6 +57,8 @@ logger = logging.getLogger("transduce")
 
 BATCH = 128
 """Histories that are scored together."""
+WITH_SEEN = "_with_seen"
+"""What names of scores end in where items of the history are candidates too."""
 
 
 @section
@@ -85,6 +88,11 @@ class EvaluationConfig:
     at: Annotated[int, Field(ge=1)] = 10
     """Items that are recommended, and among which a hit must be."""
 
+    def measured(self) -> list[str]:
+        """The names of all scores."""
+        names = list(ranking_scores(np.ones(1), self.at))
+        return ["loss", *names, *(name + WITH_SEEN for name in names)]
+
 
 @section
 class RecommendationRecipe:
@@ -102,6 +110,7 @@ class RecommendationRecipe:
 
     def __post_init__(self) -> None:
         check_block("data.block", self.data.block, self.model, self.training)
+        check_selection(self.training.select_by, self.evaluation.measured())
 
 
 def parse_recommendation(settings: Mapping[str, Any], where: str) -> RecommendationRecipe:
@@ -194,7 +203,7 @@ def measure(scored: Scored, questions: Sequence[Question], at: int) -> dict[str,
             log_probs[row, questions[i].answer] = own[row]  # seen or not, it is right
         ranks[chosen] = ranks_of(log_probs.numpy(), answers)
     loss = {"loss": sum(losses) / len(losses)} if losses else {}
-    others = {f"{k}_with_seen": v for k, v in ranking_scores(with_seen, at).items()}
+    others = {k + WITH_SEEN: v for k, v in ranking_scores(with_seen, at).items()}
     return {**loss, **ranking_scores(ranks, at), **others}
 
 

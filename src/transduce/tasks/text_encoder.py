@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import section
+from transduce.config import parse, section
 from transduce.errors import RunError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.stacks import longest_sequence
 from transduce.sequence import Padded
-from transduce.tasks.common import saved_tokenizer
+from transduce.tasks.common import base_settings, saved_tokenizer
 from transduce.tasks.forced import in_batches
 from transduce.text import (
     BOS,
@@ -277,6 +277,12 @@ def tokenizer_for(
         tokenizer = saved_tokenizer(base)
         if tokenizer is None:
             raise no_tokenizer(base)
+        theirs = base_settings(base).get("text", {}).get("tokenizer")
+        if theirs and parse(type(config), {"tokenizer": theirs}).tokenizer != config.tokenizer:
+            raise SettingError(
+                f"text.tokenizer is not as in {base}, but the weights to start from know no other; "
+                "leave it out"
+            )
     else:
         with Counter("reading texts for the vocabulary") as count:
             tokenizer = train_tokenizer(config.tokenizer, count.each(texts))

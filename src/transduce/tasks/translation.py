@@ -81,6 +81,15 @@ class TranslationTraining:
         sources, references = references_by_source(pairs, translator.target)
         # A model without capitals is not to be chosen by those that happen to be right.
         self._examples = sources, as_written(references, translator.target)
+        self._decoding = dataclasses.replace(
+            recipe.decoding,
+            beam_size=evaluation.validation_beam_size,
+            n_best=1,
+            beam_groups=1,  # need not divide this beam
+            shortlist=False,  # is learnt once training has ended
+        )
+        if sources:
+            translator.check(self._decoding)
         self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
         measured = ("loss", *self._metrics) if sources else ("loss",)
         check_selection(recipe.training.select_by, measured)
@@ -116,9 +125,7 @@ class TranslationTraining:
         scores = {"loss": nll / tokens}
         sources, references = self._examples
         if sources and math.isfinite(scores["loss"]):  # else there is nothing to decode with
-            size = self.recipe.evaluation.validation_beam_size
-            options = dataclasses.replace(self.recipe.decoding, beam_size=size, n_best=1)
-            outputs = [t.text for t in self.translator.translate(sources, options)]
+            outputs = [t.text for t in self.translator.translate(sources, self._decoding)]
             language = self.recipe.evaluation.target_language
             measured = measure(self._metrics, outputs, references, language)
             scores |= {name: value for name, value in measured.items() if isinstance(value, float)}

@@ -125,17 +125,25 @@ Fit = Callable[[str, Tensor], Tensor]
 
 
 def start_from(
-    model: nn.Module, config: FineTuneConfig, run: Path, resuming: bool, fit: Fit | None = None
+    model: nn.Module,
+    config: FineTuneConfig,
+    run: Path,
+    resuming: bool,
+    fit: Fit | None = None,
+    anew: tuple[str, ...] = (),
 ) -> Adapter | None:
     """Give a freshly built model the weights to start from; freeze, and add low-rank updates.
 
     `train` calls it; a task only hands on its recipe's `fine_tune`.  run: directory of the run
     that is being trained.  resuming: its checkpoints hold everything, so the base run is not
     looked at.  fit: for what may have another shape there; what it changes is this run's own.
+    anew: how names begin of what means something else there, and is not taken over.
     Returns the adapter if there is to be one.  Raises RunError where the base run
     does not fit, SettingError for a pattern without a match.
     """
-    found, left_out = ({}, []) if resuming else _copy_base(model, Path(_base_path(config.run)), fit)
+    found, left_out = (
+        ({}, []) if resuming else _copy_base(model, Path(_base_path(config.run)), fit, anew)
+    )
     named = dict(model.named_parameters(remove_duplicate=False))
     frozen = {id(named[name]) for name in _matching(config.freeze, named, "freeze")}
     adapter = None
@@ -269,14 +277,14 @@ def is_of_layer(name: str) -> bool:
 
 
 def _copy_base(
-    model: nn.Module, base: Path, fit: Fit | None
+    model: nn.Module, base: Path, fit: Fit | None, anew: tuple[str, ...]
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Load what fits; the tensors that did as they are, and the names that had no place."""
     file = base / "weights.safetensors"
     weights, own = read_tensors(file), weights_of(model)
     found, fitted = {}, {}
     for name, tensor in own.items():
-        if name not in weights:
+        if name not in weights or name.startswith(anew):
             continue
         theirs, ours = tuple(weights[name].shape), tuple(tensor.shape)
         if theirs == ours:

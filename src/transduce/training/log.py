@@ -23,7 +23,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from transduce.errors import SettingError, TrainingError
+from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.training.distributed import Ranks
 from transduce.training.weights import flush, write_text
@@ -130,7 +130,7 @@ class TrainingLog:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"kind": kind, **record}) + "\n")
         except OSError as error:
-            raise TrainingError(
+            raise RunError(
                 f"{self._path} cannot be written: {error.strerror}; make room and go on with "
                 "--resume"
             ) from None

@@ -87,6 +87,7 @@ def train(
     resume: bool,
     fine_tune: FineTuneConfig | None = None,
     fit: Fit | None = None,
+    anew: tuple[str, ...] = (),
 ) -> Outcome:
     """Train until the budget or the patience is used up; the best weights end in `run`.
 
@@ -108,7 +109,7 @@ def train(
         resuming = resume and bool(checkpoints_of(run))
         adapter = None
         if fine_tune:
-            adapter = start_from(task.model, fine_tune, run, resuming, fit)
+            adapter = start_from(task.model, fine_tune, run, resuming, fit, anew)
         ranks.check_device(task.model)
         ranks.check_same(lambda: checksum(weights_of(task.model)))
         shards = shards_of(task, config)
@@ -333,6 +334,8 @@ class _Trainer:
         self.progress = progress
         # Resumed with another `select_by`, old and new scores must not be compared.
         self.progress.best = self.progress.best_scores.get(self.config.select_by)
+        if self.progress.best is None:  # nor may the patience of the old one end this
+            self.progress.since_best = 0
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
         then, now = progress.ranks, self.ranks.world
