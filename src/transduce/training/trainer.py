@@ -95,6 +95,7 @@ def train(
     resume: go on from the newest whole checkpoint there, exactly as if never interrupted.
     fine_tune: another run to start from, and how; by default from the weights as they are.
     fit: makes tensors of that run fit where their shapes differ.
+    anew: how names begin of tensors that mean something else there, and are not taken over.
     Raises FoundBudget where `fit_memory` was asked for, to be called again with what was found;
     TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
     RunError where something cannot be written or the run to start from does not fit, SettingError
