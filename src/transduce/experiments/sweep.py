@@ -16,6 +16,7 @@ from transduce.experiments.grid import Grid, Overrides, Range, Values, combinati
 from transduce.experiments.record import SWEEP_FILE, Definition, Record
 from transduce.experiments.search import Search, check_optuna
 from transduce.run_directory import locked, parse_recipe, with_overrides
+from transduce.tasks.common import named_base
 from transduce.tasks.task import Recipe
 
 logger = logging.getLogger("transduce")
@@ -244,7 +245,7 @@ def _rooted(definition: Definition, parsed: Recipe) -> Definition:
 
 def _with_absolute_base(settings: dict[str, Any]) -> dict[str, Any]:
     """The same with fine_tune.run, if there is one, as an absolute path."""
-    fine_tune = settings.get("fine_tune")
-    if not isinstance(fine_tune, dict) or not isinstance(run := fine_tune.get("run"), str):
+    if (base := named_base(settings)) is None:
         return settings
-    return {**settings, "fine_tune": {**fine_tune, "run": absolute_path(run, "fine_tune.run")}}
+    path = absolute_path(str(base), "fine_tune.run")
+    return apply_overrides(settings, [f"fine_tune.run={path}"])

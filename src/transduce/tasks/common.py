@@ -286,6 +286,13 @@ def base_settings(run: Path) -> dict[str, Any]:
     return load_toml(run / "recipe.toml")
 
 
+def named_base(settings: Mapping[str, Any]) -> str | Path | None:
+    """What settings say of the run to start from, as they say it; None where they name none."""
+    fine_tune = settings.get("fine_tune")
+    base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
+    return base if isinstance(base, str | Path) else None
+
+
 def with_base_model(
     settings: Mapping[str, Any], tasks: Sequence[str], also: Sequence[str] = ()
 ) -> Mapping[str, Any]:
@@ -295,10 +302,9 @@ def with_base_model(
     run where nothing is said of them.  Settings that spell the model out, as those of a run
     directory do, need no other run.  Raises RunError for a run that is none, or of another task.
     """
-    fine_tune = settings.get("fine_tune")
-    base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
+    base = named_base(settings)
     own = settings.get("model", {})
-    if not isinstance(base, str | Path) or not isinstance(own, Mapping):
+    if base is None or not isinstance(own, Mapping):
         return settings
     if own and not (expand(base) / "recipe.toml").is_file():
         return settings

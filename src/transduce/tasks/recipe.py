@@ -19,7 +19,15 @@ from transduce.metrics.measure import check_metric
 from transduce.models.encoder_decoder import EncoderDecoderConfig, check_tie
 from transduce.models.presets import PRESETS
 from transduce.models.stacks import heads_on_source, longest_sequence
-from transduce.tasks.common import Root, base_settings, expand, read_split, rooted, with_base_model
+from transduce.tasks.common import (
+    Root,
+    base_settings,
+    expand,
+    named_base,
+    read_split,
+    rooted,
+    with_base_model,
+)
 from transduce.tasks.task import Split
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.text.sampling import Alpha, check_sampling
@@ -195,10 +203,8 @@ def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
     A section that names no tokenizer changes that of the other run.
     """
-    fine_tune = settings.get("fine_tune")
-    base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
-    own = settings.get("text", {})
-    if not isinstance(base, str) or not isinstance(own, Mapping) or {"source", "target"} & set(own):
+    base, own = named_base(settings), settings.get("text", {})
+    if base is None or not isinstance(own, Mapping) or {"source", "target"} & set(own):
         return settings
     return {**settings, "text": merge(base_settings(expand(base)).get("text", {}), own)}
 

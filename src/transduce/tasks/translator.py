@@ -203,7 +203,7 @@ class Translator:
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each target text, end included, given its source.
 
-        Pairs beyond `LONGEST_SCORED` tokens, or the model's positions, get nan and a warning.
+        Pairs beyond `forced.longest_scored` tokens get nan and a warning.
         """
         return forced_scores(self.model, self.source, self.target, pairs)
 
