@@ -50,7 +50,8 @@ def translate(
     """Translate lines of text, from a file or as they come.
 
     Every line gives one line, in order, as soon as it is there; a blank line gives a blank one.
-    Bytes that are not UTF-8 are replaced, with a warning.
+    Bytes that are not UTF-8 are replaced, with a warning; another one, said once, tells of what no
+    training text had, such as letters in another case.
 
     Parameters
     ----------

@@ -40,6 +40,7 @@ from transduce.tasks.tags import ExpectedTags
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translation_data import encoded_pairs, saved_vocabularies, vocabularies
 from transduce.tasks.translator import Translator
+from transduce.tasks.unknown import UnknownTokens
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
 from transduce.training.loss import LossSums, cross_entropy
@@ -195,6 +196,7 @@ class TrainedTranslator(Translator):
         self.recipe = recipe
         self.target_language = recipe.evaluation.target_language
         self.expected_tags = ExpectedTags(recipe.data, source)
+        self.unknown_tokens = UnknownTokens(source)
         if (taught := recipe.training.alignment) is not None:
             self.aligning = taught.layer, taught.head
 

@@ -28,6 +28,7 @@ from transduce.tasks.forced import forced_scores, in_batches
 from transduce.tasks.pieces import in_pieces
 from transduce.tasks.tags import ExpectedTags
 from transduce.tasks.translations import Alignment, Candidate, Translation, least_risk
+from transduce.tasks.unknown import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
 
@@ -101,6 +102,8 @@ class Translator:
         """What searches, if it is not we."""
         self.expected_tags: ExpectedTags | None = None
         """Warns of texts that do not begin as those of training did."""
+        self.unknown_tokens: UnknownTokens | None = None
+        """Warns of texts that hold what those of training did not."""
 
     @property
     def device(self) -> torch.device:
@@ -126,12 +129,11 @@ class Translator:
         Raises SettingError for a prefix or a phrase that the vocabulary cannot spell, and
         RunError where coverage is asked for of a model without attention.
         """
-        if self.expected_tags is not None:
-            self.expected_tags.check(texts, first)
+        rows = self._encoded(texts, first)
         options = options or self.options
         each = [options] * len(texts) if isinstance(options, DecodingOptions) else options
         together: dict[DecodingOptions, list[Piece]] = {}
-        for i, ids in enumerate(self.source.encode_batch(list(texts))):
+        for i, ids in enumerate(rows):
             if texts[i].strip():
                 pieces = self._pieces(ids, each[i], i, first)
                 together.setdefault(alike(each[i]), []).extend(pieces)
@@ -153,15 +155,14 @@ class Translator:
         generator ends the search.  Raises SettingError where outputs are chosen by minimum_risk,
         which shows none before it has them all.
         """
-        if self.expected_tags is not None:
-            self.expected_tags.check([text], number)
+        (ids,) = self._encoded([text], number)
         options = options or self.options
         if options.minimum_risk != "none":
             raise SettingError("minimum_risk chooses at the end; leave it out to stream")
         if self.engine is not None:
             raise SettingError("streaming needs PyTorch's own search; leave out --engine")
         options = dataclasses.replace(options, n_best=1)
-        pieces = self._pieces(self.source.encode(text), options, 0, number)
+        pieces = self._pieces(ids, options, 0, number)
         return self._parts(pieces if text.strip() else [], alike(options))
 
     def beside(self, company: Company) -> Translator:
@@ -244,6 +245,15 @@ class Translator:
                 "model has positions for"
             )
         return demand
+
+    def _encoded(self, texts: Sequence[str], first: int) -> list[list[int]]:
+        """The ids of texts, with warnings of what training had not prepared the model for."""
+        if self.expected_tags is not None:
+            self.expected_tags.check(texts, first)
+        rows = self.source.encode_batch(texts)
+        if self.unknown_tokens is not None:
+            self.unknown_tokens.check(texts, rows, first)
+        return rows
 
     def _pieces(
         self, ids: list[int], options: DecodingOptions, text: int, first: int

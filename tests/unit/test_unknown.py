@@ -1,0 +1,82 @@
+"""Who sends a run what no training text had is told of it, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import transduce
+from helpers.hugging_face import sentences, word_piece
+from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
+from transduce.interop.tokenizers import ENCODER, read_tokenizer
+from transduce.tasks.unknown import UnknownTokens
+from transduce.text import (
+    CharactersConfig,
+    SubwordConfig,
+    SymbolsConfig,
+    Tokenizer,
+    train_tokenizer,
+)
+
+TEXTS = ["<fwd> AB", "AB BA"]
+
+
+def complaints(
+    caplog: pytest.LogCaptureFixture, source: Tokenizer, *batches: list[str]
+) -> list[str]:
+    caplog.clear()
+    unknown, first = UnknownTokens(source), 0
+    for texts in batches:
+        unknown.check(texts, source.encode_batch(texts), first)
+        first += len(texts)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_the_first_line_with_unknown_letters_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    characters = train_tokenizer(CharactersConfig(), TEXTS)
+    assert complaints(caplog, characters, ["AB", ""], ["<fwd> BA", "Abc", "ab"], ["ab"]) == [
+        "line 4: 2 of 3 tokens are unknown to this model, 'b' first; said once"
+    ]
+    lower = train_tokenizer(CharactersConfig(lowercase=True), TEXTS)
+    assert complaints(caplog, lower, ["AB ab"]) == []
+
+
+def test_what_a_normalizer_made_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    apart = train_tokenizer(CharactersConfig(normalization="nfd", lowercase=True), ["ane\u0300"])
+    assert complaints(caplog, apart, ["ÀÑa"]) == [
+        "line 1: 1 of 5 tokens are unknown to this model, '\u0303' first; said once"
+    ]
+
+
+def test_whole_symbols_are_named_and_subwords_know_everything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    symbols = train_tokenizer(SymbolsConfig(), TEXTS)
+    assert complaints(caplog, symbols, ["AB  BAB BA"]) == [
+        "line 1: 1 of 3 tokens are unknown to this model, 'BAB' first; said once"
+    ]
+    assert complaints(caplog, train_tokenizer(SubwordConfig(size=270), TEXTS), ["é 你"]) == []
+
+
+def test_an_imported_vocabulary(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    word_piece(tmp_path, 200)
+    names = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]"}
+    named = {f"{short}_token": name for short, name in names.items()}
+    pieces = read_tokenizer(tmp_path, 200, ENCODER, named)
+    known = sentences(1)[0].rstrip(".")
+    assert complaints(caplog, pieces, [known]) == []
+    (said,) = complaints(caplog, pieces, [f"{known} 🎉 {known}"])
+    assert said.startswith("line 1: 1 of ") and "'🎉' first" in said
+
+
+def test_a_run_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
+    run, _ = transduce.train(tiny_settings(data), tmp_path / "run")
+    model = transduce.load(run, "cpu")
+    model.translate_batch(["ab", "AB"])
+    model.translate_batch(["AB"])
+    list(model.stream("AB"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "line 2: 2 of 2 tokens are unknown to this model, 'A' first; said once"
+    ]
