@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from transduce.config import absolute_path, apply_overrides, load_toml
+from transduce.config import apply_overrides, load_toml
 from transduce.errors import RunError, SettingError
 from transduce.experiments.attempts import Job, Result, in_turn, side_by_side
 from transduce.experiments.grid import Grid, Overrides, Range, Values, combinations, read_varied
@@ -247,5 +247,4 @@ def _with_absolute_base(settings: dict[str, Any]) -> dict[str, Any]:
     """The same with fine_tune.run, if there is one, as an absolute path."""
     if (base := named_base(settings)) is None:
         return settings
-    path = absolute_path(str(base), "fine_tune.run")
-    return apply_overrides(settings, [f"fine_tune.run={path}"])
+    return apply_overrides(settings, [f"fine_tune.run={base}"])

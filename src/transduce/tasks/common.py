@@ -8,7 +8,6 @@ import functools
 import hashlib
 import json
 import math
-import os
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -286,11 +285,16 @@ def base_settings(run: Path) -> dict[str, Any]:
     return load_toml(run / "recipe.toml")
 
 
-def named_base(settings: Mapping[str, Any]) -> str | Path | None:
-    """What settings say of the run to start from, as they say it; None where they name none."""
+def named_base(settings: Mapping[str, Any]) -> Path | None:
+    """The run to start from that settings name, as an absolute path; None where they name none.
+
+    Raises SettingError for a variable that is not set.
+    """
     fine_tune = settings.get("fine_tune")
     base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
-    return base if isinstance(base, str | Path) else None
+    if not isinstance(base, str | Path):
+        return None
+    return Path(absolute_path(str(base), "fine_tune.run"))
 
 
 def with_base_model(
@@ -306,12 +310,12 @@ def with_base_model(
     own = settings.get("model", {})
     if base is None or not isinstance(own, Mapping):
         return settings
-    if own and not (expand(base) / "recipe.toml").is_file():
+    if own and not (base / "recipe.toml").is_file():
         return settings
-    theirs = base_settings(expand(base))
+    theirs = base_settings(base)
     if theirs.get("task") not in tasks:
         raise RunError(
-            f"fine_tune.run: {expand(base)} is a run of the task {theirs.get('task')!r}; the task "
+            f"fine_tune.run: {base} is a run of the task {theirs.get('task')!r}; the task "
             f"{settings.get('task')!r} can start from one of {', '.join(map(repr, tasks))}"
         )
     filled = {**settings, "model": merge(theirs.get("model", {}), own)}
@@ -321,11 +325,6 @@ def with_base_model(
         if isinstance(said, Mapping) and isinstance(below, Mapping) and key in below:
             filled[place] = {key: below[key], **said}
     return filled
-
-
-def expand(path: str | Path) -> Path:
-    """A path with `~` and `$VARIABLE` replaced."""
-    return Path(os.path.expandvars(os.path.expanduser(path)))  # noqa: PTH111
 
 
 def rooted(recipe: T) -> T:

@@ -25,8 +25,8 @@ from transduce.tasks.common import (
     base_settings,
     check_own_data,
     describe_batch,
-    expand,
     has_split,
+    named_base,
     place_of,
     set_aside,
     with_base_model,
@@ -168,10 +168,10 @@ def with_base(
     Of `image`, what is given goes before what the other run says.  tasks, also, what is raised:
     as for `with_base_model`.
     """
-    filled = with_base_model(settings, tasks, also)
-    if filled is settings:  # nothing to start from, or, as in a run's own recipe, nothing open
+    base, filled = named_base(settings), with_base_model(settings, tasks, also)
+    if base is None or filled is settings:  # a run's own recipe leaves nothing open
         return settings
-    image = base_settings(expand(settings["fine_tune"]["run"])).get("image", {})
+    image = base_settings(base).get("image", {})
     return {**filled, "image": {**image, **settings.get("image", {})}}
 
 

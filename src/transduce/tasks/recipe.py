@@ -22,7 +22,6 @@ from transduce.models.stacks import heads_on_source, longest_sequence
 from transduce.tasks.common import (
     Root,
     base_settings,
-    expand,
     named_base,
     read_split,
     rooted,
@@ -206,7 +205,7 @@ def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     base, own = named_base(settings), settings.get("text", {})
     if base is None or not isinstance(own, Mapping) or {"source", "target"} & set(own):
         return settings
-    return {**settings, "text": merge(base_settings(expand(base)).get("text", {}), own)}
+    return {**settings, "text": merge(base_settings(base).get("text", {}), own)}
 
 
 def _preset(name: Any, where: str) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from transduce.errors import DataError, RunError, SettingError
 from transduce.tasks.common import (
     base_settings,
     cached_tokenizer,
-    expand,
     saved_tokenizer,
     set_aside,
     split_fingerprint,
@@ -41,7 +40,7 @@ def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Token
     if checkpoints_of(run):  # their weights are of those very tokenizers
         raise _missing(run)
     if recipe.fine_tune is not None:
-        return _base_vocabularies(recipe, expand(recipe.fine_tune.run), run)
+        return _base_vocabularies(recipe, Path(recipe.fine_tune.run), run)
     corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
 
     def learnt(config: AnyTokenizer, side: slice) -> Tokenizer:
