@@ -32,7 +32,7 @@ class UnknownTokens:
         if self._told:
             return
         for line, (text, ids) in enumerate(zip(texts, rows, strict=True), first + 1):
-            if UNK in ids:
+            if UNK in ids and text.strip():  # a blank one is not translated
                 message = "line %d: %d of %d tokens are unknown to this model, %r first; said once"
                 logger.warning(message, line, ids.count(UNK), len(ids), self._named(text, ids))
                 self._told = True
