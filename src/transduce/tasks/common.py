@@ -29,6 +29,7 @@ from transduce.tasks.task import Split
 from transduce.text import Tokenizer, load_tokenizer
 from transduce.training.config import TrainingConfig
 from transduce.training.file_head import head_of
+from transduce.training.fine_tuning import base_path
 from transduce.training.weights import check_weights, load_weights, read_tensors, weights_of
 
 T = TypeVar("T")
@@ -294,7 +295,7 @@ def named_base(settings: Mapping[str, Any]) -> Path | None:
     base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
     if not isinstance(base, str | Path):
         return None
-    return Path(absolute_path(str(base), "fine_tune.run"))
+    return Path(base_path(str(base)))
 
 
 def with_base_model(

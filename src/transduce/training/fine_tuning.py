@@ -47,7 +47,7 @@ _BELOW_LAYERS = tuple(
 )
 
 
-_base_path = functools.partial(absolute_path, setting="fine_tune.run")
+base_path = functools.partial(absolute_path, setting="fine_tune.run")
 """The run to start from as an absolute path."""
 
 
@@ -68,7 +68,7 @@ class LoraConfig:
 class FineTuneConfig:
     """Start from the weights of another run."""
 
-    run: Annotated[str, AfterValidator(_base_path)]
+    run: Annotated[str, AfterValidator(base_path)]
     """Run directory, trained or imported; may hold `~` and `$VARIABLE`."""
     freeze: tuple[str, ...] = ()
     """Patterns of the names of parameters that stay as they are."""
@@ -142,7 +142,7 @@ def start_from(
     does not fit, SettingError for a pattern without a match.
     """
     found, left_out = (
-        ({}, []) if resuming else _copy_base(model, Path(_base_path(config.run)), fit, anew)
+        ({}, []) if resuming else _copy_base(model, Path(base_path(config.run)), fit, anew)
     )
     named = dict(model.named_parameters(remove_duplicate=False))
     frozen = {id(named[name]) for name in _matching(config.freeze, named, "freeze")}
