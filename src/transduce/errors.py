@@ -6,6 +6,7 @@
     │   └── InputError        one input of many: says which, so that others can be answered
     ├── RunError              a run directory is missing, damaged, or of another kind
     └── TrainingError         training cannot go on (a loss that is not finite, ...)
+        └── MemoryLimitError  ... for want of memory: on another machine it might
 
 The command line prints the message of a `TransduceError` as one line and exits with its
 `exit_code`.  Everything else that escapes is a bug of ours and keeps its traceback.
@@ -56,6 +57,10 @@ class RunError(TransduceError):
 
 class TrainingError(TransduceError):
     """Training cannot go on; says what was kept and what to change."""
+
+
+class MemoryLimitError(TrainingError):
+    """Training cannot go on in the memory that there is."""
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from transduce.config import load_toml, merge
 from transduce.data.batches import Largest, TokenBatches
 from transduce.data.documents import EncodedDocuments
 from transduce.data.packing import PackedBatches
-from transduce.errors import SettingError, TrainingError
+from transduce.errors import MemoryLimitError, SettingError
 from transduce.training import fit_memory as module
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
@@ -161,7 +161,8 @@ def test_out_of_memory_is_noticed() -> None:
 
 
 def test_not_even_a_row() -> None:
-    with pytest.raises(TrainingError, match=r"^fit_memory: not even one row of 16 positions .*$"):
+    expected = r"^fit_memory: not even one row of 16 positions .*$"
+    with pytest.raises(MemoryLimitError, match=expected):
         budget_of(Eater(40, most=3))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 import random
 import signal
@@ -16,7 +17,7 @@ import pytest
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.config import load_toml, to_toml
-from transduce.errors import RunError, SettingError
+from transduce.errors import MemoryLimitError, RunError, SettingError
 from transduce.experiments.attempts import Job, Result, attempt
 from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
 from transduce.experiments.record import RUNS_FILE, Definition, Record
@@ -233,6 +234,22 @@ def test_a_bug_in_one_run_does_not_stop_the_others(
     done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
     assert [run.result.error for run in done.runs] == ["ZeroDivisionError: of ours"] * 2
     assert "Traceback" in capfd.readouterr().err
+    monkeypatch.undo()
+    assert not sweep(tmp_path / "s", resume=True).failed
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), MemoryLimitError("out of memory")]
+)
+def test_what_the_machine_lacked_is_tried_again(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def lacking(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("transduce.experiments.attempts.train", lacking)
+    done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
+    assert [run.result for run in done.runs] == [Result(error=str(error), final=False)] * 2
     monkeypatch.undo()
     assert not sweep(tmp_path / "s", resume=True).failed
 

@@ -15,7 +15,7 @@ from torch import nn
 from helpers.tiny_run import records, reversal_pairs, steps_of, tiny_task, write_tsv
 from helpers.tiny_training import Numbers, Sums, equal, run, weights
 from transduce.data.batches import DataState, PairBatch
-from transduce.errors import TrainingError
+from transduce.errors import MemoryLimitError, TrainingError
 from transduce.sequence import Padded
 from transduce.training import signals as signals_module
 from transduce.training.bad_batches import MOST_FILES, as_json, save_batches
@@ -211,7 +211,8 @@ class TestMemory:
         assert len(said) == 1 and "split in halves" in said[0]
 
     def test_one_row_that_does_not_fit(self, tmp_path: Path) -> None:
-        with pytest.raises(TrainingError, match=r"out of memory at step 1 in a batch of 1, which"):
+        expected = "out of memory at step 1 in a batch of 1, which"
+        with pytest.raises(MemoryLimitError, match=expected):
             run(tmp_path, Small(0, MemoryError()))
 
     def test_another_error_is_no_question_of_memory(self, tmp_path: Path) -> None:

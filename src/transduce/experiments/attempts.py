@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from transduce.errors import TrainingError, TransduceError
+from transduce.errors import MemoryLimitError, TrainingError, TransduceError
 from transduce.experiments.grid import Overrides
 from transduce.run import train
 from transduce.training.signals import InterruptedTraining
@@ -65,10 +65,10 @@ def attempt(job: Job) -> Result:
         _, outcome = train(job.settings, job.path, job.overrides, resume=begun)
     except InterruptedTraining:
         raise
-    except TrainingError as error:  # by the same numbers it would come to the same end
-        return Result(error=str(error))
     except (TransduceError, OSError) as error:
-        return Result(error=str(error), final=False)
+        # By the same numbers training would come to the same end; all else may be mended.
+        final = isinstance(error, TrainingError) and not isinstance(error, MemoryLimitError)
+        return Result(error=str(error), final=final)
     except Exception as error:  # the machine's memory, or a bug of ours: the others shall go on
         traceback.print_exc()
         first_line = str(error).partition("\n")[0]

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from transduce.data.batches import Largest
-from transduce.errors import SettingError, TrainingError, is_out_of_memory
+from transduce.errors import MemoryLimitError, SettingError, is_out_of_memory
 from transduce.training.averaging import MovingAverage
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
@@ -68,7 +68,7 @@ def find_budget(
 ) -> FoundBudget:
     """The fewest batches that a step can be cut into; said in one line.
 
-    The weights are spoilt by the steps that are tried.  Raises TrainingError where not even one
+    The weights are spoilt by the steps that are tried.  Raises MemoryLimitError where not even one
     row fits, SettingError for a limit that is needed and not given.
     """
     averaged = MovingAverage(task.model, config.ema) if config.ema else None
@@ -91,7 +91,7 @@ def find_budget(
     found = -int(ranks.largest(-found)[0])
     if not found:
         raise ranks.told_by_first(
-            TrainingError(
+            MemoryLimitError(
                 f"fit_memory: not even one row of {row:,} positions fits into "
                 f"{limit / GIB:.1f} GiB; lower the greatest length in the recipe, take a smaller "
                 "model, or raise training.memory_limit"

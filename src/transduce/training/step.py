@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from transduce.errors import TrainingError, is_out_of_memory
+from transduce.errors import MemoryLimitError, is_out_of_memory
 from transduce.nn.bf16 import slowness
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
@@ -86,8 +86,8 @@ class OptimizerStep:
         batches: of this rank.  count: target tokens of all ranks.
 
         A batch that is too large for the memory is split, which leaves the step what it is, since
-        the sums of losses add up.  Raises NonFiniteError, and TrainingError where a single row is
-        too large.
+        the sums of losses add up.  Raises NonFiniteError, and MemoryLimitError where a single row
+        is too large.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
@@ -148,7 +148,7 @@ class OptimizerStep:
             if not is_out_of_memory(error):
                 raise
             if self.shards is not None:
-                raise TrainingError(
+                raise MemoryLimitError(
                     f"out of memory at step {number:,} in {self.task.describe(batch)}, which is "
                     "not split where the model is sharded; lower training.batch_tokens"
                 ) from None
@@ -159,7 +159,7 @@ class OptimizerStep:
             torch.cuda.empty_cache()
         described, halves = self.task.describe(batch), batch.halves()
         if halves is None:
-            raise TrainingError(
+            raise MemoryLimitError(
                 f"out of memory at step {number:,} in {described}, which is but one row; lower "
                 "the greatest length in the recipe, or take a smaller model"
             )
