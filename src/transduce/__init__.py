@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from transduce.errors import (
     DataError,
     InputError,
+    MemoryLimitError,
     RunError,
     SettingError,
     TrainingError,
@@ -39,6 +40,7 @@ __all__ = [
     "DecodingOptions",
     "Evaluation",
     "InputError",
+    "MemoryLimitError",
     "Run",
     "RunError",
     "SettingError",
