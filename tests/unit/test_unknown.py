@@ -35,7 +35,7 @@ def complaints(
 
 def test_the_first_line_with_unknown_letters_is_told(caplog: pytest.LogCaptureFixture) -> None:
     characters = train_tokenizer(CharactersConfig(), TEXTS)
-    assert complaints(caplog, characters, ["AB", ""], ["\t", "Abc", "ab"], ["ab"]) == [
+    assert complaints(caplog, characters, ["<fwd> BA", ""], ["\t", "Abc", "ab"], ["ab"]) == [
         "line 4: 2 of 3 tokens are unknown to this model, 'b' first; said once"
     ]
     lower = train_tokenizer(CharactersConfig(lowercase=True), TEXTS)
