@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,29 @@ def test_a_run_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert [record.getMessage() for record in caplog.records] == [
         "line 2: 2 of 2 tokens are unknown to this model, 'A' first; said once"
     ]
+
+
+def test_the_unknown_letters_of_an_output_are_those_of_the_source(tmp_path: Path) -> None:
+    """A learning test: what is copied need not be known, where training had unknown letters too."""
+    letters = random.Random(1)
+    words = ["".join(letters.choices("abcd", k=3)) for _ in range(400)]
+    rare = [f"{word[: i % 4]}{chr(0x4E00 + i)}{word[i % 4 :]}" for i, word in enumerate(words)]
+    pairs = [(word, f"{word}ed") for word in {*words, *rare}]
+    data = write_tsv(tmp_path / "pairs.tsv", sorted(pairs))
+    settings = tiny_settings(
+        data,
+        "model.preset=rnn-general",
+        "model.d_model=32",
+        "model.tie=three-way",
+        "training.steps=250",
+        "training.validate_every=250",
+        "training.schedule.peak=1e-2",
+    )
+    settings["text"] = {"source": {"kind": "characters", "min_count": 3}}
+    del settings["model"]["encoder"], settings["model"]["decoder"]
+    run, _ = transduce.train(settings, tmp_path / "run")
+    model = transduce.load(run, "cpu")
+    sources = ["a学bc", "猫dcd", "bcd山", "bad", "ac\ufffdb"]
+    outputs = [translation.text for translation in model.translate_batch(sources)]
+    assert outputs == [f"{source}ed" for source in sources]
+    assert ["".join(model.stream(source)) for source in sources] == outputs

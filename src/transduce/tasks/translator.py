@@ -30,6 +30,7 @@ from transduce.tasks.tags import ExpectedTags
 from transduce.tasks.translations import Alignment, Candidate, Translation, least_risk
 from transduce.tasks.unknown import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
+from transduce.text.listed import ListedTokenizer
 from transduce.text.tokenizer import REPLACEMENT
 
 TextStream = Generator[str, None, None]
@@ -144,7 +145,10 @@ class Translator:
                 if best:
                     output = f"line {first + piece.text + 1}: the output"
                     piece.demand.warn_unless_met_by(best[0].tokens, output)
-        return [self._translation(parts, own) for parts, own in zip(found, each, strict=True)]
+        return [
+            self._translation(text, parts, own)
+            for text, parts, own in zip(texts, found, each, strict=True)
+        ]
 
     def stream(
         self, text: str, options: DecodingOptions | None = None, number: int = 0
@@ -163,7 +167,7 @@ class Translator:
             raise SettingError("streaming needs PyTorch's own search; leave out --engine")
         options = dataclasses.replace(options, n_best=1)
         pieces = self._pieces(ids, options, 0, number)
-        return self._parts(pieces if text.strip() else [], alike(options))
+        return self._parts(text, pieces if text.strip() else [], alike(options))
 
     def beside(self, company: Company) -> Translator:
         """The same translator with others beside it.  Raises SettingError for what cannot be."""
@@ -341,7 +345,7 @@ class Translator:
             wishes=wishes,
         )
 
-    def _parts(self, pieces: Sequence[Piece], options: DecodingOptions) -> TextStream:
+    def _parts(self, source: str, pieces: Sequence[Piece], options: DecodingOptions) -> TextStream:
         written = ""
         before: list[int] = []
         for piece in pieces:
@@ -351,16 +355,24 @@ class Translator:
                 ids = agreed(snapshot)
                 if narrow is not None:
                     ids = narrow.ids[ids].tolist()
-                text = self._line([*before, *ids]).rstrip(REPLACEMENT)
+                text = self._line([*before, *ids], source).rstrip(REPLACEMENT)
                 if len(text) > len(written):
                     yield text[len(written) :]
                     written = text
             before += ids
-        yield self._line(before)[len(written) :]
+        yield self._line(before, source)[len(written) :]
 
-    def _line(self, ids: Sequence[int]) -> str:
-        """The text of ids: what is one line in must be one line out, whatever the model says."""
-        return " ".join(self.target.decode(ids).splitlines())
+    def _line(self, ids: Sequence[int], source: str) -> str:
+        """The text of ids: what is one line in must be one line out, whatever the model says.
+
+        Where both sides are written in units of one kind, the unknown ones of the output are those
+        of the source, in order.
+        """
+        if isinstance(self.source, ListedTokenizer) and isinstance(self.target, type(self.source)):
+            text = self.target.decode(ids, self.source.unknown_units(source))
+        else:
+            text = self.target.decode(ids)
+        return " ".join(text.splitlines())
 
     def _check_search(self, options: DecodingOptions) -> None:
         """Raises SettingError for options that whoever searches cannot follow."""
@@ -382,7 +394,9 @@ class Translator:
             raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
         return self.shortlist.narrow(self.model, sources)
 
-    def _translation(self, parts: list[list[Hypothesis]], options: DecodingOptions) -> Translation:
+    def _translation(
+        self, source: str, parts: list[list[Hypothesis]], options: DecodingOptions
+    ) -> Translation:
         """The translation of a text from those of its pieces, which are mostly one."""
         if not parts:
             return Translation("")
@@ -390,7 +404,7 @@ class Translator:
         for rank in range(min(len(part) for part in parts)):
             chosen = [part[rank] for part in parts]
             ids = [token for hypothesis in chosen for token in hypothesis.tokens]
-            text = self._line(ids)
+            text = self._line(ids, source)
             score = sum(h.score for h in chosen) / len(chosen)
             log_prob = sum(h.log_prob for h in chosen)
             tokens = tuple(self.target.tokens(ids))

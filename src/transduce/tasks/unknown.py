@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Sequence
 
@@ -39,9 +38,7 @@ class UnknownTokens:
                 return
 
     def _named(self, text: str, ids: Sequence[int]) -> str:
-        i = ids.index(UNK)
         if isinstance(self._source, ListedTokenizer):
-            units = self._source.units_of(self._source.normalizer.apply(text))
-            return next(itertools.islice(units, i, None))
-        start, end = token_spans(self._source, text, ids)[i]
+            return self._source.unknown_units(text)[0]
+        start, end = token_spans(self._source, text, ids)[ids.index(UNK)]
         return text[start:end]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from abc import abstractmethod
 from collections import Counter
@@ -89,15 +90,24 @@ class ListedTokenizer(Tokenizer):
         """What the ids of a normalised text stand for."""
         return self.split(text)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Text of any ids: PAD, BOS and EOS are skipped, unknown ones become U+FFFD."""
+    def unknown_units(self, text: str) -> list[str]:
+        """The units of a text that are not in the vocabulary, in order."""
+        units = self.units_of(self.normalizer.apply(text))
+        return [unit for unit in units if unit not in self._ids]
+
+    def decode(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> str:
+        """Text of any ids: PAD, BOS and EOS are skipped, unknown ones become U+FFFD.
+
+        unknown: units that the unknown ids stand for, in order, instead.
+        """
         skipped = (PAD, BOS, EOS)
-        return self.separator.join(self._unit(i, REPLACEMENT) for i in ids if i not in skipped)
+        named = itertools.chain(unknown, itertools.repeat(REPLACEMENT))
+        return self.separator.join(self._unit(i) or next(named) for i in ids if i not in skipped)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """A string to display for each id."""
         special = dict(enumerate(SPECIAL_TOKENS))
-        shown = (special.get(i) or self._unit(i, SPECIAL_TOKENS[UNK]) for i in ids)
+        shown = (special.get(i) or self._unit(i) or SPECIAL_TOKENS[UNK] for i in ids)
         return ["▁" if token == " " else token for token in shown]
 
     def to_bytes(self) -> bytes:
@@ -118,9 +128,9 @@ class ListedTokenizer(Tokenizer):
             file.symbols, Normalizer(normalization=file.normalization, lowercase=file.lowercase)
         )
 
-    def _unit(self, token: int, otherwise: str) -> str:
+    def _unit(self, token: int) -> str | None:
         index = token - len(SPECIAL_TOKENS)
-        return self.units[index] if 0 <= index < len(self.units) else otherwise
+        return self.units[index] if 0 <= index < len(self.units) else None
 
 
 def read_listed(data: bytes) -> ListedFile:
