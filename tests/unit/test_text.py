@@ -256,9 +256,12 @@ def test_tags_before_characters_are_one_token_each(tmp_path: Path) -> None:
     tokenizer.save(path)
     again = load_tokenizer(path)
     assert again.encode("<fre> <N> ab") == ids and again.decode(ids) == "<fre> <N> ab"
+    # However rare they are.
+    rare = train_tokenizer(CharactersConfig(min_count=2), lines)
+    assert rare.tokens(rare.encode("<rare> ab")) == ["<rare> ", "<unk>", "b"]
     # Only before the text, and spelled where the vocabulary, maybe an older one, lacks them.
     assert len(tokenizer.encode("a <V> b")) == len("a <V> b")
-    older = train_tokenizer(CharactersConfig(min_count=2), [*lines, "x <f> x <f>"])
+    older = train_tokenizer(CharactersConfig(min_count=2), ["<fre> ab", "b", "x <f> x <f>"])
     assert older.tokens(older.encode("<V> <fre> b")) == [
         "<", "<unk>", ">", "▁", "<fre> ", "b"
     ]  # fmt: skip

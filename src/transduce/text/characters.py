@@ -44,6 +44,11 @@ class CharacterTokenizer(ListedTokenizer):
         tags = leading_tags(text)
         return [*tags, *text[sum(map(len, tags)) :]] if tags else text
 
+    @classmethod
+    def always_kept(cls, unit: str) -> bool:
+        """A tag is: it is an instruction, and there is no copying it."""
+        return len(unit) > 1
+
     @property
     def tags(self) -> list[str]:
         """Those of the vocabulary, each with its blank, the most frequent first."""

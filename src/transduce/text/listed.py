@@ -59,7 +59,11 @@ class ListedTokenizer(Tokenizer):
             counts.update(cls.split(normalizer.apply(line)))
         if not counts:
             raise DataError("there is no text to make a vocabulary of: every line is blank")
-        kept = [unit for unit, count in counts.items() if count >= config.min_count]
+        kept = [
+            unit
+            for unit, count in counts.items()
+            if count >= config.min_count or cls.always_kept(unit)
+        ]
         if not kept:
             most = max(counts.values())
             raise SettingError(
@@ -72,6 +76,11 @@ class ListedTokenizer(Tokenizer):
     @abstractmethod
     def split(cls, text: str) -> Sequence[str]:
         """The units of a normalised text."""
+
+    @classmethod
+    def always_kept(cls, unit: str) -> bool:
+        """Whether a unit of the training text is in the vocabulary however rare it is."""
+        return False
 
     @property
     def size(self) -> int:
