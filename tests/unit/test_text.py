@@ -241,7 +241,7 @@ def test_characters() -> None:
     assert tokenizer.encode("<s>") == [UNK] * 3
     assert tokenizer.decode([BOS, *tokenizer.encode("bax"), EOS, 99]) == "ba\ufffd\ufffd"
     assert tokenizer.decode([*tokenizer.encode("bxa"), 99], ["x"]) == "bxa\ufffd"
-    assert tokenizer.unknown_units("bxay") == ["x", "y"]
+    assert list(tokenizer.unknown_units("bxay")) == ["x", "y"]
     assert tokenizer.tokens([*tokenizer.encode("bx"), 99, PAD]) == ["b", "<unk>", "<unk>", "<pad>"]
     assert tokenizer.outputs == "text"
 

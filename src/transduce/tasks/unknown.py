@@ -39,6 +39,6 @@ class UnknownTokens:
 
     def _named(self, text: str, ids: Sequence[int]) -> str:
         if isinstance(self._source, ListedTokenizer):
-            return self._source.unknown_units(text)[0]
+            return next(self._source.unknown_units(text))
         start, end = token_spans(self._source, text, ids)[ids.index(UNK)]
         return text[start:end]

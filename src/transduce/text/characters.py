@@ -45,19 +45,19 @@ class CharacterTokenizer(ListedTokenizer):
         return [*tags, *text[sum(map(len, tags)) :]] if tags else text
 
     @classmethod
-    def always_kept(cls, unit: str) -> bool:
-        """A tag is: it is an instruction, and there is no copying it."""
+    def is_tag(cls, unit: str) -> bool:
+        """All that is not a single character."""
         return len(unit) > 1
 
     @property
     def tags(self) -> list[str]:
         """Those of the vocabulary, each with its blank, the most frequent first."""
-        return [unit for unit in self.units if len(unit) > 1]
+        return [unit for unit in self.units if self.is_tag(unit)]
 
     def units_of(self, text: str) -> Iterator[str]:
         """As `split` has them, tags that are not in the vocabulary as their characters."""
         for unit in self.split(text):
-            if len(unit) == 1 or unit in self._ids:
+            if unit in self._ids or not self.is_tag(unit):
                 yield unit
             else:
                 yield from unit

@@ -6,7 +6,7 @@ import itertools
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -23,7 +23,7 @@ class ListedConfig(Normalizer):
     """Settings of a vocabulary that is counted rather than learnt."""
 
     min_count: Annotated[int, Field(ge=1)] = 1
-    """Units seen fewer times than this in the training text are unknown"""
+    """Units seen fewer times than this in the training text are unknown; tags never are"""
 
 
 @section
@@ -59,17 +59,13 @@ class ListedTokenizer(Tokenizer):
             counts.update(cls.split(normalizer.apply(line)))
         if not counts:
             raise DataError("there is no text to make a vocabulary of: every line is blank")
-        kept = [
-            unit
-            for unit, count in counts.items()
-            if count >= config.min_count or cls.always_kept(unit)
-        ]
-        if not kept:
-            most = max(counts.values())
+        most = max(counts.values())
+        if most < config.min_count:
             raise SettingError(
                 f"tokenizer.min_count = {config.min_count} leaves no {cls.kind}: the most "
                 f"frequent occurs {most} times; set it to {most} or less"
             )
+        kept = [u for u, count in counts.items() if count >= config.min_count or cls.is_tag(u)]
         return cls(sorted(kept, key=lambda unit: (-counts[unit], unit)), normalizer)
 
     @classmethod
@@ -78,8 +74,8 @@ class ListedTokenizer(Tokenizer):
         """The units of a normalised text."""
 
     @classmethod
-    def always_kept(cls, unit: str) -> bool:
-        """Whether a unit of the training text is in the vocabulary however rare it is."""
+    def is_tag(cls, unit: str) -> bool:
+        """Whether a unit is an instruction: one that training has is known however rare it is."""
         return False
 
     @property
@@ -99,10 +95,14 @@ class ListedTokenizer(Tokenizer):
         """What the ids of a normalised text stand for."""
         return self.split(text)
 
-    def unknown_units(self, text: str) -> list[str]:
-        """The units of a text that are not in the vocabulary, in order."""
-        units = self.units_of(self.normalizer.apply(text))
-        return [unit for unit in units if unit not in self._ids]
+    def unknown_units(self, text: str) -> Iterator[str]:
+        """The units of a text that are not in the vocabulary, in order, each looked for when asked.
+
+        Most outputs have no unknown token, and then nothing is looked for.
+        """
+        for unit in self.units_of(self.normalizer.apply(text)):
+            if unit not in self._ids:
+                yield unit
 
     def decode(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> str:
         """Text of any ids: PAD, BOS and EOS are skipped, unknown ones become U+FFFD.
