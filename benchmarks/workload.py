@@ -129,9 +129,9 @@ def training_flops(size: Size, batch: Batch) -> float:
     return 6 * (layers * per_layer + target * m * VOCABULARY)
 
 
-def peak_flops(seconds: float = 3.0) -> float:
-    """Best float32 matrix product of 2,048 by 2,048, operations per CPU-second of one thread."""
-    a = torch.randn(2048, 2048)
+def peak_flops(dtype: torch.dtype = torch.float32, seconds: float = 3.0) -> float:
+    """Best matrix product of 2,048 by 2,048, operations per CPU-second of one thread."""
+    a = torch.randn(2048, 2048, dtype=dtype)
     out = torch.empty_like(a)
     fastest = math.inf
     end = time.perf_counter() + seconds

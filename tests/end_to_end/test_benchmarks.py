@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+import torch
 
 from helpers.command_line import some_words, transduce
 
@@ -30,7 +31,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 def test_training_ends_with_one_object(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(capsys, "--peers=transduce,torch.nn.Transformer")["tiny"]
+    found = printed(capsys, "--peers=transduce,torch.nn.Transformer", "--precision=float32")["tiny"]
     assert found["peer"] == "torch.nn.Transformer"
     assert found["ratio"] > 0
     assert 0 < found["share_of_peak"] < 1
@@ -41,6 +42,24 @@ def test_training_ends_with_one_object(capsys: pytest.CaptureFixture[str]) -> No
 def test_training_in_bfloat16(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed(capsys, "--peers=torch.nn.Transformer", "--precision=bf16")["tiny"]
     assert found["ratio"] > 0
+    assert found["precision"] == found["peer_precision"] == "bf16"
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_each_library_is_compared_by_its_faster_precision(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a processor that is said to multiply faster in bfloat16, and on one that is not."""
+    peaks = {torch.float32: 1e12, torch.bfloat16: 2e12}
+    monkeypatch.setattr(training, "peak_flops", peaks.__getitem__)
+    found = printed(capsys, "--peers=torch.nn.Transformer")["tiny"]
+    ours = [found[precision]["tokens_per_cpu_second"] for precision in ("float32", "bf16")]
+    assert found["tokens_per_cpu_second"] == max(ours)
+    assert found[found["precision"]]["tokens_per_cpu_second"] == max(ours)
+    peaks[torch.bfloat16] = 0.5e12
+    found = printed(capsys, "--peers=torch.nn.Transformer")["tiny"]
+    assert found["precision"] == found["peer_precision"] == "float32"
+    assert "bf16" not in found
 
 
 def test_each_term_is_there(tmp_path: Path) -> None:
