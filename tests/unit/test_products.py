@@ -124,6 +124,26 @@ def test_slow_bf16_is_told(
     assert warnings_of("fast") == []
 
 
+def test_fast_bf16_is_told_where_a_training_is_in_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = {torch.float32: 1.0, torch.bfloat16: 0.4}
+    monkeypatch.setattr(bf16, "_seconds", times.__getitem__)
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
+
+    def hints(name: str) -> list[str]:
+        transduce.train(tiny_settings(data), tmp_path / name)
+        return [line for line in capsys.readouterr().err.splitlines() if "bf16" in line]
+
+    assert hints("fast") == [
+        "this processor multiplies matrices 2.5 times as fast in bfloat16 as in float32: "
+        'training.precision = "bf16" may save time'
+    ]
+    assert bf16.advice(torch.device("cuda")) == ""
+    times[torch.bfloat16] = 0.9
+    assert hints("hardly faster") == []
+
+
 @int8
 def test_other_devices_are_told() -> None:
     with pytest.raises(SettingError, match="device = 'cpu'"):

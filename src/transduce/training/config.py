@@ -134,8 +134,8 @@ class TrainingConfig:
     log_every: Count = 50
     """Steps between two lines of `metrics.jsonl`."""
     precision: Literal["float32", "bf16"] = "float32"
-    """bf16 runs matrix products in bfloat16, which is fast on GPUs and on processors with AMX;
-    weights stay float32."""
+    """bf16 runs matrix products in bfloat16, which is fast on GPUs and on processors with AMX or
+    AVX-512 BF16; weights stay float32."""
     compile: bool = False
     """Compile the stacks with `torch.compile`; pays on GPUs, costs minutes at the start."""
     sharding: Literal["none", "full"] = "none"

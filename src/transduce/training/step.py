@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from transduce.errors import MemoryLimitError, is_out_of_memory
-from transduce.nn.bf16 import slowness
+from transduce.nn.bf16 import advice, slowness
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
@@ -77,8 +77,9 @@ class OptimizerStep:
         self._say = say
         self._has_split = False
         self._device = next(task.model.parameters()).device
-        if config.precision == "bf16" and (warning := slowness(self._device)):
-            say(warning)
+        about_precision = slowness if config.precision == "bf16" else advice
+        if hint := about_precision(self._device):
+            say(hint)
 
     def __call__(self, number: int, batches: Sequence[Batch], rate: float, count: int) -> float:
         """Make a step; returns the negative log-likelihood of its target tokens, summed.
