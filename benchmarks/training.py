@@ -78,8 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tokens = options.tokens or BATCH_TOKENS[size]
         work = batches(LENGTHS[options.lengths], tokens, options.batches)
         if options.levers:
+            precision, *_ = peaks  # float32, unless another was asked for
             complete, *rest = measure(
-                size, work, training_levers.VARIANTS, ["float32"], options.rounds
+                size, work, training_levers.VARIANTS, [precision], options.rounds
             )
             ratios = {variant.library: ratio(complete, variant) for variant in rest}
             summaries[size] = ratios
