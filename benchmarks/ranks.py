@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,7 +121,8 @@ def way(name: str, size: str, ranks: Ranks) -> Way:
     shards = shards_of(task, config)
     taking_part = Ranks() if name == ONE else ranks
     optimizer = build_optimizer(model, config)
-    step = OptimizerStep(task, config, optimizer, taking_part, print, shards)
+    say = partial(print, file=sys.stderr)  # hints are no result
+    step = OptimizerStep(task, config, optimizer, taking_part, say, shards)
     return Way(lambda count, part: step(1, part, RATE, count) and None, name != ONE)
 
 
