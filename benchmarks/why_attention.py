@@ -2,7 +2,8 @@
 
     python benchmarks/why_attention.py --data DIRECTORY --output docs/why-attention
 
-DIRECTORY holds `tatoeba-zh-en/` with train, dev and test as .zh.gz and .en.gz.  All figures go into
+DIRECTORY holds `tatoeba-zh-en/`.  Models are trained by recipes/translation/tatoeba-ancestors.toml,
+`model` being as MODELS says, with several peaks of the learning rate.  All figures go into
 OUTPUT/results.json as they come; from it alone (`--draw`) the plots OUTPUT/*.svg are drawn and the
 tables in OUTPUT.md written, each between two markers.  Models that are done are not trained again.
 """
@@ -14,6 +15,7 @@ import json
 import os
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -26,12 +28,22 @@ import why_attention_costs as costs
 import why_attention_page as page
 
 import transduce
-from transduce.config import merge, to_dict
+from transduce.config import merge
 from transduce.errors import TransduceError
 from transduce.metrics import make_metric, measure, paired_bootstrap
 from transduce.training.checkpoints import checkpoints_of
 
-MODELS = ("rnn-fixed", "rnn-dot", "rnn-general", "rnn-additive", "convolution", "tiny")
+RECIPE = Path(__file__).parents[1] / "recipes" / "translation" / "tatoeba-ancestors.toml"
+GRU = {"cell": "gru"}
+MODELS: dict[str, dict[str, Any]] = {
+    "rnn-fixed": {"preset": "rnn-fixed"},
+    "rnn-dot": {"preset": "rnn-dot"},
+    "rnn-general": {"preset": "rnn-general"},
+    "rnn-additive": {"preset": "rnn-additive"},
+    "gru-additive": {"preset": "rnn-additive", "d_model": 176, "encoder": GRU, "decoder": GRU},
+    "convolution": {"preset": "convolution"},
+    "tiny": {"preset": "tiny"},
+}
 BUCKETS = ((1, 4), (5, 6), (7, 8), (9, 10), (11, 10_000))  # source tokens
 
 
@@ -85,9 +97,11 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=Path, default=Path("runs/why-attention"))
     parser.add_argument("--only", default="", help=f"some of {','.join(PARTS)}")
     parser.add_argument("--draw", action="store_true", help="measure nothing, redraw from results")
-    parser.add_argument("--steps", type=int, default=2000, help="optimizer steps of each model")
-    parser.add_argument("--batch-tokens", type=int, default=512, help="of a training batch")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="joint, for both languages")
+    training, source = published()["training"], published()["text"]["source"]
+    steps, tokens, size = training["steps"], training["batch_tokens"], source["size"]
+    parser.add_argument("--steps", type=int, default=steps, help="optimizer steps of each model")
+    parser.add_argument("--batch-tokens", type=int, default=tokens, help="of a training batch")
+    parser.add_argument("--vocabulary", type=int, default=size, help="joint, for both languages")
     parser.add_argument(
         "--peaks", type=numbers, default=(2e-3, 4e-3, 8e-3), help="learning rates to begin with"
     )
@@ -142,36 +156,25 @@ def made(plan: Plan) -> dict[str, Any]:
 # --- translation -----------------------------------------------------------------------------
 
 
-def recipe(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
+def recipe(plan: Plan, name: str, peak: float) -> dict[str, Any]:
     """The same for all but for model and peak; the batches are the same and in the same order."""
-    files = {
-        split: {"kind": "parallel", "source": f"{name}.zh.gz", "target": f"{name}.en.gz"}
-        for split, name in (("train", "train"), ("valid", "dev"), ("test", "test"))
-    }
-    warmup = max(1, plan.steps // 10)
-    dropout = {"dropout": 0.1}
-    return {
-        "task": "translation",
-        "seed": 1,
-        "data": {
-            "root": str(plan.data / "tatoeba-zh-en"),
-            **files,
-            "filters": {"max_length": 128},
-        },
-        "text": {"source": {"kind": "bpe", "size": plan.vocabulary}},
-        "model": merge(to_dict(costs.model_of(preset)), {"encoder": dropout, "decoder": dropout}),
+    budget = {
+        "data": {"root": str(plan.data / "tatoeba-zh-en")},
+        "text": {"source": {"size": plan.vocabulary}},
         "training": {
             "steps": plan.steps,
             "batch_tokens": plan.batch_tokens,
-            "clip_norm": 1.0,
             "validate_every": max(1, plan.steps // 4),
-            "schedule": {"kind": "cosine", "peak": peak, "warmup_steps": warmup},
+            "schedule": {"peak": peak, "warmup_steps": max(1, plan.steps // 10)},
             "threads": plan.threads,
             "device": "cpu",
         },
-        "decoding": {"beam_size": 5, "length_penalty": "mean"},
-        "evaluation": {"target_language": "en", "metrics": ["bleu", "chrf"], "validation_pairs": 0},
     }
+    return merge(merge(published(), budget), {"model": MODELS[name]})
+
+
+def published() -> dict[str, Any]:
+    return tomllib.loads(RECIPE.read_text(encoding="utf-8"))
 
 
 def translation(plan: Plan) -> None:
@@ -184,25 +187,25 @@ def translation(plan: Plan) -> None:
     part = read(plan.results).get("translation", {})
     if part.get("budget") != budget:
         part = {"budget": budget, "made": made(plan), "trials": {}, "models": {}}
-    for preset in MODELS:
-        trials = part["trials"].setdefault(preset, {})
+    for name in MODELS:
+        trials = part["trials"].setdefault(name, {})
         peaks: list[float] = []
         following = list(plan.peaks)
         while following:
             for peak in following:
-                if not tried(plan, preset, peak, trials):
-                    trials[f"{peak:g}"] = trained(plan, preset, peak)
+                if not tried(plan, name, peak, trials):
+                    trials[f"{peak:g}"] = trained(plan, name, peak)
                     put(plan, "translation", part)
             peaks += following
             left = len(plan.peaks) + plan.beyond - len(peaks)
             following = beyond(peaks, trials) if left else []
         best = best_of(peaks, trials)
-        tested_before = part["models"].get(preset, {}).get("peak") == best
-        if not tested_before or not outputs_of(plan, preset).exists():
-            scores = tested(plan, preset, best)
-            part["models"][preset] = {"peak": best, **trials[f"{best:g}"], **scores}
+        tested_before = part["models"].get(name, {}).get("peak") == best
+        if not tested_before or not outputs_of(plan, name).exists():
+            scores = tested(plan, name, best)
+            part["models"][name] = {"peak": best, **trials[f"{best:g}"], **scores}
             put(plan, "translation", part)
-    outputs = {preset: json.loads(outputs_of(plan, preset).read_text()) for preset in MODELS}
+    outputs = {name: json.loads(outputs_of(plan, name).read_text()) for name in MODELS}
     part["comparisons"] = [compared(a, b, outputs) for a, b in pairwise(MODELS)]
     part["by_length"] = [
         compared("rnn-fixed", "rnn-dot", outputs, bucket)
@@ -212,9 +215,9 @@ def translation(plan: Plan) -> None:
     put(plan, "translation", part)
 
 
-def tried(plan: Plan, preset: str, peak: float, trials: dict[str, Any]) -> bool:
+def tried(plan: Plan, name: str, peak: float, trials: dict[str, Any]) -> bool:
     """Whether this training was done before, and its weights are there."""
-    return f"{peak:g}" in trials and (run_of(plan, preset, peak) / "weights.safetensors").exists()
+    return f"{peak:g}" in trials and (run_of(plan, name, peak) / "weights.safetensors").exists()
 
 
 def best_of(peaks: Sequence[float], trials: dict[str, Any]) -> float:
@@ -228,19 +231,19 @@ def beyond(peaks: Sequence[float], trials: dict[str, Any]) -> list[float]:
     return [best / 2] if best == min(peaks) else [best * 2] if best == max(peaks) else []
 
 
-def run_of(plan: Plan, preset: str, peak: float) -> Path:
-    return plan.runs / f"{preset}-{peak:g}"
+def run_of(plan: Plan, name: str, peak: float) -> Path:
+    return plan.runs / f"{name}-{peak:g}"
 
 
-def outputs_of(plan: Plan, preset: str) -> Path:
-    return plan.runs / f"{preset}.json"
+def outputs_of(plan: Plan, name: str) -> Path:
+    return plan.runs / f"{name}.json"
 
 
-def trained(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
+def trained(plan: Plan, name: str, peak: float) -> dict[str, Any]:
     """Train one model with one peak; its size, costs and validation loss."""
-    path = run_of(plan, preset, peak)
+    path = run_of(plan, name, peak)
     started = time.process_time()
-    _, outcome = transduce.train(recipe(plan, preset, peak), path, overwrite=True)
+    _, outcome = transduce.train(recipe(plan, name, peak), path, overwrite=True)
     seconds = time.process_time() - started
     progress = json.loads((checkpoints_of(path)[-1] / "progress.json").read_text())
     return {
@@ -252,16 +255,16 @@ def trained(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
     }
 
 
-def tested(plan: Plan, preset: str, peak: float) -> dict[str, Any]:
+def tested(plan: Plan, name: str, peak: float) -> dict[str, Any]:
     """Translate the test set; the scores, and those by length."""
-    run = transduce.load(run_of(plan, preset, peak), "cpu")
+    run = transduce.load(run_of(plan, name, peak), "cpu")
     evaluation = run.evaluate("test")
     outputs = {
         "lengths": [len(ids) for ids in run.translator.source.encode_batch(evaluation.sources)],
         "hypotheses": list(evaluation.hypotheses),
         "references": [list(item) for item in evaluation.references],
     }
-    outputs_of(plan, preset).write_text(json.dumps(outputs), encoding="utf-8")
+    outputs_of(plan, name).write_text(json.dumps(outputs), encoding="utf-8")
     return {**evaluation.scores, "by_length": by_length(outputs)}
 
 

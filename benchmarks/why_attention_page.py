@@ -17,6 +17,7 @@ NAMES = {
     "rnn-dot": "LSTM, dot attention",
     "rnn-general": "LSTM, general attention",
     "rnn-additive": "LSTM, additive attention",
+    "gru-additive": "GRU, additive attention",
     "convolution": "convolution, Transformer decoder",
     "tiny": "Transformer",
 }
@@ -26,6 +27,7 @@ COLOURS = {  # told apart by the colour-blind as well (Okabe and Ito)
     "rnn-dot": "#0072b2",
     "rnn-general": "#56b4e9",
     "rnn-additive": "#009e73",
+    "gru-additive": "#cc79a7",
     "convolution": "#e69f00",
     "tiny": "#d55e00",
 }

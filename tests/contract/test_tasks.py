@@ -1,0 +1,272 @@
+"""What every task promises: trained by its recipe, resumed, used and measured by the same commands.
+
+A new task joins with one line in `CASES`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transduce
+from helpers.answers import close
+from helpers.pictures import SIZE, stripes, write_table
+from helpers.tiny_run import (
+    interrupt_at,
+    reversal_pairs,
+    stack,
+    tiny_settings,
+    write_jsonl,
+    write_tsv,
+)
+from transduce.cli import main as cli
+from transduce.config import merge, to_toml
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import SettingError
+from transduce.tasks import TASKS
+from transduce.training.signals import InterruptedTraining
+from transduce.training.weights import read_tensors
+
+WORDS = ["amber", "birch", "cedar", "delta", "ember", "flint"]
+ENCODER = {"d_model": 16, "encoder": stack(positions="rotary", dropout=0.1)}
+DECODER = {"d_model": 16, "decoder": stack(positions="rotary", dropout=0.1)}
+PICTURES = {"d_model": 16, "patch_size": 4, "encoder": stack(positions="learned", dropout=0.1)}
+TEXT = {"kind": "characters"}
+TRAINING = {
+    "steps": 8,
+    "batch_tokens": 160,
+    "validate_every": 4,
+    "log_every": 1,
+    "schedule": {"kind": "constant", "peak": 1e-2},
+    "device": "cpu",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task with its data and with inputs as lines of a file: short, long, and with a stranger."""
+
+    recipe: dict[str, Any]
+    lines: list[str]
+
+
+def sentences(n: int, seed: int = 0) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=chance.randint(2, 7))) for _ in range(n)]
+
+
+def some_text(path: Path) -> Path:
+    file = path / "text.txt"
+    file.write_text("\n\n".join(sentences(200)) + "\n", encoding="utf-8")
+    return file
+
+
+TEXTS = ["amber birch", "cedar", "ember ÿ flint", " ".join(WORDS)]
+
+
+def translation(path: Path) -> Case:
+    file = write_tsv(path / "pairs.tsv", reversal_pairs(200))
+    return Case(tiny_settings(file, "model.encoder.dropout=0.1"), ["abc", "d", "aÿb", "abcdeabc"])
+
+
+def classification(path: Path) -> Case:
+    rows = [(text, text.split()[0]) for text in sentences(200)]
+    train = {"kind": "tsv", "path": str(write_tsv(path / "texts.tsv", rows))}
+    text = {"tokenizer": TEXT, "max_length": 64}
+    return Case({"data": {"train": train, "hold_out": 0.2}, "text": text, "model": ENCODER}, TEXTS)
+
+
+def question_answering(path: Path) -> Case:
+    rows = [
+        {"id": str(i), "context": text, "question": "which ?", "answers": [text.split()[1]]}
+        for i, text in enumerate(sentences(200))
+    ]
+    train = {"kind": "jsonl", "path": str(write_jsonl(path / "questions.jsonl", rows))}
+    text = {"tokenizer": {"kind": "symbols"}, "max_length": 16, "stride": 4, "max_question": 4}
+    recipe = {"data": {"train": train, "hold_out": 0.2}, "text": text, "model": ENCODER}
+    return Case(recipe, [f"which ?\t{text}" for text in [*TEXTS, " ".join(WORDS * 5)]])
+
+
+def masked_language_model(path: Path) -> Case:
+    train = {"kind": "text", "path": str(some_text(path)), "documents": "blank-line"}
+    text = {"tokenizer": {"kind": "symbols"}, "max_length": 16}
+    recipe = {"data": {"train": train, "hold_out": 0.2}, "text": text, "model": ENCODER}
+    return Case(recipe, ["amber <mask>", "<mask>", "ÿ <mask> flint", "amber birch cedar <mask>"])
+
+
+def language_model(path: Path) -> Case:
+    train = {"kind": "text", "path": str(some_text(path)), "documents": "blank-line"}
+    recipe = {
+        "data": {"train": train, "hold_out": 0.2},
+        "text": {"tokenizer": TEXT, "block": 32},
+        "model": DECODER,
+        "decoding": {"method": "beam", "max_tokens": 12},
+    }
+    return Case(recipe, TEXTS)
+
+
+def dialogue(path: Path) -> Case:
+    rows = [{"turns": [text, text.split()[0]]} for text in sentences(200)]
+    recipe = {
+        "data": {"train": {"path": str(write_jsonl(path / "turns.jsonl", rows))}, "hold_out": 0.2},
+        "text": {"tokenizer": TEXT, "block": 64},
+        "model": DECODER,
+        "decoding": {"method": "beam", "max_tokens": 12},
+    }
+    return Case(recipe, TEXTS)
+
+
+def recommendation(path: Path) -> Case:
+    rows = [("user", "item", "time")]
+    rows += [(f"u{u}", f"i{(7 * u + t) % 20}", str(t)) for u in range(60) for t in range(8 + u % 5)]
+    train = {"kind": "tsv", "path": str(write_tsv(path / "items.tsv", rows))}
+    recipe = {"data": {"train": train, "block": 16}, "model": DECODER}
+    return Case(recipe, ["i1 i2", "i3", "i4 ÿ i5", "i1 i2 i3 i4 i5 i6"])
+
+
+def image_classification(path: Path) -> Case:
+    train = write_table(path / "pictures", *stripes(60))
+    recipe = {"data": {"train": train, "hold_out": 0.2}, "image": {"size": SIZE}, "model": PICTURES}
+    return Case(recipe, [str(path / "pictures" / f"{i:04}.png") for i in range(4)])
+
+
+def captioning(path: Path) -> Case:
+    pictures, kinds = stripes(60)
+    train = write_table(path / "pictures", pictures, [f"stripes are {kind}" for kind in kinds])
+    recipe = {
+        "data": {"train": train, "hold_out": 0.2},
+        "image": {"size": SIZE},
+        "text": {"tokenizer": {"kind": "symbols"}, "max_length": 8},
+        "model": {"vision": PICTURES, "decoder": stack(positions="rotary", dropout=0.1)},
+    }
+    return Case(recipe, [str(path / "pictures" / f"{i:04}.png") for i in range(4)])
+
+
+CASES: dict[str, Callable[[Path], Case]] = {
+    "translation": translation,
+    "classification": classification,
+    "question-answering": question_answering,
+    "masked-language-model": masked_language_model,
+    "language-model": language_model,
+    "dialogue": dialogue,
+    "recommendation": recommendation,
+    "image-classification": image_classification,
+    "captioning": captioning,
+}
+IMPORTED = ("embedding", "image-embedding")
+"""Not trained but imported; a recipe of theirs says so."""
+
+
+def recipe_of(task: str, path: Path) -> tuple[dict[str, Any], list[str]]:
+    case = CASES[task](path)
+    return merge({"task": task, "training": TRAINING}, case.recipe), case.lines
+
+
+@pytest.fixture(scope="module", params=CASES)
+def trained(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any], list[str]]:
+    """A run of each task, its recipe, and lines of input."""
+    path = tmp_path_factory.mktemp(request.param)
+    recipe, lines = recipe_of(request.param, path)
+    return transduce.train(recipe, path / "run")[0], recipe, lines
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> Callable[..., list[str]]:
+    """Runs a command in this process; gives the lines that it wrote to stdout."""
+
+    def run(*arguments: object, lines: Sequence[str] = ()) -> list[str]:
+        file = tmp_path / "stdin"
+        file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        with file.open(encoding="utf-8") as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            assert cli.main([str(argument) for argument in arguments]) == 0
+        return capfdbinary.readouterr().out.decode().split("\n")[:-1]
+
+    return run
+
+
+def test_every_task_is_here() -> None:
+    assert {*CASES, *IMPORTED} == set(TASKS)
+
+
+@pytest.mark.parametrize("task", IMPORTED)
+def test_what_is_not_trained_says_so(task: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="not trained but imported"):
+        TASKS[task].train(None, tmp_path, False)
+
+
+def test_train_writes_a_run_and_says_where(
+    trained: Any, tmp_path: Path, command: Callable[..., list[str]]
+) -> None:
+    """The same weights as in the fixture, which the same seed has decided."""
+    run, recipe, _ = trained
+    file, again = tmp_path / "recipe.toml", tmp_path / "again"
+    file.write_text(to_toml(recipe), encoding="utf-8")
+    assert command("train", file, "--run", again) == [str(again)]
+    assert_equal_weights(again, run)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_weights(
+    trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, recipe, _ = trained
+    with monkeypatch.context() as patch, pytest.raises(InterruptedTraining):
+        interrupt_at(5, patch)
+        transduce.train(recipe, tmp_path / "run")
+    transduce.train(recipe, tmp_path / "run", resume=True)
+    assert_equal_weights(tmp_path / "run", run)
+
+
+def assert_equal_weights(a: Path, b: Path) -> None:
+    found, wanted = (read_tensors(run / "weights.safetensors") for run in (a, b))
+    assert found.keys() == wanted.keys()
+    assert all(found[name].equal(wanted[name]) for name in wanted)
+
+
+def test_one_line_of_input_is_one_line_of_output(
+    trained: Any, command: Callable[..., list[str]]
+) -> None:
+    run, _, lines = trained
+    names = transduce.load(run, "cpu").predictor.inputs
+    blank = [] if names == ("image",) else [""]  # no picture has that name
+    given = [*lines, *blank, lines[0]]
+    answers = command("predict", run, lines=given)
+    assert len(answers) == len(given)
+    assert answers[-1] == answers[0], "equal lines, unlike answers"
+    asked = [json.dumps(dict(zip(names, line.split("\t"), strict=True))) for line in lines]
+    found = [json.loads(line) for line in command("predict", run, "--jsonl", lines=asked)]
+    assert len(found) == len(lines)
+    assert all(set(record) > set(names) for record in found), "nothing but what was asked"
+
+
+def test_an_answer_does_not_depend_on_the_others(trained: Any) -> None:
+    path, _, lines = trained
+    run = transduce.load(path, "cpu")
+    greedy = DecodingOptions(beam_size=1) if run.predictor.options else None
+    inputs = [tuple(line.split("\t")) for line in lines]
+    together = [answer.fields() for answer in run.predict(inputs, greedy)]
+    turned = [answer.fields() for answer in run.predict(inputs[::-1], greedy)][::-1]
+    alone = [answer.fields() for one in inputs for answer in run.predict([one], greedy)]
+    for a, b, c in zip(together, turned, alone, strict=True):
+        assert close(b, a) and close(c, a)
+
+
+def test_evaluate_and_info(trained: Any, command: Callable[..., list[str]]) -> None:
+    run, recipe, _ = trained
+    (scores,) = command("evaluate", run, "--split", "valid", "--json")
+    assert json.loads(scores)
+    (facts,) = command("info", run, "--json")
+    found = json.loads(facts)
+    assert found["task"] == recipe["task"]
+    assert found["parameters"] > 1000 and found["validation"]
