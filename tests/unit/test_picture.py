@@ -23,6 +23,14 @@ def test_terminal_grid_has_a_line_per_row_and_darkest_where_the_weight_is() -> N
     assert last.strip() == SHADES[-1] * 2
 
 
+def test_columns_line_up_where_characters_are_two_cells_wide_or_none() -> None:
+    wide = attention_in_terminal(["我", "e\u0301", "c"], ["好", "YY"], WEIGHTS).splitlines()
+    narrow = attention_in_terminal(["aa", "e", "c"], ["xx", "YY"], WEIGHTS).splitlines()
+    assert [
+        line.replace("我", "aa").replace("e\u0301", "e").replace("好", "xx") for line in wide
+    ] == (narrow)
+
+
 def test_weights_of_exactly_zero_and_one_are_shades() -> None:
     grid = attention_in_terminal(["a"], ["x"], [[1.0]]) + attention_in_terminal(["a"], ["x"], [[0]])
     assert SHADES[-1] in grid

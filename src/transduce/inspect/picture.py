@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import unicodedata
 from collections.abc import Sequence
 
 SHADES = " ·░▒▓█"
@@ -16,13 +17,26 @@ def attention_in_terminal(
     weights: for each row its weights over the columns, each between 0 and 1.  No rows leave the
     names of the columns: an output may be empty.
     """
-    label = max((len(row) for row in rows), default=0)
-    cell = max(len(column) for column in columns) + 1
-    lines = [" " * label + "".join(f"{column:>{cell}}" for column in columns)]
+    label = max(map(_cells, rows), default=0)
+    cell = max(map(_cells, columns)) + 1
+    lines = [" " * label + "".join(_right(column, cell) for column in columns)]
     for name, values in zip(rows, weights, strict=True):
         shades = (SHADES[min(int(v * len(SHADES)), len(SHADES) - 1)] * min(cell, 2) for v in values)
-        lines.append(f"{name:>{label}}" + "".join(f"{shade:>{cell}}" for shade in shades))
+        lines.append(_right(name, label) + "".join(f"{shade:>{cell}}" for shade in shades))
     return "\n".join(lines)
+
+
+def _right(text: str, cells: int) -> str:
+    """The text at the right end of so many cells of a terminal."""
+    return " " * (cells - _cells(text)) + text
+
+
+def _cells(text: str) -> int:
+    """Cells of a terminal that the text takes: two for a Chinese character, none for an accent."""
+    return sum(
+        2 if unicodedata.east_asian_width(c) in "WF" else unicodedata.combining(c) == 0
+        for c in text
+    )
 
 
 _PAGE = """<!doctype html>
