@@ -1,5 +1,6 @@
 """Masked language modelling: what is hidden, rows and pairs of lines, exact resume, filling in."""
 
+import dataclasses
 import math
 import random
 from pathlib import Path
@@ -367,6 +368,22 @@ def test_embeddings_do_not_depend_on_the_batch(trained: transduce.Run) -> None:
     for text, vector in zip(texts, together, strict=True):
         (alone,) = trained.predict([text])
         assert alone.embedding == pytest.approx(vector, abs=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "max"])
+def test_embeddings_are_pooled_as_the_recipe_says(trained: transduce.Run, pooling: str) -> None:
+    filler = trained.predictor
+    assert isinstance(filler, MaskFiller)
+    model = dataclasses.replace(filler.recipe.model, pooling=pooling)
+    other = MaskFiller(dataclasses.replace(filler.recipe, model=model), filler.tokenizer)
+    other.model.load_state_dict(filler.model.state_dict())
+    other.model.eval()
+    (found,) = other.predict([("a b c",)])
+    rows = torch.tensor([[BOS, *filler.tokenizer.encode("a b c"), EOS]])
+    with torch.no_grad():
+        values = filler.model.encode(Padded.unpadded(rows)).values[0]
+    wanted = {"mean": values.mean(0), "first": values[0], "max": values.amax(0)}[pooling]
+    assert found.embedding == pytest.approx(wanted.tolist(), abs=1e-5)
 
 
 def test_texts_with_masks_can_be_evaluated(trained: transduce.Run) -> None:

@@ -62,8 +62,8 @@ class Candidate(NamedTuple):
 class FilledText:
     """A text with its masks filled in; of a blank one nothing.
 
-    candidates: for each mask the likeliest tokens, best first.  embedding: mean of the encoder's
-    vectors of all tokens.
+    candidates: for each mask the likeliest tokens, best first.  embedding: the encoder's vectors,
+    pooled as `model.pooling` says.
     """
 
     filled: str
@@ -215,7 +215,7 @@ class MaskFiller:
         candidates: list[list[tuple[Candidate, ...]]] = [[] for _ in rows]
         for row, found in zip(at[:, 0].tolist(), self._candidates(logits), strict=True):
             candidates[row].append(found)
-        vectors = pool(encoded, "mean").float().cpu().tolist()
+        vectors = pool(encoded, self.recipe.model.pooling).float().cpu().tolist()
         return [(tuple(c), tuple(v)) for c, v in zip(candidates, vectors, strict=True)]
 
     def _candidates(self, logits: Tensor) -> list[tuple[Candidate, ...]]:
