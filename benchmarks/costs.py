@@ -1,13 +1,15 @@
-"""How cost grows: that of training with length, vocabulary, depth, and the size of a corpus; that
-of decoding with the beam, the length of the output, the batch, and the size of the model.
+"""How cost grows: that of training with length, vocabulary, depth, and the size of a corpus, and
+with the length of a single sentence whose activations are kept or computed again; that of decoding
+with the beam, the length of the output, the batch, and the size of the model.
 
     python benchmarks/costs.py training
+    python benchmarks/costs.py recompute
     python benchmarks/costs.py decoding
 
 One thing varies at a time, the rest is as in `--size tiny`; decoding has 32 sentences with a beam
 of 4.  Each point is measured in a process of its own, as memory that was once taken is not given
 back: CPU-seconds for a thousand target tokens, and the most memory that the process ever held.
-OUTPUT/training-costs.json (decoding-costs.json) gets the figures, the .svg beside it shows them;
+OUTPUT/training-costs.json (or another) gets the figures, the .svg beside it shows them;
 the plot needs the extra `plot`.
 """
 
@@ -49,6 +51,10 @@ POINTS: dict[str, dict[str, tuple[int, ...]]] = {
         "depth": (1, 2, 4, 8, 16),
         "pairs": (10_000, 100_000, 1_000_000),
     },
+    "recompute": {
+        "kept": (2048, 4096, 8192),
+        "again": (2048, 4096, 8192),
+    },
     "decoding": {
         "beam": (1, 2, 4, 8, 16, 32),
         "output": (16, 64, 256, 1024, 4096),
@@ -61,6 +67,8 @@ LABELS = {
     "vocabulary": "tokens of the vocabulary",
     "depth": "layers of encoder and of decoder",
     "pairs": "pairs of the corpus (read and encoded)",
+    "kept": "tokens of the only sentence, activations kept",
+    "again": "tokens of the only sentence, activations computed again",
     "beam": "hypotheses of the beam",
     "output": "tokens of every output",
     "batch": "sentences decoded together",
@@ -108,7 +116,7 @@ def measured(axis: str, value: int) -> dict[str, float]:
     """One point, in this process."""
     if axis == "pairs":
         return encoding(value)
-    return training(axis, value) if axis in POINTS["training"] else decoding(axis, value)
+    return decoding(axis, value) if axis in POINTS["decoding"] else training(axis, value)
 
 
 def training(axis: str, value: int) -> dict[str, float]:
@@ -117,8 +125,11 @@ def training(axis: str, value: int) -> dict[str, float]:
     import training_peers
     import workload
 
+    from transduce.training.recompute import recompute_layers
+
     torch.set_num_threads(1)
-    length = value if axis == "length" else LENGTHS["news"].mean
+    alone = axis in POINTS["recompute"]
+    length = value if axis == "length" or alone else LENGTHS["news"].mean
     size = TINY._replace(layers=value) if axis == "depth" else TINY
     if axis == "vocabulary":
         training_peers.VOCABULARY = workload.VOCABULARY = value
@@ -127,8 +138,11 @@ def training(axis: str, value: int) -> dict[str, float]:
     def sentence() -> list[int]:
         return [chance.randrange(4, workload.VOCABULARY) for _ in range(round(length) - 1)]
 
-    batch = Batch([(sentence(), sentence()) for _ in range(POSITIONS // round(length))])
+    sentences = 1 if alone else POSITIONS // round(length)
+    batch = Batch([(sentence(), sentence()) for _ in range(sentences)])
     peer = training_peers.transduce(size)
+    if axis == "again":
+        recompute_layers(peer.model)
     ready = peer.prepare(batch)
     peer.step(ready)  # the first allocates
     seconds = median([timed(lambda: peer.step(ready))[0].cpu for _ in range(STEPS)])
@@ -202,9 +216,10 @@ def draw(record: dict[str, Any], path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 6.4), facecolor="white", layout="constrained")
+    rows = len(record["points"]) // 2
+    figure = Figure(figsize=(9.6, 3.2 * rows), facecolor="white", layout="constrained")
     for axes, (axis, points) in zip(
-        figure.subplots(2, 2).flat, record["points"].items(), strict=True
+        figure.subplots(rows, 2).flat, record["points"].items(), strict=True
     ):
         x = [point["at"] for point in points]
         axes.plot(x, [point["seconds"] for point in points], "o-", color="#0072b2")

@@ -136,6 +136,9 @@ class TrainingConfig:
     precision: Literal["float32", "bf16"] = "float32"
     """bf16 runs matrix products in bfloat16, which is fast on GPUs and on processors with AMX or
     AVX-512 BF16; weights stay float32."""
+    recompute: bool = False
+    """Keep the inputs of Transformer layers alone for the way back, and compute what is inside them
+    again (gradient checkpointing): much less memory for a third more time."""
     compile: bool = False
     """Compile the stacks with `torch.compile`; pays on GPUs, costs minutes at the start."""
     sharding: Literal["none", "full"] = "none"

@@ -41,6 +41,7 @@ from transduce.training.fit_memory import find_budget
 from transduce.training.keeper import Keeper
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.optimizer import build_optimizer
+from transduce.training.recompute import recompute_layers
 from transduce.training.replaced import let_go
 from transduce.training.schedules import learning_rate
 from transduce.training.sharding import Shards, shards_of
@@ -111,6 +112,8 @@ def train(
         adapter = None
         if fine_tune:
             adapter = start_from(task.model, fine_tune, run, resuming, fit, anew)
+        if config.recompute:
+            recompute_layers(task.model)
         ranks.check_device(task.model)
         ranks.check_same(lambda: checksum(weights_of(task.model)))
         shards = shards_of(task, config)

@@ -1,0 +1,42 @@
+"""Gradient checkpointing (Chen et al. 2016): time for memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from transduce.errors import SettingError
+from transduce.nn.state import KeyValueCache
+from transduce.nn.transformer import DecoderLayer, EncoderLayer
+
+
+def recompute_layers(model: nn.Module) -> None:
+    """Have Transformer layers keep their inputs alone for the way back, and compute the rest again.
+
+    Gradients are the same, under dropout too.  Raises SettingError for a model without such
+    layers.
+    """
+    layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
+    if not layers:
+        raise SettingError("training.recompute: this model has no Transformer layers; leave it out")
+    for layer in layers:
+        layer.forward = partial(_recomputed, layer.forward)  # type: ignore[method-assign]
+
+
+def _recomputed(forward: Callable[..., Tensor], x: Tensor, *rest: Any) -> Tensor:
+    """A layer's output, (r, t, m) or (n, m) -> the same shape."""
+    if not torch.is_grad_enabled():
+        return forward(x, *rest)
+
+    def inside(x: Tensor) -> Tensor:
+        # A cache must not take in twice what passes twice; in training nothing comes after it.
+        anew = (KeyValueCache() if isinstance(part, KeyValueCache) else part for part in rest)
+        return forward(x, *anew)
+
+    output: Tensor = checkpoint(inside, x, use_reentrant=False)
+    return output
