@@ -122,13 +122,19 @@ def test_runs_side_by_side(here: Here, directory: Path, tmp_path: Path) -> None:
         "training.schedule.peak  0.001  0.01",
     ]
     assert "scores on test; differences are to 001" in done.lines
-    assert sum(line.startswith("002 ") and "[" in line for line in done.lines) == 3  # metrics
+    assert (
+        sum(line.startswith("002 ") and line.count("[") == 2 for line in done.lines) == 3
+    )  # metrics
     assert ">001</text>" in picture.read_text()
     found = json.loads(here("compare", *runs, "--json", "--split", "valid").out)
     assert found["settings"] == {"training.schedule.peak": [0.001, 0.01]}
     assert [run["best_step"] for run in found["runs"]] == [20, 20]
     first, second = found["evaluations"]
     assert first["items"] == second["items"] > 0 and first["against_first"] == {}
+    for one in (first, second):
+        for name, (low, high) in one["intervals"].items():
+            assert low <= one["scores"][name] <= high
+        assert set(one["intervals"]) == set(second["against_first"]) != set()
     # The same figures as `evaluate --against` gives.
     options = ["--split", "valid", "--against", runs[0], "--json"]
     alone = json.loads(here("evaluate", runs[1], *options).out)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from transduce.errors import DataError, SettingError
 from transduce.metrics import (
     METRICS,
+    bootstrap_interval,
     edit_distance,
     group_by_source,
     make_metric,
@@ -405,6 +406,14 @@ def test_the_interval_is_as_wide_as_theory_says():
     assert result.difference == 25
     assert result.low == pytest.approx(25 - half, abs=0.5)
     assert result.high == pytest.approx(25 + half, abs=0.5)
+
+
+def test_the_interval_of_one_system_is_as_wide_as_theory_says():
+    references, right = single(["A"] * 400), ["A"] * 100 + ["B"] * 300
+    low, high = bootstrap_interval(make_metric("accuracy"), right, references, samples=4000)
+    half = 196 * math.sqrt(0.25 * 0.75 / 400)
+    assert low == pytest.approx(25 - half, abs=0.5)
+    assert high == pytest.approx(25 + half, abs=0.5)
 
 
 def test_a_seed_is_a_result():

@@ -138,6 +138,7 @@ def _standing_as_object(standing: Standing) -> dict[str, Any]:
     found = standing.evaluation
     return {
         "scores": dict(found.scores) if found else {},
+        "intervals": found.intervals() if found else {},
         "items": len(found.sources) if found else 0,
         "against_first": {
             name: {
@@ -183,12 +184,18 @@ def _evaluations(compared: Compared, split: str) -> Iterator[str]:
         for name, value in one.scores.items()
         if isinstance(value, float)
     )
+    intervals = {
+        name: one.intervals() if one else {}
+        for name, one in zip(compared.names, found, strict=True)
+    }
     yield f"scores on {split}; differences are to {compared.names[0]}"
     for metric in metrics:
         rows = []
         for name, standing in zip(compared.names, compared.standings, strict=True):
             one, difference = standing.evaluation, standing.differences.get(metric)
+            low, high = intervals[name].get(metric, (None, None))
             row: list[Any] = [name, one.scores.get(metric) if one else None]
+            row.append(None if low is None else f"[{low:.2f}, {high:.2f}]")
             row.append(len(one.sources) if one else None)
             if difference is not None:
                 interval = f"[{difference.low:+.2f}, {difference.high:+.2f}]"
@@ -197,7 +204,8 @@ def _evaluations(compared: Compared, split: str) -> Iterator[str]:
                 row += ["", "", ""]
             rows.append(row)
         yield ""
-        yield from table(["", metric, "items", "difference", "95 % interval", "p-value"], rows)
+        heads = ["", metric, "95 % interval", "items", "difference", "95 % interval", "p-value"]
+        yield from table(heads, rows)
     notes = [
         f"{name}: {standing.note}"
         for name, standing in zip(compared.names, compared.standings, strict=True)

@@ -1,4 +1,4 @@
-"""Whether one system is better than another, or was lucky in its test set."""
+"""How sure a score is, and whether one system is better than another or was lucky."""
 
 from __future__ import annotations
 
@@ -53,43 +53,58 @@ def paired_bootstrap(
     seed: the same seed draws the same items; the default is sacreBLEU's.
     Raises SettingError if samples < 1 or seed < 0, DataError as the metric's `statistics` does.
     """
-    if samples < 1:
-        raise SettingError(f"samples is {samples}; a bootstrap needs at least 1, 1000 is usual")
-    if seed < 0:
-        raise SettingError(f"seed is {seed}; it must not be negative")
     rows_a = metric.statistics(hypotheses_a, references)
     rows_b = metric.statistics(hypotheses_b, references)
     score_a, score_b = metric.score(rows_a.sum(0)), metric.score(rows_b.sum(0))
-    sums_a, sums_b = _resample(rows_a, rows_b, samples, seed)
-    differences = np.array(
-        [metric.score(b) - metric.score(a) for a, b in zip(sums_a, sums_b, strict=True)]
-    )
-    low, high = np.percentile(differences, [2.5, 97.5])
+    # k may differ between the two, as where one of them answers with labels of its own.
+    k = rows_a.shape[1]
+    sums = _resample(np.concatenate([rows_a, rows_b], axis=1), samples, seed)
+    differences = np.array([metric.score(both[k:]) - metric.score(both[:k]) for both in sums])
+    low, high = _middle(differences)
     sizes = np.abs(differences)
     extreme = int(np.count_nonzero(sizes - sizes.mean() >= abs(score_b - score_a)))
     return Comparison(
         score_a=score_a,
         score_b=score_b,
         difference=score_b - score_a,
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         p_value=(extreme + 1) / (samples + 1),
     )
 
 
-def _resample(
-    rows_a: Statistics, rows_b: Statistics, samples: int, seed: int
-) -> tuple[Statistics, Statistics]:
-    """Sums (samples, k) of both systems' statistics (n, k) over the same drawn items.
+def bootstrap_interval(
+    metric: Metric,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    samples: int = 1000,
+    seed: int = 12345,
+) -> tuple[float, float]:
+    """95 % confidence interval of one system's score, by the samples of `paired_bootstrap`.
 
-    k may differ between the two, as where one of them answers with labels of its own.
+    It covers the luck of the items, not that of the training.  Raises the same.
     """
+    sums = _resample(metric.statistics(hypotheses, references), samples, seed)
+    return _middle(np.array([metric.score(each) for each in sums]))
+
+
+def _middle(scores: Statistics) -> tuple[float, float]:
+    """Where the middle 95 % of the samples lie."""
+    low, high = np.percentile(scores, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _resample(rows: Statistics, samples: int, seed: int) -> Statistics:
+    """Sums (samples, k) of the statistics (n, k) of drawn items."""
+    if samples < 1:
+        raise SettingError(f"samples is {samples}; a bootstrap needs at least 1, 1000 is usual")
+    if seed < 0:
+        raise SettingError(f"seed is {seed}; it must not be negative")
     rng = np.random.default_rng(seed)
-    n, k = rows_a.shape
-    both = np.concatenate([rows_a, rows_b], axis=1)  # (n, k of a + k of b)
-    sums = np.empty((samples, both.shape[1]))
+    n = len(rows)
+    sums = np.empty((samples, rows.shape[1]))
     for i in range(samples):
         # how often each item is drawn: n numbers at a time, where samples * n * k would not fit
         counts = np.bincount(rng.integers(n, size=n), minlength=n)
-        sums[i] = counts @ both
-    return sums[:, :k], sums[:, k:]
+        sums[i] = counts @ rows
+    return sums

@@ -13,7 +13,8 @@ from torch import nn
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import make_metric
-from transduce.metrics.significance import Comparison, paired_bootstrap
+from transduce.metrics.metric import Metric
+from transduce.metrics.significance import Comparison, bootstrap_interval, paired_bootstrap
 from transduce.training.config import TrainingConfig
 from transduce.training.trainer import Outcome
 
@@ -139,10 +140,20 @@ class Evaluation:
                 f"there are {len(other)} outputs to compare with, but {len(self.hypotheses)} "
                 "were evaluated; both need one line per item"
             )
-        names = [name for name, value in self.scores.items() if isinstance(value, float)]
         return {
-            name: paired_bootstrap(
-                make_metric(name, self.language), other, self.hypotheses, self.references
-            )
-            for name in names
+            name: paired_bootstrap(metric, other, self.hypotheses, self.references)
+            for name, metric in self._metrics().items()
         }
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """95 % confidence interval of each score; none where nothing was answered."""
+        if not self.hypotheses:
+            return {}
+        return {
+            name: bootstrap_interval(metric, self.hypotheses, self.references)
+            for name, metric in self._metrics().items()
+        }
+
+    def _metrics(self) -> dict[str, Metric]:
+        names = [name for name, value in self.scores.items() if isinstance(value, float)]
+        return {name: make_metric(name, self.language) for name in names}
