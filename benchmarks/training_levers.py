@@ -20,9 +20,13 @@ from training_peers import Peer
 from training_peers import transduce as ours
 from workload import Size
 
-from transduce.nn import attention, transformer
+from transduce.nn import attention, masks, transformer
 from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.dropout import Dropout
+from transduce.nn.masks import Mask
+from transduce.nn.positions import Turn
+from transduce.nn.state import KeyValue, KeyValueCache
+from transduce.sequence import Padded
 from transduce.tasks import translation
 from transduce.training.loss import LossSums
 
@@ -48,6 +52,38 @@ def written_out(query: Tensor, key: Tensor, value: Tensor, mask: Any, dropout: f
     return attention.attention_with_weights(query, key, value, mask, dropout)[0]
 
 
+def three_products(
+    self: attention.SelfAttention,
+    x: Tensor,
+    mask: Mask,
+    turn: Turn | None = None,
+    cache: KeyValueCache | None = None,
+    compact: Compact = WHOLE,
+) -> Tensor:
+    """Self-attention with a projection each for queries, keys and values."""
+    projection = self.query_key_value
+    query, key, value = (
+        self.heads(compact.spread(F.linear(x, weight, bias)), 1)[0]
+        for weight, bias in zip(projection.weight.chunk(3), projection.bias.chunk(3), strict=True)
+    )
+    query, key = attention.rotate(query, turn), attention.rotate(key, turn)
+    present = KeyValue(key, value)
+    mixed = self.attend(query, present if cache is None else cache.append(present), mask)
+    return self.output(compact.gather(mixed.flatten(2)))  # type: ignore[no-any-return]
+
+
+def told_for_each_pair(of: Callable[..., Mask]) -> Callable[..., Mask]:
+    """A mask as `of` makes it, but with a value for each query and key, even if none is hidden."""
+
+    def made(keys: Any, *rest: Any) -> Mask:
+        real = keys.real if isinstance(keys, Padded) else keys
+        b, n = real.shape
+        allowed = of(keys, *rest).explicit(n, n, real.device)
+        return Mask(allowed=real.new_ones(b, 1, n, n) if allowed is None else allowed)
+
+    return made
+
+
 def no_compaction(batch: Any = None) -> Compact:
     """Padding is computed with."""
     return WHOLE
@@ -59,6 +95,14 @@ LEVERS: dict[str, Patch] = {
     "padding left out": lambda: patch.object(transformer, "Compact", no_compaction),
     "loss in chunks, gradient with it": lambda: patch.object(
         translation, "cross_entropy", whole_logits
+    ),
+    "one product for queries, keys, values": lambda: patch.object(
+        attention.SelfAttention, "forward", three_products
+    ),
+    "no mask where none is needed": lambda: patch.multiple(
+        transformer,
+        key_mask=told_for_each_pair(masks.key_mask),
+        causal_mask=told_for_each_pair(masks.causal_mask),
     ),
     "fused attention": lambda: patch.object(attention, "attention", written_out),
 }
