@@ -101,11 +101,13 @@ def check_alike(run: Path, whole: Path) -> None:
         assert (run / file.relative_to(whole)).read_bytes() == file.read_bytes(), file
 
 
+@pytest.mark.parametrize("recompute", ["false", "true"])
 def test_two_sharded_ranks_learn_what_one_does(
-    server: RankServer, one: Path, tmp_path: Path
+    server: RankServer, one: Path, tmp_path: Path, recompute: str
 ) -> None:
     run = tmp_path / "run"
     command = "train", one.parent / "recipe.toml", "--run", run, *on(2, "full")
+    command = *command, "--set", f"training.recompute={recompute}"
     first, second = server.run(*command, before=(STRICT, STRICT))
     check_quiet([second])
     assert first.code == 0, first
