@@ -138,7 +138,7 @@ class TrainingConfig:
     AVX-512 BF16; weights stay float32."""
     recompute: bool = False
     """Keep the inputs of Transformer layers alone for the way back, and compute what is inside them
-    again (gradient checkpointing): much less memory for a third more time."""
+    again (gradient checkpointing): less memory for a third more time."""
     compile: bool = False
     """Compile the stacks with `torch.compile`; pays on GPUs, costs minutes at the start."""
     sharding: Literal["none", "full"] = "none"
