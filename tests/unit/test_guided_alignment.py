@@ -164,6 +164,7 @@ class TestSettings:
             ("training.alignment.head=2", "alignment.head is 2, but the decoder has 2, from 0"),
             ("training.alignment.weight=0", "alignment.weight"),
             ("training.compile=true", "looks into the attention"),
+            ("training.recompute=true", "looks into the attention; set training.recompute off"),
             ("text.source_sampling=0.1", "text.source_sampling"),
         ],
     )

@@ -177,8 +177,11 @@ def _check_guided(recipe: TranslationRecipe) -> None:
             "training.alignment needs the same tokens in every epoch; leave out "
             "text.source_sampling and text.target_sampling"
         )
-    if recipe.training.compile:
-        raise SettingError("training.alignment looks into the attention; set training.compile off")
+    for name in ("compile", "recompute"):
+        if getattr(recipe.training, name):
+            raise SettingError(
+                f"training.alignment looks into the attention; set training.{name} off"
+            )
     aligned = recipe.training.alignment
     if aligned is not None and aligned.links is not None and not recipe.data.train_weight:
         raise SettingError("training.alignment.links are of data.train, whose weight is 0")
