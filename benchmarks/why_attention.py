@@ -35,6 +35,7 @@ from transduce.training.checkpoints import checkpoints_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "translation" / "tatoeba-ancestors.toml"
 GRU = {"cell": "gru"}
+PRE_NORM = {"norm_order": "pre", "positions": "sinusoidal"}
 MODELS: dict[str, dict[str, Any]] = {
     "rnn-fixed": {"preset": "rnn-fixed"},
     "rnn-dot": {"preset": "rnn-dot"},
@@ -42,7 +43,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "rnn-additive": {"preset": "rnn-additive"},
     "gru-additive": {"preset": "rnn-additive", "d_model": 176, "encoder": GRU, "decoder": GRU},
     "convolution": {"preset": "convolution"},
-    "tiny": {"preset": "tiny"},
+    "tiny": {  # as it was when the page was made, under the decoder of `convolution`
+        "preset": "tiny",
+        "first_weights": "xavier",
+        "encoder": PRE_NORM,
+        "decoder": PRE_NORM,
+    },
 }
 BUCKETS = ((1, 4), (5, 6), (7, 8), (9, 10), (11, 10_000))  # source tokens
 
