@@ -27,6 +27,7 @@ from transduce.nn.recurrent import RecurrentEncoderConfig
 from transduce.run_directory import as_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.recipe import TranslationRecipe, parse_translation
+from transduce.text import CharactersConfig, SubwordConfig
 from transduce.training.config import Cosine, Noam
 
 
@@ -320,6 +321,18 @@ class TestRecipe:
     def test_unknown_preset(self) -> None:
         message = recipe_refusal("model.preset=tinny")
         assert message == "r.toml: model.preset 'tinny' is not known; did you mean 'tiny'?"
+
+    def test_a_tokenizer_of_no_kind_is_of_subwords(self) -> None:
+        settings = tiny_settings(Path("a.tsv"))
+        settings["text"] = {"source": {"kind": "characters"}, "target": {"size": 300}}
+        text = parse_translation(settings, "r.toml").text
+        assert text.target == SubwordConfig(kind="bpe", size=300)
+        settings.pop("text")
+        changed = apply_overrides(settings, ["text.source.size=400"], TranslationRecipe)
+        assert parse_translation(changed, "r.toml").text.source == SubwordConfig(size=400)
+        characters = ["text.source.kind=characters", "text.source.min_count=2"]
+        other = apply_overrides(changed, characters, TranslationRecipe)
+        assert parse_translation(other, "r.toml").text.source == CharactersConfig(min_count=2)
 
     def test_root_with_variables(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("CORPORA", str(tmp_path))

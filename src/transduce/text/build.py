@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from transduce.config import absolute_path, section
+from transduce.config import DefaultKind, absolute_path, section
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
@@ -31,8 +31,8 @@ class FileConfig:
 
 
 AnyTokenizer = SubwordConfig | CharactersConfig | SymbolsConfig | FileConfig | ImportedConfig
-TokenizerConfig = Annotated[AnyTokenizer, Field(discriminator="kind")]
-"""The settings of any tokenizer, told apart by `kind`."""
+TokenizerConfig = Annotated[AnyTokenizer, Field(discriminator="kind"), DefaultKind("bpe")]
+"""The settings of any tokenizer, told apart by `kind`; subwords by BPE where it is not named."""
 
 
 def train_tokenizer(config: AnyTokenizer, lines: Iterable[str]) -> Tokenizer:
