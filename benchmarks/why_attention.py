@@ -35,7 +35,6 @@ from transduce.training.checkpoints import checkpoints_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "translation" / "tatoeba-ancestors.toml"
 GRU = {"cell": "gru"}
-PRE_NORM = {"norm_order": "pre", "positions": "sinusoidal"}
 MODELS: dict[str, dict[str, Any]] = {
     "rnn-fixed": {"preset": "rnn-fixed"},
     "rnn-dot": {"preset": "rnn-dot"},
@@ -43,12 +42,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "rnn-additive": {"preset": "rnn-additive"},
     "gru-additive": {"preset": "rnn-additive", "d_model": 176, "encoder": GRU, "decoder": GRU},
     "convolution": {"preset": "convolution"},
-    "tiny": {  # as it was when the page was made, under the decoder of `convolution`
-        "preset": "tiny",
-        "first_weights": "xavier",
-        "encoder": PRE_NORM,
-        "decoder": PRE_NORM,
-    },
+    "tiny": {"preset": "tiny"},
 }
 BUCKETS = ((1, 4), (5, 6), (7, 8), (9, 10), (11, 10_000))  # source tokens
 
@@ -171,7 +165,7 @@ def recipe(plan: Plan, name: str, peak: float) -> dict[str, Any]:
             "steps": plan.steps,
             "batch_tokens": plan.batch_tokens,
             "validate_every": max(1, plan.steps // 4),
-            "schedule": {"peak": peak, "warmup_steps": max(1, plan.steps // 10)},
+            "schedule": {"peak": peak, "warmup_steps": max(1, plan.steps // 5)},
             "threads": plan.threads,
             "device": "cpu",
         },

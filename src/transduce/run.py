@@ -40,7 +40,8 @@ from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
 from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translations import Alignment, Translation
 from transduce.tasks.translator import TextStream, Translator
-from transduce.training.checkpoints import best_scores_of, checkpoints_of, served_weights
+from transduce.training.checkpoints import checkpoints_of, served_weights
+from transduce.training.curves import kept_scores
 from transduce.training.distributed import Ranks, joined, restarts
 from transduce.training.fit_memory import FoundBudget
 from transduce.training.trainer import Outcome
@@ -57,8 +58,8 @@ STREAM_TEXTS = 512
 class Run:
     """A trained model, loaded from its run directory: `transduce.load(path)`.
 
-    predictor: what the task made of it.  model: its network.  others: the runs that stand beside
-    it (`beside`).
+    predictor: what the task made of it.  model: its network.  precision, engine: as `load` has
+    them.  others: the runs that stand beside it (`beside`).
     """
 
     others: tuple[Run, ...] = ()
@@ -77,7 +78,7 @@ class Run:
                     "the two"
                 )
             device = "cpu"
-        self.path = path
+        self.path, self.precision, self.engine = path, precision, engine
         self.recipe = read_recipe(path)
         check_model_size(to_dict(self.recipe.model), path)
         self.predictor = TASKS[self.recipe.task].load(self.recipe, path, device)
@@ -274,7 +275,7 @@ class Run:
             "inputs": list(self.predictor.inputs),
             "parameters": sum(parameters.values()),
             **self.predictor.facts(),
-            "validation": best_scores_of(self.path),
+            "validation": kept_scores(self.path),
             "checkpoints": [path.name for path in checkpoints_of(self.path)],
             "recipe": to_dict(self.recipe),
         }

@@ -63,10 +63,9 @@ def as_recipe(
         settings = with_overrides(to_dict(recipe), overrides)
         return parse_recipe(settings, "recipe"), settings.get("task", "run")
     path = Path(recipe)
-    if path.is_dir() and (path / "recipe.toml").is_file():
-        path = path / "recipe.toml"
-    settings = with_overrides(load_toml(path), overrides)
-    return parse_recipe(settings, str(path)), path.stem
+    file = path / "recipe.toml" if (path / "recipe.toml").is_file() else path
+    settings = with_overrides(load_toml(file), overrides)
+    return parse_recipe(settings, str(file)), path.stem if file is path else path.resolve().name
 
 
 def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -286,11 +285,14 @@ def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
     """A page about the model, for whoever finds the directory."""
     train_data = "\n".join(f"    {line}" for line in to_toml(recipe.data).splitlines())
     scores = "\n".join(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items())
+    kept = f"best at step {outcome.best_step:,}"
+    if outcome.averaged:
+        kept = f"the mean of the last {outcome.averaged} checkpoints"
     return (
         f"# {path.name}\n\n"
         f"A {recipe.task} model trained with transduce {importlib.metadata.version('transduce')} "
         f"on {datetime.date.today()}: {outcome.step:,} steps in "
-        f"{outcome.seconds / 60:.1f} minutes; best at step {outcome.best_step:,}.\n\n"
+        f"{outcome.seconds / 60:.1f} minutes; {kept}.\n\n"
         f"| validation | |\n|-|-|\n{scores}\n\n"
         f"Trained on:\n\n{train_data}\n\n{provenance_text(path)}"
         f"Use it with `transduce predict {path} FILE`, or in Python with "

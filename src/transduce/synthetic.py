@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from transduce.config import to_dict
+from transduce.config import parse, to_dict
 from transduce.data.lines import read_lines
-from transduce.data.pairs import HubDataset, JsonLines, inputs_of
+from transduce.data.pairs import HubDataset, inputs_of
 from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, RunError
 from transduce.run import Run
@@ -50,6 +50,8 @@ SAME_WORK = (
     "weights_sha256",
     "runs_beside_sha256",
     "vocabularies_sha256",
+    "precision",
+    "engine",
     "decoding",
     "made_side",
     "shard_texts",
@@ -106,9 +108,11 @@ def with_pairs(
 
     tag: put before their sources, so that the model can tell them (Caswell et al. 2019).
 
-    What the recipe sets aside of its training data to validate and test with stays that.
+    What the recipe sets aside of its training data to validate and test with stays that.  Raises
+    SettingError for a weight or a tag that no corpus can have.
     """
-    added = Corpus(pairs=JsonLines(path=pairs, tag=tag), weight=weight)
+    said = {"pairs": {"kind": "jsonl", "path": str(pairs), "tag": tag}, "weight": weight}
+    added = parse(Corpus, said, "synthetic pairs")
     data = recipe.data
     if keep:
         data = dataclasses.replace(data, mix=(*data.mix, added))
@@ -218,6 +222,8 @@ def _facts(run: Run, order: Order) -> dict[str, Any]:
         "weights_sha256": _weights_sha256(run),
         **(beside if run.others else {}),
         "vocabularies_sha256": {f.name: sha256_of(f) for f in vocabularies_of(run.path)},
+        "precision": run.precision,
+        "engine": run.engine,
         "decoding": to_dict(order.options),
         "files": list(order.files),
         "texts": count,

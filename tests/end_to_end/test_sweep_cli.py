@@ -126,6 +126,7 @@ def test_runs_side_by_side(here: Here, directory: Path, tmp_path: Path) -> None:
         sum(line.startswith("002 ") and line.count("[") == 2 for line in done.lines) == 3
     )  # metrics
     assert ">001</text>" in picture.read_text()
+    assert here("compare", directory, "--split", "none").lines[:3] == done.lines[:3]
     found = json.loads(here("compare", *runs, "--json", "--split", "valid").out)
     assert found["settings"] == {"training.schedule.peak": [0.001, 0.01]}
     assert [run["best_step"] for run in found["runs"]] == [20, 20]
@@ -167,3 +168,7 @@ def test_what_cannot_be_tested_is_still_compared(
     done = here("compare", directory / "001", other)
     assert done.code == 0
     assert done.lines[-1].startswith("other: ") and "gone.tsv" in done.lines[-1]
+    (other / "weights.safetensors").unlink()  # as of a run that failed
+    done = here("compare", directory / "001", other)
+    assert done.code == 0
+    assert done.lines[-1].startswith("other: ") and "weights.safetensors" in done.lines[-1]

@@ -147,6 +147,31 @@ def test_an_interrupted_command_goes_on(run: Path, recipe: Path, tmp_path: Path)
     assert [pair["target"] for pair in made] == some_words(8000)
 
 
+@pytest.mark.parametrize(
+    ("mistake", "named"),
+    [
+        (("--tag", "B T"), "synthetic pairs: pairs.tag"),
+        (("--weight", 2000), "synthetic pairs: weight"),
+        (("more.txt",), "'more.txt' is no setting; each text has a --monolingual of its own"),
+        (("--set", "training.select_by=blue"), "'blue' is not a metric"),
+        (("--set", "training.device=cuda:9"), "device 'cuda:9' cannot be used here"),
+        (
+            ("--set", "training.r_drop=1", "model.encoder.dropout=0", "model.decoder.dropout=0"),
+            "r_drop",
+        ),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_translated(
+    here: Here, run: Path, recipe: Path, tmp_path: Path, mistake: tuple[str, ...], named: str
+) -> None:
+    texts = tmp_path / "mono.txt"
+    texts.write_text("word\n")
+    directory = tmp_path / "r"
+    arguments = ("backtranslate", run, recipe, "--run", directory, "--monolingual", texts)
+    assert named in here(*arguments, *mistake).complaint
+    assert not directory.exists()
+
+
 def test_mistakes_are_one_line(here: Here, run: Path, recipe: Path, tmp_path: Path) -> None:
     assert "is the run that translates" in here("distil", run, recipe, "--run", run).complaint
     missing = ("backtranslate", run, recipe, "--run", tmp_path / "r", "--monolingual", "none.txt")

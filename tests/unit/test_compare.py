@@ -13,15 +13,10 @@ from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce.cli.tables import table
 from transduce.errors import DataError, RunError, SettingError
 from transduce.experiments.compare import differing_settings, short_names, stand
-from transduce.experiments.curves import (
-    Curves,
-    check_picture,
-    draw_curves,
-    kept_validation,
-    read_curves,
-)
+from transduce.experiments.curves import check_picture, draw_curves
 from transduce.tasks.task import Evaluation
 from transduce.training.checkpoints import checkpoints_of
+from transduce.training.curves import Curves, kept_validation, read_curves
 
 
 @pytest.fixture(scope="module")

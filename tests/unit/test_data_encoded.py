@@ -196,15 +196,6 @@ def test_replaced_while_open(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
-def test_two_writers_at_once(tmp_path: Path) -> None:
-    def meanwhile() -> Iterator[Pair]:
-        yield "a", "b"
-        encode(tmp_path / "cache")
-
-    assert len(encode(tmp_path / "cache", meanwhile(), "2")) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
-
-
 def test_other_peoples_files_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(DataError, match=r"holds other things, such as 'thesis\.tex'"):

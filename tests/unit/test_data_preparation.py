@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -154,22 +157,38 @@ def test_what_does_not_fit_together_is_begun_anew(tmp_path: Path, damage: str) -
     assert content(tmp_path / "cache") == content(tmp_path / "whole")
 
 
-def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
-    """And what one has finished is not taken from under it by the other."""
-    finished = []
+@pytest.mark.parametrize("fails", [False, True])
+def test_of_two_at_once_one_waits_for_the_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    """And opens what that one has made, or goes on where that one has failed."""
+    caplog.set_level(logging.INFO, "transduce")
+    began: list[str] = []
+    found: list[EncodedPairs] = []
 
-    def meanwhile() -> Iterator[Pair]:
+    def for_the_first() -> Iterator[Pair]:
         for number, pair in enumerate(pairs()):
             if number == 100:
-                prepare(tmp_path / "cache", pairs())
-                finished.append((tmp_path / "cache").stat().st_ino)
+                other.start()
+                wait_for(lambda: "waiting for another process" in caplog.text)
+            if number == 200 and fails:
+                raise KeyboardInterrupt
             yield pair
 
-    first = prepare(tmp_path / "cache", meanwhile())
-    assert finished == [(tmp_path / "cache").stat().st_ino]
-    prepare(tmp_path / "whole", pairs())
+    def for_the_other() -> Iterator[Pair]:
+        began.append("other")
+        yield from pairs()
+
+    other = threading.Thread(
+        target=lambda: found.append(prepare(tmp_path / "cache", for_the_other()))
+    )
+    with pytest.raises(KeyboardInterrupt) if fails else contextlib.nullcontext():
+        prepare(tmp_path / "cache", for_the_first())
+    other.join()
+    assert began == (["other"] if fails else [])
+    assert len(found[0]) == len(prepare(tmp_path / "whole", pairs()))
     assert content(tmp_path / "cache") == content(tmp_path / "whole")
-    assert len(first) == len(prepare(tmp_path / "again", pairs()))
+    assert {path.name for path in tmp_path.iterdir()} == {"cache", "whole"}
 
 
 @pytest.mark.parametrize(

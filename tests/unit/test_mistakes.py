@@ -53,7 +53,13 @@ def test_is_said_when_the_recipe_is_read(data: Path, overrides: list[str], messa
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["training.select_by=blue"], "'blue', but validation measures 'loss', 'wer', 'per'"),
+        (["training.select_by=blue"], "'blue' is not a metric; did you mean 'bleu'"),
+        (["training.select_by=bleu"], "'bleu', but validation measures 'loss', 'wer', 'per'"),
+        (
+            ["training.select_by=bleu", 'evaluation.validation_metrics=["wer"]'],
+            "'bleu', but validation measures 'loss', 'wer'",
+        ),
+        (["training.r_drop=1"], "training.r_drop compares two passes of dropout"),
         (["training.select_by=wer", "evaluation.validation_pairs=0"], "measures 'loss'"),
         (["training.device=meta"], "device 'meta'"),
         (["training.device=privateuseone"], "device 'privateuseone' cannot be used here"),

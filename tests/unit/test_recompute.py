@@ -22,7 +22,12 @@ from transduce.training.weights import read_tensors
     "overrides",
     [
         ("model.encoder.dropout=0.2", "model.decoder.dropout=0.2"),
-        ("model.decoder.positions=rotary", "training.r_drop=1", "training.precision=bf16"),
+        (
+            "model.decoder.positions=rotary",
+            "model.decoder.dropout=0.2",
+            "training.r_drop=1",
+            "training.precision=bf16",
+        ),
     ],
 )
 def test_a_run_has_the_same_weights(tmp_path: Path, overrides: tuple[str, ...]) -> None:

@@ -42,6 +42,14 @@ class TestSplits:
         fewer = self.splits(self.config(tmp_path, PAIRS[:300]))
         assert all(set(fewer[name]) <= set(found[name]) for name in found)
 
+    def test_tags_do_not_matter(self, tmp_path: Path) -> None:
+        more = write_tsv(tmp_path / "more.tsv", PAIRS)
+        mixed = f"data.mix=[{{pairs={{kind='tsv', path='{more}', tag='X', tag_columns=[1]}}}}]"
+        found = self.splits(self.config(tmp_path, PAIRS, mixed))
+        tagged = {s.rpartition("> ")[2] for s, _ in found["train"] if s.startswith("<X> <t")}
+        held_out = {s for name in ("valid", "test") for s, _ in found[name]}
+        assert len(tagged) + len(held_out) == 700 and not tagged & held_out
+
     def test_only_what_has_no_file_is_set_aside(self, tmp_path: Path) -> None:
         file = tmp_path / "all.tsv"
         own = f"{{kind='tsv', path='{file}'}}"

@@ -30,6 +30,7 @@ class Shouting:
     """A stand-in for a run: its translation is the text in capitals."""
 
     others: tuple[Shouting, ...] = ()
+    precision, engine = "float32", "pytorch"
 
     def __init__(self, path: Path, fails_after: int = 10**9) -> None:
         path.mkdir(exist_ok=True)
@@ -137,6 +138,16 @@ class TestMakePairs:
         assert pairs_in(made) == [
             tuple(order.pair(text, text.upper().strip()).values()) for text in order.texts()
         ]
+
+    @pytest.mark.parametrize(("name", "value"), [("precision", "int8"), ("engine", "ctranslate2")])
+    def test_how_the_run_is_loaded_is_part_of_the_work(
+        self, texts: Path, tmp_path: Path, name: str, value: str
+    ) -> None:
+        order, run = back_translation([texts], OPTIONS), Shouting(tmp_path / "reverse")
+        made = make_pairs(as_run(run), order, tmp_path / "run" / "synthetic")
+        setattr(run, name, value)
+        with pytest.raises(RunError, match=f"with other {name};"):
+            make_pairs(as_run(run), order, made.parent)
 
     def test_runs_beside_it_are_part_of_the_work(self, texts: Path, tmp_path: Path) -> None:
         order = back_translation([texts], OPTIONS)

@@ -16,6 +16,7 @@ from transduce.errors import RunError, SettingError, TrainingError
 from transduce.training import trainer as trainer_module
 from transduce.training.checkpoints import checkpoint_path, checkpoints_of
 from transduce.training.config import Constant, Cosine
+from transduce.training.curves import kept_scores
 from transduce.training.loss import LossSums
 from transduce.training.weights import read_tensors, weights_of
 
@@ -158,6 +159,30 @@ class TestValidation:
             torch.testing.assert_close(tensor, mean)
         assert equal(weights(tmp_path), weights_of(task.model))
         assert records(tmp_path, "validation")[-1]["averaged"] == 3
+
+    def test_average_that_is_worse(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        losses = {"loss": [5.0, 4.0, 2.0, 1.0, 1.5, 3.0]}  # the last of them is the average's
+        outcome = run(tmp_path, Sums(losses), average_last=3)
+        assert (outcome.averaged, outcome.scores, outcome.best_step) == (3, {"loss": 3.0}, 8)
+        assert kept_scores(tmp_path) == {"loss": 3.0}
+        said = capsys.readouterr().err
+        assert "checkpoints is kept, though step 8 was no worse" in said
+        assert "validation at step 10: loss 3.000\n" in said
+        best = read_tensors(checkpoint_path(tmp_path, 8) / "model.safetensors")
+        assert not equal(weights(tmp_path), best)
+        back = run(tmp_path, Sums(losses), resume=True)
+        assert (back.averaged, back.scores) == (0, {"loss": 1.0}) and equal(weights(tmp_path), best)
+        assert kept_scores(tmp_path) == {"loss": 1.0}
+
+    def test_fewer_checkpoints_than_are_to_be_averaged(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        outcome = run(tmp_path, average_last=3, validate_every=10)
+        assert outcome.averaged == 0
+        said = "training.average_last = 3, but checkpoints there are 1\n"
+        assert capsys.readouterr().err.endswith(said)
 
     def test_moving_average_is_what_is_kept(self, tmp_path: Path) -> None:
         run(tmp_path, ema=0.9, schedule=Constant(peak=0.001))

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
 from transduce.cli.output import print_lines
 from transduce.cli.tables import table
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError, RunError, SettingError
 
 if TYPE_CHECKING:
     from transduce.experiments.compare import Standing
-    from transduce.experiments.curves import Curves
+    from transduce.run import Run
     from transduce.tasks.task import Evaluation
-
-BESIDE_SCORES = ("kind", "step", "seconds", "averaged")
+    from transduce.training.curves import Curves
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,10 @@ class Compared:
     names: Sequence[str]
     settings: Mapping[str, Sequence[Any]]
     curves: Sequence[Curves]
-    kept: Sequence[Mapping[str, Any]]
-    """The validation whose weights were kept."""
+    best_steps: Sequence[int | None]
+    """At which the validation was whose weights were kept."""
+    validation: Sequence[Mapping[str, float]]
+    """Its scores."""
     standings: Sequence[Standing]
 
 
@@ -51,7 +52,7 @@ def compare(
     Parameters
     ----------
     runs
-        Two or more run directories.
+        Two or more run directories; a sweep's directory stands for all of its runs.
     split
         Which part of the recipes' data to predict for; none to look at the logs alone.
     plot
@@ -59,26 +60,25 @@ def compare(
     json
         Print one JSON object.
     """
-    if len(runs) < 2:
-        raise SettingError("comparing needs at least two runs")
     from transduce.experiments.compare import differing_settings, short_names
-    from transduce.experiments.curves import (
-        check_picture,
-        draw_curves,
-        kept_validation,
-        read_curves,
-    )
+    from transduce.experiments.curves import check_picture, draw_curves
+    from transduce.experiments.record import runs_in
+    from transduce.training.curves import kept_validation, read_curves, scores_in
 
+    paths = [path for run in runs for path in runs_in(run)]
+    if len(paths) < 2:
+        raise SettingError("comparing needs at least two runs")
     if plot is not None:
         check_picture(plot)
-    settings = differing_settings(runs)
-    curves = [read_curves(run) for run in runs]
-    kept = [kept_validation(run, one) for run, one in zip(runs, curves, strict=True)]
-    names = short_names(runs)
+    settings = differing_settings(paths)
+    curves = [read_curves(path) for path in paths]
+    kept = [kept_validation(path, one) for path, one in zip(paths, curves, strict=True)]
+    names = short_names(paths)
     if plot is not None:
         draw_curves(dict(zip(names, curves, strict=True)), plot)
-    standings = [] if split == "none" else _standings(runs, split, decoding, machine)
-    compared = Compared(runs, names, settings, curves, kept, standings)
+    standings = [] if split == "none" else _standings(paths, split, decoding, machine)
+    steps, scores = [one.get("step") for one in kept], [scores_in(one) for one in kept]
+    compared = Compared(paths, names, settings, curves, steps, scores, standings)
     if json:
         print_lines(json_format.dumps(_as_object(compared, split), ensure_ascii=False))
     else:
@@ -86,19 +86,17 @@ def compare(
 
 
 def _standings(
-    runs: Sequence[Path], split: Literal["test", "valid"], decoding: Decoding, machine: Machine
+    paths: Sequence[Path], split: Literal["test", "valid"], decoding: Decoding, machine: Machine
 ) -> list[Standing]:
     """Each run evaluated, one model in memory at a time."""
     from transduce.experiments.compare import Standing, stand
 
     standings: list[Standing] = []
     first: Evaluation | None = None
-    for run in runs:
-        model = machine.load(run)
-        options = decoding.over_any(model.predictor)
+    for path in paths:
         try:
-            evaluation = model.evaluate(split, None, options)
-        except DataError as error:  # its data are not here; the others may be compared
+            evaluation = _evaluated(machine.load(path), split, decoding)
+        except (DataError, RunError) as error:  # no data or no weights; the others may be compared
             standings.append(Standing(None, note=str(error)))
             continue
         if not standings:
@@ -109,9 +107,8 @@ def _standings(
     return standings
 
 
-def _scores(kept: Mapping[str, Any]) -> dict[str, float]:
-    """The scores in a line of the log."""
-    return {name: value for name, value in kept.items() if name not in BESIDE_SCORES}
+def _evaluated(model: Run, split: Literal["test", "valid"], decoding: Decoding) -> Evaluation:
+    return model.evaluate(split, None, decoding.over_any(model.predictor))
 
 
 def _as_object(compared: Compared, split: str) -> dict[str, Any]:
@@ -121,11 +118,15 @@ def _as_object(compared: Compared, split: str) -> dict[str, Any]:
                 "run": str(path),
                 "step": curves.step,
                 "seconds": curves.seconds,
-                "best_step": kept.get("step"),
-                "validation": _scores(kept),
+                "best_step": step,
+                "validation": scores,
             }
-            for path, curves, kept in zip(
-                compared.paths, compared.curves, compared.kept, strict=True
+            for path, curves, step, scores in zip(
+                compared.paths,
+                compared.curves,
+                compared.best_steps,
+                compared.validation,
+                strict=True,
             )
         ],
         "settings": compared.settings,
@@ -162,13 +163,15 @@ def _as_text(compared: Compared, split: str) -> Iterator[str]:
         yield "none"
     yield ""
     yield "training, and validation of the weights that were kept"
-    scores = list(dict.fromkeys(name for kept in compared.kept for name in _scores(kept)))
+    metrics = list(dict.fromkeys(name for scores in compared.validation for name in scores))
     training = [
-        [name, curves.step, curves.seconds and round(curves.seconds), kept.get("step")]
-        + [kept.get(score) for score in scores]
-        for name, curves, kept in zip(compared.names, compared.curves, compared.kept, strict=True)
+        [name, curves.step, curves.seconds and round(curves.seconds), step]
+        + [scores.get(metric) for metric in metrics]
+        for name, curves, step, scores in zip(
+            compared.names, compared.curves, compared.best_steps, compared.validation, strict=True
+        )
     ]
-    yield from table(["run", "steps", "seconds", "best step", *scores], training)
+    yield from table(["run", "steps", "seconds", "best step", *metrics], training)
     if compared.standings:
         yield ""
         yield from _evaluations(compared, split)

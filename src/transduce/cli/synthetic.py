@@ -53,7 +53,7 @@ class Student:
         """
         from transduce.run_directory import SYNTHETIC, as_recipe, check_room
         from transduce.synthetic import PAIRS, with_pairs
-        from transduce.tasks.common import check_trainable
+        from transduce.tasks.common import check_trainable, find_device
         from transduce.tasks.recipe import TranslationRecipe
 
         if self.resume and self.overwrite:
@@ -70,6 +70,7 @@ class Student:
         pairs = run.resolve() / SYNTHETIC / PAIRS
         recipe_with_pairs = with_pairs(given, pairs, self.weight, keep, tag)
         if not self.only_data:
+            find_device(given.training.device)
             check_room(run, recipe_with_pairs, self.resume, self.overwrite)
         return Plan(self, run, given, recipe_with_pairs)
 

@@ -35,7 +35,7 @@ from transduce.data.rows import (
     write_manifest,
 )
 from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows
-from transduce.data.unfinished import taken_up
+from transduce.data.unfinished import Unfinished, taken_up
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.text.tokenizer import BOS, EOS
@@ -228,31 +228,43 @@ def cached_documents(
     found = EncodedDocuments.open(directory, fingerprint)
     if found is not None:
         return found
-    work = functools.partial(_encode_chunk, side=side)
-    with taken_up(directory, FILES, fingerprint) as unfinished:
-        done = unfinished.progress
-        n_read, n_bytes = done.get("read", 0), done.get("bytes", 0)
-        written = Written(*done.get("documents", NOTHING))
-        with RowWriter(unfinished.path, "documents", side, written) as writer:
-            rest = itertools.islice(documents(), n_read, None)
-            with contextlib.closing(in_workers(work, _chunks(rest), processes)) as chunks:
-                for number, chunk in enumerate(chunks, 1):
-                    writer.append_ids(chunk.ids, chunk.lengths)
-                    n_read, n_bytes = n_read + chunk.read, n_bytes + chunk.n_bytes
-                    if number % CHUNKS_KEPT == 0:
-                        writer.to_disk()
-                        facts = {"read": n_read, "bytes": n_bytes, "documents": writer.written}
-                        unfinished.keep(facts)
-                    if progress is not None:
-                        progress(n_read)
-        count = writer.written.rows
-        if not count:
-            raise NoDocumentsError("there is no document with any text")
-        facts = {"documents": count, "bytes": n_bytes, "dtype": side.dtype}
-        write_manifest(unfinished.path, fingerprint, VERSION, FILES, facts)
+    with taken_up(directory, FILES, fingerprint, VERSION) as unfinished:
+        if unfinished is not None:
+            facts = _write(unfinished, documents, side, progress, processes)
+            write_manifest(unfinished.path, fingerprint, VERSION, FILES, facts)
     encoded = EncodedDocuments.open(directory, fingerprint)
     assert encoded is not None, directory
     return encoded
+
+
+def _write(
+    unfinished: Unfinished,
+    documents: Callable[[], Iterable[str]],
+    side: Side,
+    progress: Callable[[int], None] | None,
+    processes: int,
+) -> dict[str, Any]:
+    """Go on with the files until all documents are in them; what there is, for the manifest."""
+    work = functools.partial(_encode_chunk, side=side)
+    done = unfinished.progress
+    n_read, n_bytes = done.get("read", 0), done.get("bytes", 0)
+    written = Written(*done.get("documents", NOTHING))
+    with RowWriter(unfinished.path, "documents", side, written) as writer:
+        rest = itertools.islice(documents(), n_read, None)
+        with contextlib.closing(in_workers(work, _chunks(rest), processes)) as chunks:
+            for number, chunk in enumerate(chunks, 1):
+                writer.append_ids(chunk.ids, chunk.lengths)
+                n_read, n_bytes = n_read + chunk.read, n_bytes + chunk.n_bytes
+                if number % CHUNKS_KEPT == 0:
+                    writer.to_disk()
+                    facts = {"read": n_read, "bytes": n_bytes, "documents": writer.written}
+                    unfinished.keep(facts)
+                if progress is not None:
+                    progress(n_read)
+    count = writer.written.rows
+    if not count:
+        raise NoDocumentsError("there is no document with any text")
+    return {"documents": count, "bytes": n_bytes, "dtype": side.dtype}
 
 
 class _Chunk(NamedTuple):

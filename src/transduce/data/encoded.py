@@ -113,29 +113,43 @@ def encode_pairs(
     another goes on.  Memory holds some chunks of pairs and the hashes of those seen.  Raises
     NoPairsError when no pair is kept, DataError when the directory cannot be written.
     """
-    work = functools.partial(_encode_chunk, source=source, target=target, filters=filters)
-    with taken_up(directory, FILES, fingerprint) as unfinished:
-        with _Growing(unfinished, source, target, filters) as growing:
+    with taken_up(directory, FILES, fingerprint, VERSION) as unfinished:
+        if unfinished is not None:
+            work = functools.partial(_encode_chunk, source=source, target=target, filters=filters)
+            growing = _Growing(unfinished, source, target, filters)
+            _write(growing, pairs, work, progress, processes)
             report = growing.sieve.report
-            rest = itertools.islice(pairs, report.read, None)
-            with contextlib.closing(in_workers(work, _chunks(rest), processes)) as chunks:
-                for number, chunk in enumerate(chunks, 1):
-                    growing.add(chunk)
-                    if number % CHUNKS_KEPT == 0:
-                        growing.keep()
-                    if progress is not None:
-                        progress(report.read)
-        if not report.kept:
-            raise NoPairsError(f"no pair is left after filtering: {report}")
-        facts = {
-            "pairs": report.kept,
-            "report": dataclasses.asdict(report),
-            "dtype": {"source": source.dtype, "target": target.dtype},
-        }
-        write_manifest(unfinished.path, fingerprint, VERSION, FILES, facts)
+            facts = {
+                "pairs": report.kept,
+                "report": dataclasses.asdict(report),
+                "dtype": {"source": source.dtype, "target": target.dtype},
+            }
+            write_manifest(unfinished.path, fingerprint, VERSION, FILES, facts)
     encoded = EncodedPairs.open(directory, fingerprint)
     assert encoded is not None, directory
     return encoded
+
+
+def _write(
+    growing: _Growing,
+    pairs: Iterable[Pair],
+    work: Callable[[list[Pair]], _Chunk],
+    progress: Callable[[int], None] | None,
+    processes: int,
+) -> None:
+    """Go on with the files until all pairs are in them."""
+    with growing:
+        report = growing.sieve.report
+        rest = itertools.islice(pairs, report.read, None)
+        with contextlib.closing(in_workers(work, _chunks(rest), processes)) as chunks:
+            for number, chunk in enumerate(chunks, 1):
+                growing.add(chunk)
+                if number % CHUNKS_KEPT == 0:
+                    growing.keep()
+                if progress is not None:
+                    progress(report.read)
+    if not report.kept:
+        raise NoPairsError(f"no pair is left after filtering: {report}")
 
 
 def cached_pairs(

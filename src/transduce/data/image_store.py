@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.images import ImagesConfig, LabelledImage, read_images
+from transduce.data.workers import available_cores
 from transduce.errors import DataError
 from transduce.image.transform import ImageConfig, fit_square
 from transduce.limits import from_json
@@ -136,7 +137,7 @@ def _decoded(
         return pixels.contiguous().numpy().tobytes()
 
     iterator = iter(images)
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
+    with ThreadPoolExecutor(min(available_cores(), MOST_THREADS)) as pool:
         while chunk := list(itertools.islice(iterator, CHUNK_IMAGES)):
             yield b"".join(pool.map(decode, chunk)), [image.label for image in chunk]
 

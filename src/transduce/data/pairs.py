@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,6 +21,7 @@ Name = TypeVar("Name", str, Path)
 GLANCES = 32
 GLANCE_BYTES = 2**16
 """So often so many bytes of a file tell how long its lines are."""
+_MARKS = re.compile(r"(?:<[^<>]*> )+")
 
 
 def nameable(name: Name) -> Name:
@@ -162,6 +164,11 @@ def mark(tag: str) -> str:
     It is text like any other, so whoever wants a translation with it writes it there.
     """
     return f"<{' '.join(tag.split())}> "
+
+
+def without_marks(source: str) -> str:
+    """A source without the tags before it."""
+    return source[match.end() :] if (match := _MARKS.match(source)) else source
 
 
 def inputs_of(config: PairsConfig, root: Path) -> list[Path]:

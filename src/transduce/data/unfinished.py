@@ -5,8 +5,8 @@
         seen            hashes of what has passed, for finding duplicates
         progress.json   how much of each file is on the disk for certain, renamed into place
 
-Nothing of it is NAME before all of it is there.  Whoever holds the lock on it writes it; another
-process that wants the same meanwhile writes its own aside, from the beginning.
+Nothing of it is NAME before all of it is there.  Whoever holds the lock on it writes it; others
+that want the same wait for that, and take it up themselves if its writer dies.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import shutil
 import time
@@ -22,9 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.data.rows import publish, refuse_foreign, remove_abandoned, to_disk, written_aside
+from transduce.data.rows import publish, read_manifest, refuse_foreign, remove_abandoned, to_disk
 from transduce.errors import DataError
 from transduce.limits import read_json
+
+logger = logging.getLogger("transduce")
 
 PROGRESS = "progress.json"
 SEEN = "seen"
@@ -56,12 +59,15 @@ class Unfinished:
 
 
 @contextlib.contextmanager
-def taken_up(directory: Path, files: Collection[str], fingerprint: str) -> Iterator[Unfinished]:
+def taken_up(
+    directory: Path, files: Collection[str], fingerprint: str, version: int
+) -> Iterator[Unfinished | None]:
     """A directory that takes the place of `directory` if all goes well, and stays aside if not.
 
     files: what may stand in `directory` beside a manifest; of anything else it is left alone.
-    fingerprint: only what was begun with the same is taken up.  Raises DataError when it cannot
-    be written.
+    fingerprint: only what was begun with the same is taken up.  None where another process was
+    waited for that has made all of it, as its manifest says with that fingerprint and `version`.
+    Raises DataError when it cannot be written.
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -69,21 +75,21 @@ def taken_up(directory: Path, files: Collection[str], fingerprint: str) -> Itera
         remove_abandoned(directory)
         _remove_forgotten(directory.parent)
         path = directory.with_name(f".{directory.name}.unfinished")
-        with _locked(path) as ours:
-            if not ours:
-                with written_aside(directory, (*files, *EXTRAS)) as aside:
-                    yield Unfinished(aside, fingerprint, {})
-            else:
-                progress = _progress(path, fingerprint)
-                if not progress:
-                    _empty(path)
-                try:
-                    yield Unfinished(path, fingerprint, progress)
-                    publish(path, directory)
-                except BaseException:
-                    if not _progress(path, fingerprint):
-                        shutil.rmtree(path, ignore_errors=True)
-                    raise
+        with held(path) as waited:
+            if waited and read_manifest(directory, fingerprint, version, files):
+                shutil.rmtree(path)
+                yield None
+                return
+            progress = _progress(path, fingerprint)
+            if not progress:
+                _empty(path)
+            try:
+                yield Unfinished(path, fingerprint, progress)
+                publish(path, directory)
+            except BaseException:
+                if not _progress(path, fingerprint):
+                    shutil.rmtree(path, ignore_errors=True)
+                raise
         for extra in EXTRAS:
             (directory / extra).unlink(missing_ok=True)
     except OSError as error:
@@ -109,25 +115,38 @@ def _empty(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Make the directory and hold it; False where another does.  A lock dies with its holder."""
+def held(path: Path) -> Iterator[bool]:
+    """Make a directory and hold it; whether another process had it, and was waited for.
+
+    What is held dies with its holder.  Whoever is done with it may rename or delete it.
+    """
+    waited = False
     while True:
         path.mkdir(exist_ok=True)
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Its holder before us may have renamed or deleted it between our two calls.
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:  # its holder has just renamed it
+            continue
+        try:
+            if not _is_free(handle):
+                if not waited:
+                    logger.info("waiting for another process, which prepares the same data")
+                waited = True
+                fcntl.flock(handle, fcntl.LOCK_EX)
             if _same(path, handle):
-                break
+                yield waited
+                return
+        finally:
             os.close(handle)
-        except BlockingIOError:
-            os.close(handle)
-            yield False
-            return
+
+
+def _is_free(handle: int) -> bool:
+    """Whether nobody holds it; if so, it is held from now on."""
     try:
-        yield True
-    finally:
-        os.close(handle)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _same(path: Path, handle: int) -> bool:
@@ -144,6 +163,9 @@ def _remove_forgotten(parent: Path) -> None:
             if max(p.stat().st_mtime for p in [path, *path.iterdir()]) < (
                 time.time() - FORGOTTEN_SECONDS
             ):
-                with _locked(path) as ours:
-                    if ours:
+                handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    if _is_free(handle):
                         shutil.rmtree(path, ignore_errors=True)
+                finally:
+                    os.close(handle)

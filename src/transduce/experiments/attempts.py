@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from transduce.data.workers import available_cores
 from transduce.errors import MemoryLimitError, TrainingError, TransduceError
 from transduce.experiments.grid import Overrides
 from transduce.run import train
@@ -98,7 +99,7 @@ def side_by_side(ask: Callable[[], Job | None], count: int) -> Attempts:
     SIGTERM all write a checkpoint and stop; raises InterruptedTraining then.
     """
     context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads
-    threads = max(1, (os.cpu_count() or 1) // count)
+    threads = max(1, available_cores() // count)
     running: dict[Connection, tuple[BaseProcess, Job]] = {}
     with _signals_raised():
         try:

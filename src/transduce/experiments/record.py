@@ -56,6 +56,13 @@ class Definition:
             ) from None
 
 
+def runs_in(path: Path) -> list[Path]:
+    """The runs of a sweep's directory, in their order; of another path the path itself."""
+    if not (path / SWEEP_FILE).is_file():
+        return [path]
+    return sorted(file.parent for file in path.glob("*/recipe.toml"))
+
+
 class Record:
     """The runs of a sweep by what they differ in, and how they ended."""
 

@@ -27,6 +27,7 @@ from transduce.tasks.classification_data import (
 )
 from transduce.tasks.common import (
     begin,
+    check_r_drop,
     check_selection,
     describe_batch,
     find_device,
@@ -126,6 +127,7 @@ class ClassificationRecipe:
             check_sampling("text.sampling", self.text.sampling, self.text.tokenizer.kind)
         check_room(self.model, self.text)
         check_selection(self.training.select_by, ("loss", *self.evaluation.metrics))
+        check_r_drop(self.training, self.model, self.head)
 
 
 def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:

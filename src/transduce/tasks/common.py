@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -20,14 +19,15 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 from torch import nn
 
-from transduce.config import absolute_path, load_toml, merge
+from transduce.config import absolute_path, load_toml, merge, to_dict
 from transduce.data.pairs import nameable
+from transduce.data.unfinished import held
 from transduce.errors import DataError, RunError, SettingError
 from transduce.nn.initialise import Unfilled
 from transduce.tasks.run_files import check_files
 from transduce.tasks.task import Split
 from transduce.text import Tokenizer, load_tokenizer
-from transduce.training.config import TrainingConfig
+from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.file_head import head_of
 from transduce.training.fine_tuning import base_path
 from transduce.training.weights import check_weights, load_weights, read_tensors, weights_of
@@ -46,8 +46,8 @@ P = TypeVar("P", bound=HasModel)
 Root = Annotated[str, AfterValidator(nameable)]
 """A directory that relative paths start from; may hold `~` and `$VARIABLE`."""
 
-PLACE_VERSION = 2
-"""Goes up when `place_of` changes, so that what was encoded before is not taken for that of now."""
+PLACE_VERSION = 3
+"""Goes up when places change (see `read_split`): what was encoded before is not that of now."""
 
 
 TOKENIZER_VERSION = 2
@@ -230,12 +230,12 @@ def check_model_size(settings: Any, run: Path) -> None:
             )
 
 
-def _numbers(settings: Any, name: str) -> Iterator[tuple[str, int]]:
-    """Every whole number among settings, with its dotted name."""
+def _numbers(settings: Any, name: str) -> Iterator[tuple[str, float]]:
+    """Every number among settings, with its dotted name."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             yield from _numbers(value, f"{name}.{key}")
-    elif isinstance(settings, int):
+    elif isinstance(settings, int | float):
         yield name, settings
 
 
@@ -253,6 +253,16 @@ def check_selection(chosen: str, measured: Sequence[str]) -> None:
         raise SettingError(f"training.select_by is {chosen!r}, but validation measures {known}")
 
 
+def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
+    """Raises SettingError where two passes could not differ: R-Drop, and no dropout at all."""
+    shares = [pair for network in networks for pair in _numbers(to_dict(network), "")]
+    if training.r_drop and not any(share for name, share in shares if name.endswith("dropout")):
+        raise SettingError(
+            "training.r_drop compares two passes of dropout, and all dropout is 0; raise that, or "
+            "leave out training.r_drop"
+        )
+
+
 def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:
     """The tokenizer of that name in a run directory, or None."""
     found = sorted(run.glob(f"{name}.*"))
@@ -262,20 +272,33 @@ def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:
 def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> Tokenizer:
     """The tokenizer that was made before for the same facts, or else one made now.
 
-    facts: what JSON has, and all that decides the result: inputs and settings.
+    facts: what JSON has, and all that decides the result: inputs and settings.  Where another
+    process is making it, it is waited for.  Raises RunError where `cache` cannot be written.
     """
     whole = [TOKENIZER_VERSION, version("sentencepiece"), facts]
     digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+    name = f"tokenizer-{digest}"
+    found = _whole_tokenizer(cache, name)
+    if found is not None:
+        return found
     try:
-        found = saved_tokenizer(cache, f"tokenizer-{digest}")
-    except RunError:  # damaged: made anew
-        found = None
-    if found is None:
-        found = make()
-        with contextlib.suppress(OSError):  # `save` will say it, if it is worse than being there
-            cache.mkdir(parents=True, exist_ok=True)
-        found.save(cache / f"tokenizer-{digest}{found.suffix}")
+        cache.mkdir(parents=True, exist_ok=True)
+        with held(cache / f".{name}.unfinished") as waited:
+            found = _whole_tokenizer(cache, name) if waited else None
+            if found is None:
+                found = make()
+                found.save(cache / f"{name}{found.suffix}")
+            (cache / f".{name}.unfinished").rmdir()
+    except OSError as error:
+        raise RunError(f"{cache} cannot be written: {error.strerror or error}") from None
     return found
+
+
+def _whole_tokenizer(cache: Path, name: str) -> Tokenizer | None:
+    try:
+        return saved_tokenizer(cache, name)
+    except RunError:  # damaged: made anew
+        return None
 
 
 def base_settings(run: Path) -> dict[str, Any]:

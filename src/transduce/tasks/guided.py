@@ -19,7 +19,7 @@ from transduce.data.lexicon import Lexicon, chunks_of, learn_lexicon
 from transduce.data.lines import read_lines
 from transduce.data.links import LinkRows
 from transduce.data.mixture import MixedPairs, as_mixed
-from transduce.data.pairs import read_pairs, stamp
+from transduce.data.pairs import read_pairs, stamp, without_marks
 from transduce.errors import DataError, RunError
 from transduce.inspect.alignment import symmetrised
 from transduce.tasks.common import read_split
@@ -153,7 +153,7 @@ def _from_file(
                 raise DataError(f"{file} has not one line for each pair of data.train")
             yield *pair, line, f"{file}: line {number}"
 
-    items = read_split(data, "train", read, lambda item: item[0])
+    items = read_split(data, "train", read, lambda item: without_marks(item[0]))
     with Counter("reading links") as count:
         found = list(_of_kept(count.each(items), unit, source, target, encoded))
     assert len(found) == len(encoded), "the encoded pairs are a part of those read, in their order"

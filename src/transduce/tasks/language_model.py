@@ -34,6 +34,7 @@ from transduce.models.stacks import longest_sequence
 from transduce.tasks.common import (
     Root,
     begin,
+    check_r_drop,
     check_selection,
     describe_batch,
     find_device,
@@ -124,6 +125,7 @@ class LanguageModelRecipe:
         block = self.text.block
         check_block("text.block", block, self.model, self.training)
         check_selection(self.training.select_by, MEASURED)
+        check_r_drop(self.training, self.model)
         if self.evaluation.stride > block:
             raise SettingError(
                 f"evaluation.stride = {self.evaluation.stride} would pass over tokens; it is at "

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from transduce.config import did_you_mean, merge, parse, section, to_dict
 from transduce.data.filters import FilterConfig
-from transduce.data.pairs import PairsConfig, inputs_of, read_pairs
+from transduce.data.pairs import PairsConfig, inputs_of, read_pairs, without_marks
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
@@ -22,6 +22,8 @@ from transduce.models.stacks import heads_on_source, longest_sequence
 from transduce.tasks.common import (
     Root,
     base_settings,
+    check_r_drop,
+    check_selection,
     named_base,
     read_split,
     rooted,
@@ -165,6 +167,12 @@ class TranslationRecipe:
                     f"data.filters.max_length = {longest} needs {longest + 2}; set max_positions "
                     "or max_length accordingly"
                 )
+        check_r_drop(self.training, self.model)
+        chosen, measured = self.training.select_by, self.evaluation.validation_metrics
+        if measured:
+            check_selection(chosen, ("loss", *measured))
+        elif chosen != "loss":  # which there are by default hangs on the vocabulary
+            check_metric(chosen)
         if self.training.alignment is not None:
             check_head(self.training.alignment, *heads_on_source(self.model.decoder))
             _check_guided(self)
@@ -220,12 +228,12 @@ def _preset(name: Any, where: str) -> dict[str, Any]:
 
 
 def read_pairs_of(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:
-    """The pairs of a split, streamed; all targets of a source are in one split.
+    """The pairs of a split, streamed; all targets of a source are in one split, whatever its tags.
 
     Those to train on are of all corpora, each once, whatever its weight.  Raises DataError for
     what cannot be read.
     """
     parts = [part for part, _ in config.corpora()] if split == "train" else [config]
     return itertools.chain.from_iterable(
-        read_split(part, split, read_pairs, lambda pair: pair[0]) for part in parts
+        read_split(part, split, read_pairs, lambda pair: without_marks(pair[0])) for part in parts
     )

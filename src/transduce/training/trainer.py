@@ -79,6 +79,8 @@ class Outcome:
     """Validation scores of the weights that were kept."""
     higher_is_better: bool
     """Whether that holds for the score that `training.select_by` names."""
+    averaged: int = 0
+    """Checkpoints whose mean was kept, in place of the weights of `best_step`; 0 for none."""
 
 
 def train(
@@ -282,8 +284,7 @@ class _Trainer:
         if chosen not in scores:
             known = ", ".join(repr(name) for name in scores)
             raise SettingError(f"training.select_by is {chosen!r}; this task measures {known}")
-        sign = 1 if self.task.higher_is_better(chosen) else -1
-        best = progress.best is None or sign * scores[chosen] > sign * progress.best
+        best = self._is_best(scores)
         progress.since_best = 0 if best else progress.since_best + 1
         progress.interrupted = False
         if best:
@@ -297,6 +298,12 @@ class _Trainer:
         self._prune()
         self._since_log = SinceLog(time.monotonic())
         self._agree()
+
+    def _is_best(self, scores: dict[str, float]) -> bool:
+        """Whether these are better than any before, by the score that `select_by` names."""
+        sign = 1 if self.task.higher_is_better(self.config.select_by) else -1
+        best = self.progress.best
+        return best is None or sign * scores[self.config.select_by] > sign * best
 
     def _prune(self) -> None:
         kept = max(self.config.keep_last, self.config.average_last)
@@ -330,7 +337,7 @@ class _Trainer:
         self.keeper.save(self.progress)
 
     def _resume(self) -> None:
-        progress = self.keeper.resume()
+        progress = self.keeper.resume(self.log.tells_of_an_average())
         if progress is None:
             self.log.say("nothing to resume from yet; starting at the beginning")
             self.log.rewind(0)
@@ -365,26 +372,40 @@ class _Trainer:
         self._prune()  # where a kill came between the last checkpoint and this
         progress, scores = self.progress, self.progress.best_scores
         higher_is_better = self.task.higher_is_better(self.config.select_by)
+        averaged = 0
         if self.config.average_last:
-            scores = self._average_last() or scores
+            averaged, found = self._average_last()
+            scores = found or scores
         if self.ranks.first and self.shards is None:
             remove_low_rank_updates(self.task.model)
             best = read_tensors(self.run / "weights.safetensors")
             load_weights(self.task.model, best, str(self.run))
             self.task.model.eval()
-        return Outcome(progress.step, self._seconds(), progress.best_step, scores, higher_is_better)
+        seconds = self._seconds()
+        return Outcome(
+            progress.step, seconds, progress.best_step, scores, higher_is_better, averaged
+        )
 
-    def _average_last(self) -> dict[str, float] | None:
-        """Keep the mean of the last checkpoints; its scores, or None where there is but one."""
+    def _average_last(self) -> tuple[int, dict[str, float] | None]:
+        """Keep the mean of the last checkpoints: of how many it is, and its scores.
+
+        0 and None where there is but one.
+        """
         found = self.ranks.from_first(lambda: [str(path) for path in checkpoints_of(self.run)])
         last = [Path(path) for path in found[-self.config.average_last :]]
+        wanted = self.config.average_last
+        if len(last) < wanted:
+            self.log.say(f"training.average_last = {wanted}, but checkpoints there are {len(last)}")
         if len(last) < 2:
-            return None
+            return 0, None
         averaged = mean(map(served_weights, last))
         load_weights(self.task.model, averaged, "the average of the last checkpoints")
         scores = self._scores()
-        self.keeper.keep(averaged)
-        if scores is not None:
+        if scores is not None:  # logged before it is kept, so that `_resume` knows of it
             record = {"step": self.progress.step, "averaged": len(last), **scores}
-            self.log.validation(record, True)
-        return scores
+            best = self._is_best(scores)
+            self.log.validation(record, best)
+            better = "" if best else f", though step {self.progress.best_step:,} was no worse"
+            self.log.say(f"the mean of the last {len(last)} checkpoints is kept{better}")
+        self.keeper.keep(averaged)
+        return len(last), scores

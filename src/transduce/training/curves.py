@@ -1,0 +1,74 @@
+"""What a run logged while it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.limits import from_json
+from transduce.training.checkpoints import best_scores_of
+
+BESIDE_SCORES = ("kind", "step", "seconds", "averaged")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The lines of a run's `metrics.jsonl`, in order."""
+
+    train: Sequence[Mapping[str, Any]]
+    validation: Sequence[Mapping[str, Any]]
+
+    @property
+    def step(self) -> int | None:
+        """The last step that is known of."""
+        return max((int(line["step"]) for line in (*self.train, *self.validation)), default=None)
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall-clock time up to there."""
+        lines = (*self.train, *self.validation)
+        return max((float(line.get("seconds", 0.0)) for line in lines), default=None)
+
+
+def read_curves(run: Path) -> Curves:
+    """What a run logged; nothing where it was not trained here."""
+    path = run / "metrics.jsonl"
+    kinds: dict[str, list[dict[str, Any]]] = {"train": [], "validation": []}
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for line in text.splitlines():
+        try:
+            record = from_json(line)
+            float(record["step"]), float(record["loss"])
+            kinds[record["kind"]].append(record)
+        except (ValueError, KeyError, TypeError):
+            continue  # damaged, or being written when the run was killed
+    return Curves(kinds["train"], kinds["validation"])
+
+
+def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
+    """The line of the validation whose weights the run kept; empty if there was none.
+
+    A run whose checkpoints were deleted no longer says which one that was: then it is the one
+    with the least loss.
+    """
+    averaged = [line for line in curves.validation if "averaged" in line]
+    if averaged:
+        return averaged[-1]
+    best = best_scores_of(run)
+    for line in curves.validation:
+        if best and all(line.get(name) == score for name, score in best.items()):
+            return line
+    return min(curves.validation, key=lambda line: float(line["loss"]), default={})
+
+
+def kept_scores(run: Path) -> dict[str, float]:
+    """Validation scores of the weights that the run kept; empty where none is known."""
+    averaged = [line for line in read_curves(run).validation if "averaged" in line]
+    return scores_in(averaged[-1]) if averaged else best_scores_of(run)
+
+
+def scores_in(line: Mapping[str, Any]) -> dict[str, float]:
+    """The scores in a line of validation."""
+    return {name: value for name, value in line.items() if name not in BESIDE_SCORES}
