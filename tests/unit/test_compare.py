@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,8 @@ def test_what_cannot_be_compared_says_why() -> None:
         "data are not": evaluation(right, ["a", "b", "d"]),
         "no outputs": Evaluation({"perplexity": 3.0}, ["0", "1", "2"]),
     }
+    kinds = [replace(first, scores={**first.scores, "bleu_signature": f"tok:{k}"}) for k in "ab"]
+    assert stand(*kinds).note == "its bleu is tok:b, that of the first run tok:a"
     for reason, other in others.items():
         found = stand(first, other)
         assert reason in found.note and not found.differences

@@ -129,6 +129,14 @@ def test_tags_stand_before_the_source(tmp_path: Path) -> None:
     assert list(read_pairs(files, tmp_path)) == [("<de> x", "y")]
 
 
+def test_a_tag_of_a_column_has_no_brackets(tmp_path: Path) -> None:
+    """They would hide where it ends, and with it which source is the same."""
+    (tmp_path / "a.tsv").write_text("x\ty\tde\nx\ty\ten->de\n")
+    columns = TabSeparated(path=Path("a.tsv"), tag_columns=(2,))
+    with pytest.raises(DataError, match=r"a\.tsv: pair 2 has the tag 'en->de'; a tag stands"):
+        list(read_pairs(columns, tmp_path))
+
+
 @pytest.mark.parametrize("tag", ["a b", "<a>", "a\n"])
 def test_a_tag_is_one_word(tag: str) -> None:
     with pytest.raises(SettingError, match="tag"):

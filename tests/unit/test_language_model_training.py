@@ -109,7 +109,9 @@ def cycle_text(n: int, seed: int = 0) -> str:
     return text
 
 
-def test_learns_a_language_of_known_entropy(tmp_path: Path) -> None:
+def test_learns_a_language_of_known_entropy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "a.txt").write_text(cycle_text(12_000))
     overrides = ["training.steps=250", "training.validate_every=250", "training.batch_tokens=256"]
     path, outcome = transduce.train(settings(tmp_path, *overrides), tmp_path / "runs" / "r")
@@ -121,6 +123,9 @@ def test_learns_a_language_of_known_entropy(tmp_path: Path) -> None:
     assert valid.hypotheses == ()
     given = run.evaluate(examples=[(cycle_text(500, 7), cycle_text(20, 8))])
     assert given.scores["perplexity"] < 2.4
+    assert "unknown" not in caplog.text
+    run.evaluate(examples=[("abcd?", "ef!")])
+    assert "2 of 10 tokens are unknown ones; bits_per_byte leaves out" in caplog.text
     (found,) = run.predict(["abcdef"])
     letters = "abcdefg\n"
     steps = [

@@ -269,6 +269,12 @@ def test_masking_is_anew_in_training_and_fixed_in_validation(tmp_path: Path) -> 
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+def test_what_is_hidden_does_not_hang_on_the_batches_of_training(tmp_path: Path) -> None:
+    data = write_documents(tmp_path / "text.txt", pattern_documents(60))
+    small, large = (a_task(data, f"training.batch_tokens={n}") for n in (64, 4096))
+    assert small.validate() == large.validate()
+
+
 def test_a_batch_without_anything_to_guess_has_no_loss(tmp_path: Path) -> None:
     documents = pattern_documents(40)
     task = a_task(write_documents(tmp_path / "text.txt", documents))

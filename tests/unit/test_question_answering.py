@@ -13,12 +13,13 @@ import torch
 import transduce
 from helpers.tiny_run import write_jsonl
 from transduce.config import apply_overrides
+from transduce.data.questions import Answer, Question
 from transduce.errors import DataError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.tasks.answerer import Answerer, SpanConfig, WindowsConfig, cut_windows, span_scores
 from transduce.tasks.labels import head_anew, save_labels
 from transduce.tasks.question_answering import TrainedAnswerer, parse_question_answering, span_loss
-from transduce.tasks.question_answering_data import encoded_windows, span_in
+from transduce.tasks.question_answering_data import encoded_windows, span_in, spans_of
 from transduce.text import BOS, EOS, SymbolsConfig, train_tokenizer
 from transduce.training.fine_tuning import FineTuneConfig
 
@@ -229,6 +230,17 @@ def test_span_in_a_window() -> None:
 
 
 # ---- the task
+
+
+def test_an_answer_that_was_not_found_is_not_no_answer(tmp_path: Path) -> None:
+    given = tiny_settings(write_jsonl(tmp_path / "q.jsonl", key_questions(40, 1)))
+    recipe = parse_question_answering(given, "recipe")
+    tokenizer = train_tokenizer(SymbolsConfig(), [" ".join(WORDS + KEYS)])
+    (reading,) = TrainedAnswerer(recipe, tokenizer).read([("k1", "amber birch")])
+    for answers, span in ((("birch", 6),), (4, 4)), ((("zebra", None),), None), ((), (0, 0)):
+        given = tuple(Answer(*answer) for answer in answers)
+        question = Question("1", "", "amber birch", "k1", given)
+        assert spans_of(question, reading, no_answer=True) == [span]
 
 
 def test_what_cannot_be_learnt_from_is_left_out_and_counted(

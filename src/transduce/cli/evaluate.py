@@ -139,7 +139,7 @@ def _other_outputs(
                 "--source, with --reference"
             )
         return list(own.hypotheses)
-    inputs = [split_input(line, names, "input") for line in evaluation.sources]
+    inputs = evaluation.inputs or [(line,) for line in evaluation.sources]
     return [prediction.text for prediction in other.predict(inputs, options)]
 
 

@@ -28,6 +28,11 @@ class LabelledText(NamedTuple):
     texts: tuple[str, ...]
     label: str
 
+    @property
+    def blank(self) -> bool:
+        """Whether there is nothing to read."""
+        return not any(text.strip() for text in self.texts)
+
 
 @section
 class LabelledTabSeparated:

@@ -151,9 +151,15 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
     """
     tag = mark(config.tag) if config.tag else ""
     separator = "" if isinstance(config, ParallelFiles) else config.tag_separator
-    for source, target, *values in _rows(config, root):
+    for number, (source, target, *values) in enumerate(_rows(config, root), 1):
         if separator:
             values = [part for value in values for part in value.split(separator) if part.strip()]
+        if any("<" in value or ">" in value for value in values):
+            assert not isinstance(config, ParallelFiles)
+            raise DataError(
+                f"{config.path}: pair {number} has the tag {' '.join(values)!r}; a tag stands "
+                "between `<` and `>`, so it holds neither"
+            )
         marks = tag + "".join(map(mark, values))
         yield (marks + source if source.strip() else source), target
 

@@ -28,7 +28,8 @@ class Hypothesis:
     """One decoded sequence.
 
     tokens:   ids, without the prefix and without the end of sentence.
-    log_prob: the model's log-probability of them all, the end of sentence included.
+    log_prob: the model's log-probability of them all, the end of sentence included, unless that
+              was free at the greatest length (`free_end`).
     score:    log_prob, with what a language model or a penalty of repeats adds, over the length
               penalty; and the coverage penalty on top.  Hypotheses are ranked by it.
     finished: it ends with an end of sentence.  An unfinished one is returned only where the

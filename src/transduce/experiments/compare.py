@@ -53,7 +53,18 @@ def stand(first: Evaluation | None, evaluation: Evaluation) -> Standing:
     answers = [list(map(list, one.references)) for one in (first, evaluation)]
     if not same_inputs or answers[0] != answers[1]:
         return Standing(evaluation, note="its data are not those of the first run")
+    for name, signature in _signatures(evaluation).items():
+        other = _signatures(first).get(name, signature)
+        if signature != other:
+            metric = name.removesuffix("_signature")
+            note = f"its {metric} is {signature}, that of the first run {other}"
+            return Standing(evaluation, note=note)
     return Standing(evaluation, evaluation.against(first.hypotheses))
+
+
+def _signatures(evaluation: Evaluation) -> dict[str, str]:
+    """What stands beside scores and says how they were measured."""
+    return {name: value for name, value in evaluation.scores.items() if isinstance(value, str)}
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -162,6 +162,7 @@ class ClassificationTraining:
             lambda batch, tokens: batch._replace(tokens=tokens),
         )
         self._valid = validation.batches(segmented, tokens, recipe.seed)
+        self._unseen, self._of_blanks = validation.unseen, validation.of_blanks
 
     def batches(self, state: DataState) -> Iterator[tuple[LabelBatch, DataState]]:
         """Training batches from `state` on, without end."""
@@ -189,12 +190,13 @@ class ClassificationTraining:
     def validate(self) -> dict[str, float]:
         """Loss in nats per example on the validation examples, and the recipe's metrics.
 
-        A label that training never saw cannot be answered: it counts as wrong, not for the loss.
+        A label that training never saw cannot be answered, and to a blank text there is no answer:
+        they count as wrong, not for the loss.
         """
         nll, count = 0.0, 0
-        answers: list[str] = []
-        right: list[list[str]] = []
-        names = (*self.classifier.labels, "")  # the last one, at -1, is no answer
+        names = (*self.classifier.labels, *reversed(self._unseen))  # those are at -1, -2, …
+        answers = [""] * len(self._of_blanks)
+        right = [[label] for label in self._of_blanks]
         with torch.inference_mode():
             for batch in self._valid.in_order():
                 scores = self.model(batch.tokens.to(self.classifier.device)).float().cpu()
@@ -276,7 +278,8 @@ class TextClassifier:
         chunked = chunks(inputs, READ_TOGETHER)
         hypotheses = [found.text for chunk in chunked for found in self.predict(chunk)]
         scores = measure(self.recipe.evaluation.metrics, hypotheses, references)
-        return Evaluation(scores, [one_line(texts) for texts in inputs], hypotheses, references)
+        sources = [one_line(texts) for texts in inputs]
+        return Evaluation(scores, sources, hypotheses, references, inputs=inputs)
 
     def facts(self) -> dict[str, Any]:
         """The labels, and the size of the vocabulary."""
@@ -323,5 +326,8 @@ def _encoded(
     if unseen:
         message = "%d of %d %s texts have labels that no training text has; they count as wrong"
         logger.warning(message, unseen, len(data), split)
+    if data.of_blanks:
+        what = "are left out" if split == "train" else "count as wrong"
+        logger.warning("%d %s texts are blank; they %s", len(data.of_blanks), split, what)
     logger.info("%s: %d texts, %d tokens", split, len(data), data.texts.lengths.sum())
     return data

@@ -91,7 +91,11 @@ class LabelBatch(NamedTuple):
 
 
 class EncodedExamples:
-    """Examples of a split as token ids and numbers of labels, in memory."""
+    """Examples of a split as token ids and numbers of labels, in memory.
+
+    unseen: labels that are not among those known, which have the numbers -1, -2, ….  of_blanks: the
+    labels of blank texts, which are left out.
+    """
 
     def __init__(
         self,
@@ -101,17 +105,24 @@ class EncodedExamples:
         max_length: int,
     ) -> None:
         numbers = {label: i for i, label in enumerate(labels)}
+        n_known = len(numbers)
         self.texts = EncodedTexts()
         found: list[int] = []
         n_cut = 0
-        for chunk in chunks(examples, READ_TOGETHER):
+        self.of_blanks: list[str] = []
+        for examples_read in chunks(examples, READ_TOGETHER):
+            chunk = [example for example in examples_read if not example.blank]
+            self.of_blanks += (example.label for example in examples_read if example.blank)
             inputs = [example.texts for example in chunk]
             rows, cut = lay_out_counting(tokenizer, inputs, max_length)
             n_cut += cut
             self.texts.add(rows)
-            found += (numbers.get(example.label, -1) for example in chunk)
+            for example in chunk:
+                number = numbers.setdefault(example.label, len(numbers))
+                found.append(number if number < n_known else n_known - 1 - number)
         warn_of_cuts(n_cut, len(found), max_length)
         self.labels = np.array(found, np.int64)
+        self.unseen = list(numbers)[n_known:]
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -49,13 +50,15 @@ from transduce.tasks.generator import Generator
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import TextConfig as TokenizerSection
 from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
-from transduce.text import SubwordConfig, Tokenizer, TokenizerConfig
+from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.r_drop import r_drop_cross_entropy, twice
 from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
 
 READ_AT_ONCE = ("text.tokenizer", "text.block")
 """What a run of documents or dialogues has beside its model that it can hardly be used without."""
@@ -303,6 +306,12 @@ class TrainedLanguageModel(Generator):
         data = EncodedDocuments.of_texts(texts, self.tokenizer.encode_batch)
         if not len(data):
             raise DataError("there are no texts to evaluate on")
+        if unknown := int((data.tokens == UNK).sum()):
+            logger.warning(
+                "%d of %d tokens are unknown ones; bits_per_byte leaves out what they spell",
+                unknown,
+                len(data.tokens),
+            )
         self.model.eval()
         recipe = self.recipe
         batches = PackedBatches(data, recipe.text.block, recipe.training.batch_tokens, recipe.seed)

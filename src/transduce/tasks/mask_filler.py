@@ -163,7 +163,7 @@ class MaskFiller:
             scores = measure(["accuracy"], hypotheses, references)
             return Evaluation(scores, sources, hypotheses, references)
         data = rows_of(self.recipe, split, self.tokenizer, self.modelling.masking)
-        found = self.modelling.measure(data, self.recipe.training.batch_tokens)
+        found = self.modelling.measure(data)
         lines = (
             line for text in documents_of(self.recipe.data, split) for line in text.split("\n")
         )

@@ -57,6 +57,8 @@ logger = logging.getLogger("transduce")
 
 FIXED_MASKING_SEED = 20181011
 """Where the random numbers of validation begin: each validation hides the same tokens."""
+MEASURED_TOKENS = 2048
+"""Positions in a batch there, whatever the training's: which tokens are hidden hangs on it."""
 NEXT_SENTENCE_DROPOUT = 0.1
 
 
@@ -284,7 +286,7 @@ class MaskedLanguageModelling:
         return Guesses(sums.total, sums.nll, sums.tokens, right, nll, len(follows), pairs_right)
 
     @torch.inference_mode()
-    def measure(self, data: TextRows, tokens: int) -> dict[str, float]:
+    def measure(self, data: TextRows) -> dict[str, float]:
         """Scores of guessing tokens that are hidden the same way each time.
 
         Loss in nats per hidden token, perplexity, and accuracy in percent.
@@ -292,7 +294,7 @@ class MaskedLanguageModelling:
         self.model.eval()
         generator = torch.Generator().manual_seed(FIXED_MASKING_SEED)
         nll, n, right, n_pairs, pairs_right = 0.0, 0, 0, 0, 0
-        for batch in data.batches(tokens, 0).in_order():
+        for batch in data.batches(MEASURED_TOKENS, 0).in_order():
             found = self.guess(data, batch, 0.0, generator, count_right=True)
             nll += found.nll.item()
             n, right = n + found.tokens, right + found.right
@@ -344,7 +346,7 @@ class MaskedLanguageModelTraining:
 
     def validate(self) -> dict[str, float]:
         """Scores of guessing tokens of the validation texts, hidden the same way each time."""
-        return self.modelling.measure(self._data["valid"], self.recipe.training.batch_tokens)
+        return self.modelling.measure(self._data["valid"])
 
     def higher_is_better(self, score: str) -> bool:
         """Whether a larger value of this score is a better one."""

@@ -37,9 +37,8 @@ from transduce.tasks.question_answering_data import (
     SpanBatch,
     encoded_windows,
     questions_of,
-    span_in,
+    spans_of,
     texts_of,
-    tokens_of_answer,
 )
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
@@ -122,10 +121,8 @@ class QuestionAnsweringTraining:
         self._references = [question.references for question in valid]
         self._readings = answerer.read([(q.question, q.context) for q in valid])
         self._spans = [
-            [span_in(window, answer, recipe.span.no_answer) for window in reading.windows]
-            for reading, answer in zip(
-                self._readings, map(tokens_of_answer, valid, self._readings), strict=True
-            )
+            spans_of(question, reading, recipe.span.no_answer)
+            for question, reading in zip(valid, self._readings, strict=True)
         ]
         if not any(span for spans in self._spans for span in spans):
             raise DataError(
@@ -226,7 +223,7 @@ class TrainedAnswerer(Answerer):
         language = self.recipe.evaluation.language
         scores = measure(METRICS, hypotheses, references, language)
         sources = [one_line(texts) for texts in inputs]
-        return Evaluation(scores, sources, hypotheses, references, language)
+        return Evaluation(scores, sources, hypotheses, references, language, inputs=inputs)
 
     def facts(self) -> dict[str, Any]:
         """The size of the vocabulary."""

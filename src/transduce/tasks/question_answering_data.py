@@ -170,6 +170,14 @@ def span_in(
     return (0, 0) if no_answer else None
 
 
+def spans_of(question: Question, reading: Reading, no_answer: bool) -> list[tuple[int, int] | None]:
+    """For each window of a passage what `span_in` says; None where the answer was not found."""
+    answer = tokens_of_answer(question, reading)
+    if answer is None and question.answers:
+        return [None] * len(reading.windows)
+    return [span_in(window, answer, no_answer) for window in reading.windows]
+
+
 def tokens_of_answer(question: Question, reading: Reading) -> tuple[int, int] | None:
     """The first and the last token of the answer to learn from."""
     span = question.span()

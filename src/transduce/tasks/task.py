@@ -122,6 +122,9 @@ class Evaluation:
     """Scores by name, signatures beside them; percentages, unless the name says otherwise."""
     sources: Sequence[str]
     """What was asked, one line each."""
+    inputs: Sequence[tuple[str, ...]] = field(default=(), repr=False, kw_only=True)
+    """The same as the model was given it, where `sources` are not all of it: several texts, or
+    texts of several lines."""
     by_name: bool = field(default=False, kw_only=True)
     """Whether `sources` only name what was asked, such as images that are no files."""
     hypotheses: Sequence[str] = field(default=(), repr=False)
