@@ -65,6 +65,10 @@ class Plan:
     threads: int
 
     @property
+    def warmup_steps(self) -> int:
+        return max(1, self.steps // 5)
+
+    @property
     def results(self) -> Path:
         return self.output / "results.json"
 
@@ -103,7 +107,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--batch-tokens", type=int, default=tokens, help="of a training batch")
     parser.add_argument("--vocabulary", type=int, default=size, help="joint, for both languages")
     parser.add_argument(
-        "--peaks", type=numbers, default=(2e-3, 4e-3, 8e-3), help="learning rates to begin with"
+        "--peaks", type=numbers, default=(4e-3, 8e-3), help="learning rates to begin with"
     )
     parser.add_argument(
         "--beyond", type=int, default=4, help="most peaks to try outside these, one at a time"
@@ -165,7 +169,7 @@ def recipe(plan: Plan, name: str, peak: float) -> dict[str, Any]:
             "steps": plan.steps,
             "batch_tokens": plan.batch_tokens,
             "validate_every": max(1, plan.steps // 4),
-            "schedule": {"peak": peak, "warmup_steps": max(1, plan.steps // 5)},
+            "schedule": {"peak": peak, "warmup_steps": plan.warmup_steps},
             "threads": plan.threads,
             "device": "cpu",
         },
@@ -183,7 +187,12 @@ def translation(plan: Plan) -> None:
     Where the best peak is the lowest or the highest, the next one beyond is tried too.  What
     is done by an earlier call stays.
     """
-    budget = {"steps": plan.steps, "batch_tokens": plan.batch_tokens, "vocabulary": plan.vocabulary}
+    budget = {
+        "steps": plan.steps,
+        "warmup_steps": plan.warmup_steps,
+        "batch_tokens": plan.batch_tokens,
+        "vocabulary": plan.vocabulary,
+    }
     part = read(plan.results).get("translation", {})
     if part.get("budget") != budget:
         part = {"budget": budget, "made": made(plan), "trials": {}, "models": {}}
