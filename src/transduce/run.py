@@ -31,6 +31,7 @@ from transduce.run_directory import (
     vocabularies_of,
     with_budget,
     with_budget_of,
+    write_run,
 )
 from transduce.tasks import TASKS
 from transduce.tasks.common import check_model_size
@@ -45,7 +46,7 @@ from transduce.training.curves import kept_scores
 from transduce.training.distributed import Ranks, joined, restarts
 from transduce.training.fit_memory import FoundBudget
 from transduce.training.trainer import Outcome
-from transduce.training.weights import average, read_tensors, write_text, write_weights
+from transduce.training.weights import average, read_tensors, write_text
 
 logger = logging.getLogger("transduce")
 
@@ -404,10 +405,5 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
                     f"{path} and {paths[0]} have different vocabularies; they cannot be averaged"
                 )
     mean = average(map(served_weights if last else read_tensors, sources))
-    output.mkdir(parents=True)
-    for file in vocabularies_of(paths[0]):
-        (output / file.name).write_bytes(file.read_bytes())
-    write_text(output / "recipe.toml", to_toml(recipe))
     made = ", ".join(map(str, sources))
-    write_text(output / "README.md", f"# {output.name}\n\nThe mean of the weights in {made}.\n")
-    write_weights(output / "weights.safetensors", mean)
+    write_run(output, recipe, paths[0], f"The mean of the weights in {made}.", mean)

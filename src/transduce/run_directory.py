@@ -25,10 +25,13 @@ import datetime
 import fcntl
 import importlib.metadata
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from torch import Tensor
 
 from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict, to_toml
 from transduce.errors import RunError, SettingError
@@ -43,6 +46,7 @@ from transduce.training.distributed import job_name, restarts
 from transduce.training.file_head import head_of
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome
+from transduce.training.weights import write_text, write_weights
 
 VOCABULARIES = ("*tokenizer.*", "labels.json")
 """Files that say what the ids of a model mean."""
@@ -279,6 +283,29 @@ def locked(path: Path) -> Iterator[IO[str]]:
         except OSError:
             raise RunError(f"{path} is being trained by another process") from None
         yield file
+
+
+def write_run(
+    path: Path, recipe: Recipe, like: Path, told: str, weights: Mapping[str, Tensor]
+) -> None:
+    """Make a run directory of weights that were not trained in it: complete or absent.
+
+    like: the run whose vocabularies it has.  told: of its making, for the model card.  Raises
+    RunError where it cannot be written.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        aside.mkdir(parents=True)
+        for file in vocabularies_of(like):
+            (aside / file.name).write_bytes(file.read_bytes())
+        write_text(aside / "recipe.toml", to_toml(recipe))
+        write_text(aside / "README.md", f"# {path.name}\n\n{told}\n")
+        write_weights(aside / "weights.safetensors", weights)
+        aside.rename(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:

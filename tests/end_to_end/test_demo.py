@@ -49,6 +49,28 @@ def test_second_time_it_does_not_train(folder: Path) -> None:
     assert weights.stat().st_mtime_ns == before
 
 
+def test_what_is_there_is_not_lost(folder: Path) -> None:
+    run = folder / "runs" / "demo"
+    weights, figures = run / "weights.safetensors", run / "demo.json"
+    before, told = weights.read_bytes(), figures.read_text()
+    assert run_demo(folder, "--again", "--minutes", "0").returncode == 2
+    assert figures.read_text() == told
+    figures.write_text("{")  # as where it was stopped before it had measured
+    done = run_demo(folder, "--minutes", "0.05", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["wer"] == json.loads(told)["wer"]
+    assert weights.read_bytes() == before
+    recipe = run / "recipe.toml"
+    mine = folder / "runs" / "mine"
+    mine.mkdir()
+    (mine / "recipe.toml").write_text(recipe.read_text().replace("demo-data", "other"))
+    (mine / "weights.safetensors").write_bytes(weights.read_bytes())
+    done = run_demo(folder, "--run", str(mine), "--minutes", "0.05")
+    assert done.returncode == 1
+    assert done.stderr.endswith("holds another run than the demo's; give another --run\n")
+    assert (mine / "weights.safetensors").read_bytes() == before
+
+
 def test_it_leaves_a_run_and_a_page(folder: Path) -> None:
     run = folder / "runs" / "demo"
     assert "quizzle" in (run / "attention.html").read_text(encoding="utf-8")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from helpers.command_line import Done, some_words
+from helpers.command_line import Done, environment, some_words, transduce
 
 Here = Callable[..., Done]
 
@@ -149,3 +151,16 @@ def test_info(here: Here, run: Path) -> None:
     text = "\n".join(here("info", run).lines)
     assert re.search(rf"^parameters +{facts['parameters']:,}$", text, re.MULTILINE)
     assert "\n[model.encoder]\n" in text
+
+
+def test_an_average_is_whole_or_not_there(run: Path, twin: Path, tmp_path: Path) -> None:
+    output = tmp_path / "mean"
+    arguments = " ".join(map(str, ("average", run, twin, "--output", output)))
+    program = f"ulimit -f 8; exec {sys.executable} -m transduce {arguments}"  # 8 blocks: no room
+    done = subprocess.run(
+        ["sh", "-c", program], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "cannot be written" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    done = transduce("average", run, twin, "--output", output)
+    assert done.code == 0, done.err

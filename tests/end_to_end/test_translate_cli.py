@@ -66,6 +66,17 @@ def test_line_ends_compression_and_byte_order_mark_change_nothing(
     assert done.out == b""
     assert output.read_text().splitlines() == expected
     assert [p.name for p in tmp_path.glob("*.part")] == []
+    output.chmod(0o600)
+    assert here("translate", run, odd, "--output", output).code == 0
+    assert output.stat().st_mode & 0o777 == 0o600
+    link = tmp_path / "link"
+    link.symlink_to(plain)
+    for name in (plain, link):
+        complaint = here("translate", run, plain, "--output", name).complaint
+        assert complaint.endswith(f"--output {name} is read from; give another file")
+    assert plain.read_text().split() == words
+    piped = transduce("translate", run, plain, "--output", "/dev/stdout")
+    assert (piped.code, piped.lines) == (0, expected)
 
 
 def test_nothing_in_gives_nothing_out(run: Path) -> None:

@@ -11,7 +11,7 @@ from cyclopts import Parameter, validators
 
 from transduce.cli.lines import STDIN, LineReader
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
-from transduce.cli.output import STDOUT, open_output, print_lines
+from transduce.cli.output import STDOUT, check_not_read, open_output, print_lines
 from transduce.cli.records import split_input
 from transduce.errors import SettingError
 
@@ -92,6 +92,7 @@ def align(
         raise SettingError("--method joins two directions; give --reverse too")
     if json and against is None:
         raise SettingError("--json is for the scores of --against; add that")
+    check_not_read(output, file, source, target, against)
     if run.is_file():
         if against is None:
             raise SettingError(f"{run} is a file; to score its links, give --against too")

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.config import load_toml
-from transduce.errors import DataError
+from transduce.errors import DataError, RunError
 
 if TYPE_CHECKING:
     from transduce.run import Run
 
 Tell = Callable[[str], None]
 
+FIGURES = "demo.json"
+"""In the run directory: what was measured, once all has ended."""
 INVENTED = ("transduce", "blorptastic", "quizzle", "snorkelphone")
 """Words that no dictionary holds."""
 
@@ -59,15 +61,13 @@ def tell_story(run: Path, again: bool, minutes: float | None, tell: Tell) -> dic
     import transduce
     from transduce.training.weights import write_text
 
-    figures = run / "demo.json"
-    if again or not figures.is_file():
-        figures.unlink(missing_ok=True)  # they tell of the run that is about to go
-        seconds = _train(run, minutes, tell)
+    result = None if again else _read_figures(run)
+    if result is None:
+        seconds = _train(run, again, minutes, tell)
         result = _measure(transduce.load(run), seconds)
-        write_text(figures, json_format.dumps(result) + "\n")
+        write_text(run / FIGURES, json_format.dumps(result) + "\n")
     else:
         tell(f"Using the model trained before, {run}; `--again` trains it anew.\n")
-        result = json_format.loads(figures.read_text(encoding="utf-8"))
     tell(
         f"On {result['test_words']:,} words it never saw, {100 - result['wer']:.1f} % come out "
         f"entirely right\n(word error rate {result['wer']:.1f} %), and of the sounds "
@@ -115,13 +115,27 @@ def write_dictionary(path: Path) -> int:
     return len(pairs)
 
 
-def _train(run: Path, minutes: float | None, tell: Tell) -> float:
-    """Train from nothing; returns the seconds it took."""
+def _read_figures(run: Path) -> dict[str, Any] | None:
+    """What was measured; None where that has not ended, or is damaged."""
+    try:
+        found = json_format.loads((run / FIGURES).read_text(encoding="utf-8"))
+        return {**found, **{name: float(found[name]) for name in ("wer", "per")}}
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _train(run: Path, again: bool, minutes: float | None, tell: Tell) -> float:
+    """Train from nothing, or go on with what was interrupted; returns the seconds it took."""
     import transduce
+    from transduce.run_directory import parse_recipe
 
     words = run.parent / f"{run.name}-data" / "words.tsv"
-    count = write_dictionary(words)
     settings = demo_recipe(words.parent, minutes)
+    parse_recipe(settings, "demo")  # what is wrong is said before anything is deleted
+    begun = (run / "recipe.toml").is_file()
+    if begun and not _is_demo(run, words.parent):
+        raise RunError(f"{run} holds another run than the demo's; give another --run")
+    count = write_dictionary(words)
     tell(
         "A Transformer learns to read English words aloud.\n\n"
         f"The CMU Pronouncing Dictionary has {count:,} pronunciations, such as\n"
@@ -131,8 +145,15 @@ def _train(run: Path, minutes: float | None, tell: Tell) -> float:
         "two for\nvalidation. The model begins with random numbers and trains for "
         f"{settings['training']['minutes']:g} minutes.\n"
     )
-    _, outcome = transduce.train(settings, run, overwrite=True)
+    (run / FIGURES).unlink(missing_ok=True)  # they tell of the run that is about to go
+    _, outcome = transduce.train(settings, run, resume=begun and not again, overwrite=again)
     return outcome.seconds
+
+
+def _is_demo(run: Path, data: Path) -> bool:
+    """Whether the run was trained on the demo's own data."""
+    told = load_toml(run / "recipe.toml").get("data")
+    return isinstance(told, dict) and told.get("root") == str(data.resolve())
 
 
 def _measure(model: Run, seconds: float) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from transduce.cli.options import (
     Flag,
     Machine,
 )
-from transduce.cli.output import open_output, print_lines
+from transduce.cli.output import check_not_read, open_output, print_lines
 from transduce.cli.records import split_input
 from transduce.errors import DataError, SettingError
 
@@ -75,6 +75,7 @@ def evaluate(
         raise SettingError("--split and --source both say what to translate; give one")
     if against is not None and not against.exists():
         raise DataError(f"{against}: no such run or file to compare with")
+    check_not_read(output, source, reference, against)
     with contextlib.nullcontext() if output is None else open_output(output) as file:
         model = machine.load_together(run, ensemble)
         options = decoding.over_any(model.predictor)

@@ -23,10 +23,9 @@ def merge(base: Path, adapter: Path, output: Path, /) -> None:
     output
         Directory to make.
     """
-    from transduce.config import to_toml
-    from transduce.run_directory import read_recipe, vocabularies_of
+    from transduce.run_directory import read_recipe, write_run
     from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
-    from transduce.training.weights import read_tensors, write_text, write_weights
+    from transduce.training.weights import read_tensors
 
     if output.exists():
         raise RunError(f"{output} exists; give another OUTPUT")
@@ -34,11 +33,6 @@ def merge(base: Path, adapter: Path, output: Path, /) -> None:
     if not (adapter / ADAPTER_FILE).is_file():
         raise RunError(f"{adapter} has no {ADAPTER_FILE}; it was not trained with fine_tune.lora")
     weights = apply_adapter(read_tensors(base / "weights.safetensors"), adapter / ADAPTER_FILE)
-    output.mkdir(parents=True)
-    for file in vocabularies_of(adapter):
-        (output / file.name).write_bytes(file.read_bytes())
-    write_text(output / "recipe.toml", to_toml(recipe))
-    told = f"# {output.name}\n\nThe run {base} with the adapter of {adapter} merged into it.\n"
-    write_text(output / "README.md", told)
-    write_weights(output / "weights.safetensors", weights)
+    told = f"The run {base} with the adapter of {adapter} merged into it."
+    write_run(output, recipe, adapter, told, weights)
     print_lines(str(output))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
 
 STDOUT = "-"
 
@@ -50,11 +51,12 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
             raise DataError("stdout is closed; there is nowhere to write to")
         yield Output(sys.stdout.buffer, "stdout")
         return
-    final = Path(path).resolve()  # through a link to what it names, which the rename replaces
-    if final.exists() and not final.is_file():  # /dev/null, a named pipe
-        with _said_plainly(path), final.open("wb") as file:
+    named = Path(path)
+    if named.exists() and not named.is_file():  # /dev/null, /dev/stdout, a named pipe
+        with _said_plainly(path), named.open("wb") as file:
             yield Output(file, path)
         return
+    final = named.resolve()  # through a link to what it names, which the rename replaces
     aside = final.with_name(f"{final.name}.{os.getpid()}.part")
     with _said_plainly(path):
         file = aside.open("wb")
@@ -67,9 +69,20 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
                 with _said_plainly(path):
                     inner.close()
         with _said_plainly(path):
+            if final.exists():
+                shutil.copymode(final, aside)
             aside.replace(final)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def check_not_read(output: str | None, *inputs: str | Path | None) -> None:
+    """Raises SettingError where the output is a file that is read from, which it would replace."""
+    if output is None or not Path(output).is_file():
+        return
+    for given in inputs:
+        if given is not None and Path(given).is_file() and Path(output).samefile(given):
+            raise SettingError(f"--output {output} is read from; give another file")
 
 
 def print_lines(*lines: str) -> None:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
-from transduce.cli.output import STDOUT, open_output
+from transduce.cli.output import STDOUT, check_not_read, open_output
 from transduce.cli.records import read_records, split_input
 from transduce.errors import DataError, InputError
 
@@ -44,6 +44,7 @@ def predict(
         Lines are JSON objects whose fields are the parts of the input.  They come back with all
         their fields and all that the model says: probabilities, scores.
     """
+    check_not_read(output, file)
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load(run)

@@ -20,7 +20,7 @@ from transduce.cli.options import (
     Flag,
     Machine,
 )
-from transduce.cli.output import STDOUT, open_output
+from transduce.cli.output import STDOUT, check_not_read, open_output
 from transduce.cli.records import read_records, with_options
 from transduce.errors import SettingError
 
@@ -91,6 +91,7 @@ def translate(
         speaker = speaker_of(run, ensemble, language_model, decoding, machine)
         translate_files(bulk, speaker, file, output)
         return
+    check_not_read(output, file)
     lines = LineReader(file)
     with open_output(output) as out:
         model = machine.load_together(run, ensemble, language_model, draft)
