@@ -96,7 +96,9 @@ def align(
     if run.is_file():
         if against is None:
             raise SettingError(f"{run} is a file; to score its links, give --against too")
-        if shifted or reverse is not None or (layer, heads, threshold) != (None, None, None):
+        of_pairs = source is not None or reverse is not None or (file, output) != (STDIN, STDOUT)
+        made = shifted or unit != "words" or (layer, heads, threshold) != (None, None, None)
+        if of_pairs or made:
             raise SettingError(f"{run} is a file of links; leave out what says how to make them")
         _print_scores(_read_links(run), _read_gold(against), json)
         return
