@@ -206,10 +206,11 @@ def test_a_demo_that_was_stopped_while_training_again_forgets_the_old_figures(
     run.mkdir()
     (run / "demo.json").write_text("{}")
 
-    def stopped(*arguments: Any) -> float:
+    def stopped(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo_module, "_train", stopped)
+    monkeypatch.setattr(transduce, "train", stopped)
+    monkeypatch.setattr(demo_module, "write_dictionary", lambda path: 1)
     with pytest.raises(KeyboardInterrupt):
         demo_module.tell_story(run, True, None, lambda text: None)
     assert not (run / "demo.json").exists()
