@@ -255,8 +255,10 @@ def check_selection(chosen: str, measured: Sequence[str]) -> None:
 
 def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
     """Raises SettingError where two passes could not differ: R-Drop, and no dropout at all."""
+    if not training.r_drop:
+        return
     shares = [pair for network in networks for pair in _numbers(to_dict(network), "")]
-    if training.r_drop and not any(share for name, share in shares if name.endswith("dropout")):
+    if not any(share for name, share in shares if name.endswith("dropout")):
         raise SettingError(
             "training.r_drop compares two passes of dropout, and all dropout is 0; raise that, or "
             "leave out training.r_drop"
@@ -284,11 +286,13 @@ def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> 
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with held(cache / f".{name}.unfinished") as waited:
-            found = _whole_tokenizer(cache, name) if waited else None
-            if found is None:
-                found = make()
-                found.save(cache / f"{name}{found.suffix}")
-            (cache / f".{name}.unfinished").rmdir()
+            try:
+                found = _whole_tokenizer(cache, name) if waited else None
+                if found is None:
+                    found = make()
+                    found.save(cache / f"{name}{found.suffix}")
+            finally:
+                (cache / f".{name}.unfinished").rmdir()
     except OSError as error:
         raise RunError(f"{cache} cannot be written: {error.strerror or error}") from None
     return found

@@ -31,6 +31,11 @@ class Curves:
         lines = (*self.train, *self.validation)
         return max((float(line.get("seconds", 0.0)) for line in lines), default=None)
 
+    @property
+    def averaged(self) -> Mapping[str, Any] | None:
+        """The validation of the mean of checkpoints that the run ended with, if it did."""
+        return next((line for line in reversed(self.validation) if "averaged" in line), None)
+
 
 def read_curves(run: Path) -> Curves:
     """What a run logged; nothing where it was not trained here."""
@@ -53,9 +58,8 @@ def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
     A run whose checkpoints were deleted no longer says which one that was: then it is the one
     with the least loss.
     """
-    averaged = [line for line in curves.validation if "averaged" in line]
-    if averaged:
-        return averaged[-1]
+    if curves.averaged is not None:
+        return curves.averaged
     best = best_scores_of(run)
     for line in curves.validation:
         if best and all(line.get(name) == score for name, score in best.items()):
@@ -65,8 +69,8 @@ def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
 
 def kept_scores(run: Path) -> dict[str, float]:
     """Validation scores of the weights that the run kept; empty where none is known."""
-    averaged = [line for line in read_curves(run).validation if "averaged" in line]
-    return scores_in(averaged[-1]) if averaged else best_scores_of(run)
+    averaged = read_curves(run).averaged
+    return best_scores_of(run) if averaged is None else scores_in(averaged)
 
 
 def scores_in(line: Mapping[str, Any]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from transduce.training.checkpoints import (
     save_checkpoint,
     served_weights,
 )
+from transduce.training.curves import read_curves
 from transduce.training.distributed import Ranks
 from transduce.training.fine_tuning import Adapter
 from transduce.training.sharding import gathered_on_first, is_sharded
@@ -76,11 +77,10 @@ class Keeper:
         if self.ranks.first:
             prune_checkpoints(self.run, last, step)
 
-    def resume(self, averaged: bool = False) -> Progress | None:
+    def resume(self) -> Progress | None:
         """Go on from the newest checkpoint that is not damaged; None where there is none yet.
 
-        averaged: whether the weights of the run are a mean, no longer the best.  Raises RunError
-        where none can be read.
+        Raises RunError where none can be read.
         """
         found = checkpoints_of(self.run)
         if not found:
@@ -92,7 +92,7 @@ class Keeper:
         if together or not self.ranks.first:
             parts = self.model, self.optimizer, self.ema
             progress = load_checkpoint(path, *parts, checked=together)
-        self._check_best(progress, averaged)
+        self._check_best(progress)
         progress.best_scores = self.ranks.from_first(lambda: progress.best_scores)
         return progress
 
@@ -114,7 +114,7 @@ class Keeper:
             return progress
         raise RunError(f"{self.run} has no checkpoint that can be resumed from: {reasons[0]}")
 
-    def _check_best(self, progress: Progress, averaged: bool) -> None:
+    def _check_best(self, progress: Progress) -> None:
         """See to it that the best weights are those that the checkpoint speaks of."""
         weights = self.run / "weights.safetensors"
         if progress.best is None:
@@ -126,7 +126,7 @@ class Keeper:
             return
         try:
             read_tensors(weights)
-            if averaged:
+            if read_curves(self.run).averaged is not None:
                 raise RunError(f"{weights} is a mean of checkpoints")
         except RunError as error:
             best = checkpoint_path(self.run, progress.best_step)

@@ -85,12 +85,6 @@ class TrainingLog:
                 continue  # damaged, or being written when the run was killed
         write_text(self._path, "".join(kept))
 
-    def tells_of_an_average(self) -> bool:
-        """Whether the weights of the run were, or were about to be, a mean of checkpoints."""
-        if not self._path.exists():
-            return False
-        return '"averaged": ' in self._path.read_text(encoding="utf-8", errors="replace")
-
     def flush(self) -> None:
         """Put what was written on the disk, before a checkpoint that relies on it."""
         if self._path.exists():
@@ -190,10 +184,6 @@ class SilentLog(TrainingLog):
 
     def rewind(self, step: int) -> None:
         """Nothing, as all that follows."""
-
-    def tells_of_an_average(self) -> bool:
-        """That is for the first to know."""
-        return False
 
     def flush(self) -> None: ...  # noqa: D102
 

@@ -337,7 +337,7 @@ class _Trainer:
         self.keeper.save(self.progress)
 
     def _resume(self) -> None:
-        progress = self.keeper.resume(self.log.tells_of_an_average())
+        progress = self.keeper.resume()
         if progress is None:
             self.log.say("nothing to resume from yet; starting at the beginning")
             self.log.rewind(0)
@@ -392,8 +392,8 @@ class _Trainer:
         0 and None where there is but one.
         """
         found = self.ranks.from_first(lambda: [str(path) for path in checkpoints_of(self.run)])
-        last = [Path(path) for path in found[-self.config.average_last :]]
         wanted = self.config.average_last
+        last = [Path(path) for path in found[-wanted:]]
         if len(last) < wanted:
             self.log.say(f"training.average_last = {wanted}, but checkpoints there are {len(last)}")
         if len(last) < 2:
