@@ -1,4 +1,46 @@
-"""Settings of small encoders for labelled texts."""
+"""Labelled texts, and settings of small encoders for them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from transduce.config import apply_overrides
 
 TRANSFORMER = {"n_layers": 1, "n_heads": 2, "d_ff": 32, "dropout": 0.0}
 BERT = {**TRANSFORMER, "positions": "learned", "max_positions": 64}
+KINDS = {"animal": ["dog", "cat", "cow"], "plant": ["oak", "elm", "fir"], "stone": ["ore", "jet"]}
+FILLERS = ["the", "a", "red", "big", "saw", "was", "here", "old", "it", "and"]
+
+
+def sentences(n: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Texts with one telling word, and its kind."""
+    chance = random.Random(seed)
+    found = []
+    for _ in range(n):
+        kind = chance.choice(sorted(KINDS))
+        words = chance.choices(FILLERS, k=chance.randint(1, 7))
+        words.insert(chance.randint(0, len(words)), chance.choice(KINDS[kind]))
+        found.append((" ".join(words), kind))
+    return found
+
+
+def settings(path: Path, /, *overrides: str, **sections: Any) -> dict[str, Any]:
+    """A recipe for the tab-separated texts and labels in `path`."""
+    recipe = {
+        "task": "classification",
+        "data": {"train": {"kind": "tsv", "path": str(path)}, "hold_out": 0.1},
+        "text": {"tokenizer": {"kind": "characters"}, "max_length": 64},
+        "model": {"d_model": 32, "encoder": TRANSFORMER},
+        "training": {
+            "steps": 12,
+            "batch_tokens": 512,
+            "validate_every": 6,
+            "label_smoothing": 0.0,
+            "schedule": {"kind": "constant", "peak": 5e-3},
+            "device": "cpu",
+        },
+        **sections,
+    }
+    return apply_overrides(recipe, overrides)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 import re
 import shutil
 import tomllib
@@ -15,11 +13,10 @@ import pytest
 import torch
 
 import transduce
-from helpers.labelled_texts import BERT, TRANSFORMER
+from helpers.labelled_texts import BERT, TRANSFORMER, sentences, settings
 from helpers.tiny_run import write_tsv
 from transduce import DataError, RunError, SettingError
-from transduce.cli.main import main
-from transduce.config import apply_overrides, load_toml
+from transduce.config import load_toml
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.tasks.classification import (
     ClassifierTextConfig,
@@ -32,41 +29,7 @@ from transduce.tasks.text_encoder import Row, encode_batches, mask_id, tokenizer
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import read_tensors, write_weights
 
-KINDS = {"animal": ["dog", "cat", "cow"], "plant": ["oak", "elm", "fir"], "stone": ["ore", "jet"]}
-FILLERS = ["the", "a", "red", "big", "saw", "was", "here", "old", "it", "and"]
 WINDOWS = {"kind": "windows", "widths": [2, 3], "dropout": 0.0}
-
-
-def sentences(n: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Texts with one telling word, and its kind."""
-    chance = random.Random(seed)
-    found = []
-    for _ in range(n):
-        kind = chance.choice(sorted(KINDS))
-        words = chance.choices(FILLERS, k=chance.randint(1, 7))
-        words.insert(chance.randint(0, len(words)), chance.choice(KINDS[kind]))
-        found.append((" ".join(words), kind))
-    return found
-
-
-def settings(path: Path, /, *overrides: str, **sections: Any) -> dict[str, Any]:
-    """A recipe for the tab-separated texts and labels in `path`."""
-    recipe = {
-        "task": "classification",
-        "data": {"train": {"kind": "tsv", "path": str(path)}, "hold_out": 0.1},
-        "text": {"tokenizer": {"kind": "characters"}, "max_length": 64},
-        "model": {"d_model": 32, "encoder": TRANSFORMER},
-        "training": {
-            "steps": 12,
-            "batch_tokens": 512,
-            "validate_every": 6,
-            "label_smoothing": 0.0,
-            "schedule": {"kind": "constant", "peak": 5e-3},
-            "device": "cpu",
-        },
-        **sections,
-    }
-    return apply_overrides(recipe, overrides)
 
 
 @pytest.fixture(scope="module")
@@ -301,40 +264,6 @@ class TestMistakes:
         assert set(outcome.scores) == {"loss", "accuracy", "macro-f1"}
         evaluation = transduce.load(run).evaluate("valid")
         assert evaluation.scores["macro-f1"] == pytest.approx(outcome.scores["macro-f1"])
-
-    def test_validation_measures_what_evaluate_does(
-        self, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """With labels that training never saw, of which each is one for itself, and blank texts."""
-        rows = [*sentences(40, seed=5), *[("the dog", f"new {i % 3}") for i in range(12)]]
-        rows = [{"text": text, "label": label} for text, label in rows]
-        rows += [{"text": " ", "label": rows[i]["label"]} for i in range(8)]
-        valid = tmp_path / "valid.jsonl"
-        valid.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        recipe = settings(data, f"data.valid={{kind = 'jsonl', path = '{valid}'}}")
-        recipe["evaluation"] = {"metrics": ["accuracy", "macro-f1"]}
-        run, outcome = transduce.train(recipe, tmp_path / "run")
-        assert "8 valid texts are blank; they count as wrong" in caplog.text
-        scores = transduce.load(run).evaluate("valid").scores
-        for name in ("accuracy", "macro-f1"):
-            assert scores[name] == pytest.approx(outcome.scores[name])
-
-    def test_a_run_is_no_better_than_itself(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        """Where texts have several lines too, which spaces in their place would change."""
-        line_feed = "\n"
-        rows = [{"text": f"a{line_feed * (i % 4)}b" * 3, "label": str(i % 4)} for i in range(200)]
-        data = tmp_path / "a.jsonl"
-        data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        section = {"train": {"kind": "jsonl", "path": str(data)}, "hold_out": 0.2}
-        recipe = settings(data, "training.steps=60", data={**section, "valid": section["train"]})
-        recipe["data"]["test"] = section["train"]
-        run, _ = transduce.train(recipe, tmp_path / "run")
-        assert main(["evaluate", str(run), "--against", str(run), "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert found["accuracy"] > 90, "it must have learnt to count the line feeds"
-        assert found["against"]["accuracy"]["difference"] == 0
 
     def test_a_run_that_lost_its_files(self, data: Path, tmp_path: Path) -> None:
         for name, message in (
