@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from transduce.errors import RunError
 from transduce.interop.ctranslate2 import check_expressible, library, write_ctranslate2
 from transduce.nn.products import Precision
 from transduce.run import load
+from transduce.run_directory import written_aside
 from transduce.tasks.ctranslate2 import positions_for
 from transduce.tasks.translation import TrainedTranslator
 from transduce.text import SubwordTokenizer, Tokenizer
@@ -50,9 +50,7 @@ def export_run(
     if not isinstance(predictor, TrainedTranslator):
         raise RunError(f"{run} does not turn text into text; only runs of translation are exported")
     check_expressible(predictor.recipe.model)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        aside.mkdir(parents=True)
+    with written_aside(path) as aside:
         write_ctranslate2(
             predictor.model,
             predictor.recipe.model,
@@ -65,10 +63,6 @@ def export_run(
         files = _write_tokenizers(predictor, aside)
         write_text(aside / "README.md", _card(Path(run), predictor, files))
         aside.rename(path)
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
     return path
 
 

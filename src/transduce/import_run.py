@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import logging
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from transduce.config import to_dict, to_toml
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import Imported
-from transduce.run_directory import locked, parse_recipe, taken, with_overrides
+from transduce.run_directory import parse_recipe, taken, with_overrides, written_aside
 from transduce.tasks import TASKS
 from transduce.tasks.task import Recipe
 from transduce.training.weights import write_text, write_weights
@@ -39,21 +38,16 @@ def import_run(
     _check_free(path, overwrite)
     imported = import_directory(source)
     recipe = parse_recipe(with_overrides(imported.recipe, overrides), str(source))
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with locked(aside):
-            _write(aside, imported, recipe)
-            write_text(aside / "README.md", _card(path, source, imported, recipe))
-            _check_whole(recipe, aside, source)
+    with written_aside(path) as aside:
+        _write(aside, imported, recipe)
+        write_text(aside / "README.md", _card(path, source, imported, recipe))
+        _check_whole(recipe, aside, source)
         if not path.exists():
             aside.rename(path)
         else:
             with taken(path, recipe, resume=False, overwrite=True):
                 for file in aside.iterdir():
-                    if file.name != ".lock":
-                        file.replace(path / file.name)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+                    file.replace(path / file.name)
     if imported.left_out:
         names = sorted({name.rpartition(".")[0] for name in imported.left_out})
         message = "left out, since the task %r has no use for them: %s"

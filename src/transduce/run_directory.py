@@ -293,15 +293,25 @@ def write_run(
     like: the run whose vocabularies it has.  told: of its making, for the model card.  Raises
     RunError where it cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        aside.mkdir(parents=True)
+    with written_aside(path) as aside:
         for file in vocabularies_of(like):
             (aside / file.name).write_bytes(file.read_bytes())
         write_text(aside / "recipe.toml", to_toml(recipe))
         write_text(aside / "README.md", f"# {path.name}\n\n{told}\n")
         write_weights(aside / "weights.safetensors", weights)
         aside.rename(path)
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """A directory beside `path` to write into and to rename; what has not been renamed is deleted.
+
+    Raises RunError where it cannot be written.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        aside.mkdir(parents=True)
+        yield aside
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
     finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command_line import Done, command, environment, transduce
-from transduce.cli.main import VERBS, name_in_python
+from transduce.cli.main import VERBS, build_app, name_in_python, with_plain_hyphens
 
 Here = Callable[..., Done]
 
@@ -83,6 +83,38 @@ def test_wrong_usage_is_one_line_with_the_right_name(
     assert done.code == 2
     assert expected in done.complaint
     assert done.out == b""
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("translate run -", "translate run"),
+        ("translate run --jsonl - --n-best 2", "translate run --jsonl --n-best 2"),
+        ("translate run --output - -", "translate run --output=-"),
+        ("translate run --prefix - file", "translate run --prefix=- file"),
+        ("translate run --prefix=x -", "translate run --prefix=x"),
+        ("generate run -- -", "generate run -- -"),
+        ("info run -", "info run -"),
+    ],
+)
+def test_a_lone_hyphen_is_stdin_or_the_value_of_an_option(given: str, meant: str) -> None:
+    assert with_plain_hyphens(build_app(), given.split()) == meant.split()
+
+
+def test_a_lone_hyphen_elsewhere_is_refused(here: Here) -> None:
+    assert "Unknown option: -" in here("info", "nowhere", "-").complaint
+    assert "no-file: no such file" in here("translate", "x", "--prefix", "-", "no-file").complaint
+
+
+@pytest.mark.parametrize("verb", [[], ["translate"]])
+def test_help_that_nobody_reads_ends_quietly(verb: list[str]) -> None:
+    with subprocess.Popen(
+        command(*verb, "--help"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGPIPE
 
 
 def test_version() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command_line import Done, command, environment, some_words, transduce
+from helpers.waiting import wait_for
 
 Here = Callable[..., Done]
 
@@ -114,6 +115,25 @@ def test_a_line_is_answered_while_the_input_stays_open(run: Path) -> None:
         process.send_signal(signal.SIGINT)  # and Ctrl-C ends it quietly, though it still reads
         assert process.wait() == 130
         assert process.stderr is not None and process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_half_of_an_output(run: Path, tmp_path: Path, number: int) -> None:
+    with subprocess.Popen(
+        command("translate", run, "--output", tmp_path / "out"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b"abc\n")
+        process.stdin.flush()
+        wait_for(lambda: any(file.stat().st_size for file in tmp_path.iterdir()))
+        process.send_signal(number)
+        assert process.wait() == 128 + number
+        assert process.stderr.read() == b""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nobody_reading_on_ends_it_quietly(run: Path, tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ import keyword
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -61,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stderr()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        result = build_app()(with_plain_hyphens(arguments))
+        with _ended_by_sigterm():
+            app = build_app()
+            result = app(with_plain_hyphens(app, arguments))
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
         complain(usage_message(error))
@@ -85,6 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return TransduceError.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    except SystemExit as end:  # so rich ends a page of --help that nobody reads
+        if isinstance(end.__context__, BrokenPipeError):
+            return 128 + signal.SIGPIPE
+        raise
     except _interrupted_training() as stop:
         complain(str(stop))
         return 128 + int(getattr(stop, "number", signal.SIGINT))
@@ -110,17 +118,26 @@ def build_app() -> App:
     return app
 
 
-def with_plain_hyphens(arguments: Sequence[str]) -> list[str]:
-    """The arguments without a lone `-`, which cyclopts would take for an option.
+def with_plain_hyphens(app: App, arguments: Sequence[str]) -> list[str]:
+    """The arguments without a lone `-`, which cyclopts takes for an option wherever it stands.
 
-    As FILE it means stdin and as --output stdout, which are what their absence means too.
+    After an option it is the value of that option.  Elsewhere it is FILE, where the verb has one:
+    stdin, which is what its absence means too.
     """
+    if "-" not in arguments or arguments[0] not in VERBS:
+        return list(arguments)
+    known = app[arguments[0]].assemble_argument_collection()
+    flags = {name for argument in known if argument.hint is bool for name in argument.names}
+    takes_file = any("FILE" in argument.names for argument in known)
     kept: list[str] = []
-    for argument in arguments:
-        if argument != "-":
+    for place, argument in enumerate(arguments):
+        before = kept[-1] if kept else ""
+        if argument == "--":
+            return [*kept, *arguments[place:]]
+        if argument == "-" and before.startswith("--") and not ("=" in before or before in flags):
+            kept[-1] = f"{before}=-"
+        elif argument != "-" or not takes_file:
             kept.append(argument)
-        elif kept and kept[-1] == "--output":
-            kept[-1] = "--output=-"
     return kept
 
 
@@ -135,6 +152,23 @@ def _interrupted_training() -> tuple[type[BaseException], ...]:
     """What training raises after a signal; no need to import torch where nothing has trained."""
     signals = sys.modules.get("transduce.training.signals")
     return () if signals is None else (signals.InterruptedTraining,)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, so that what is half written is taken away."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:  # whoever called us cares for it
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _settle_stdout() -> None:
