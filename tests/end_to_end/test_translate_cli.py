@@ -214,7 +214,19 @@ def test_jsonl_passes_everything_else_through(here: Here, run: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "line", ["abc", "[1]", "{}", '{"source": 3}', '{"source": null}', '"abc"', "{", "[" * 100_000]
+    "line",
+    [
+        "abc",
+        "[1]",
+        "{}",
+        '{"source": 3}',
+        '{"source": null}',
+        '"abc"',
+        "{",
+        "[" * 100_000,
+        '{"source": "abc", "score": NaN}',
+        '{"source": "abc", "score": 1e999}',
+    ],
 )
 def test_what_is_no_record_is_named_by_its_line(
     here: Here, run: Path, tmp_path: Path, line: str

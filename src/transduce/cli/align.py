@@ -113,9 +113,9 @@ def align(
         _write(output, links)
         return
     found = list(_checked(links, gold, str(against)))
+    _print_scores([of_pair.links for of_pair in found], gold, json)  # or that the numbers differ
     if output != STDOUT:
         _write(output, found)
-    _print_scores([of_pair.links for of_pair in found], gold, json)
 
 
 def _heads(text: str | None) -> tuple[int | None, bool]:

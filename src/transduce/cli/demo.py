@@ -119,7 +119,8 @@ def _read_figures(run: Path) -> dict[str, Any] | None:
     """What was measured; None where that has not ended, or is damaged."""
     try:
         found = json_format.loads((run / FIGURES).read_text(encoding="utf-8"))
-        return {**found, **{name: float(found[name]) for name in ("wer", "per")}}
+        scores = {name: float(found[name]) for name in ("wer", "per")}
+        return {**found, **scores, "test_words": int(found["test_words"])}
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -17,7 +17,7 @@ from transduce.cli.options import (
     Flag,
     Machine,
 )
-from transduce.cli.output import check_not_read, open_output, print_lines
+from transduce.cli.output import STDOUT, check_not_read, open_output, print_lines
 from transduce.cli.records import split_input
 from transduce.errors import DataError, SettingError
 
@@ -75,9 +75,12 @@ def evaluate(
         raise SettingError("--split and --source both say what to translate; give one")
     if against is not None and not against.exists():
         raise DataError(f"{against}: no such run or file to compare with")
+    if output == STDOUT:
+        raise SettingError("--output is for the outputs, stdout for the scores; give a file")
     check_not_read(output, source, reference, against)
     with contextlib.nullcontext() if output is None else open_output(output) as file:
         model = machine.load_together(run, ensemble)
+        other = None if against is None else _other(against, model, machine)
         options = decoding.over_any(model.predictor)
         evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
         if file is not None:
@@ -87,9 +90,9 @@ def evaluate(
                 )
             file.write(evaluation.hypotheses)
     comparison: Mapping[str, Comparison] = {}
-    if against is not None:
-        other = _other_outputs(against, model, evaluation, options, split or "test", machine)
-        comparison = evaluation.against(other)
+    if other is not None:
+        outputs = _outputs(other, model, evaluation, options, split or "test")
+        comparison = evaluation.against(outputs)
     if json:
         print_lines(json_format.dumps(_as_object(evaluation, comparison)))
     else:
@@ -111,15 +114,8 @@ def _examples(
     )
 
 
-def _other_outputs(
-    against: Path,
-    run: Run,
-    evaluation: Evaluation,
-    options: DecodingOptions | None,
-    split: Split,
-    machine: Machine,
-) -> list[str]:
-    """The outputs to compare with, from another run or a file."""
+def _other(against: Path, run: Run, machine: Machine) -> Run | list[str]:
+    """What to compare with: another run, or the outputs that a file holds."""
     from transduce.data.lines import read_lines
 
     if not against.is_dir():
@@ -131,13 +127,26 @@ def _other_outputs(
             f"{against} answers to {' and '.join(theirs)}, {run.path} to {' and '.join(names)}; "
             "compare runs with the same inputs"
         )
+    return other
+
+
+def _outputs(
+    other: Run | list[str],
+    run: Run,
+    evaluation: Evaluation,
+    options: DecodingOptions | None,
+    split: Split,
+) -> list[str]:
+    """The outputs to compare with."""
+    if isinstance(other, list):
+        return other
     if evaluation.by_name:
         own = other.evaluate(split, None, options)
         same = list(own.sources) == list(evaluation.sources)
         if not same or list(own.references) != list(evaluation.references):
             raise DataError(
-                f"{against} has other {split} data than {run.path}; give the paths of images as "
-                "--source, with --reference"
+                f"{other.path} has other {split} data than {run.path}; give the paths of images "
+                "as --source, with --reference"
             )
         return list(own.hypotheses)
     inputs = evaluation.inputs or [(line,) for line in evaluation.sources]

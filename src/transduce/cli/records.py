@@ -127,6 +127,7 @@ def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any] | None:
     example = "{" + ", ".join(f'"{field}": "..."' for field in fields) + "}"
     try:
         record = from_json(line)
+        json.dumps(record, allow_nan=False)  # Python reads NaN and 1e999, which JSON has not
     except ValueError as error:
         reason = getattr(error, "msg", str(error))
         raise ValueError(f"is not JSON ({reason}); write {example}") from None
