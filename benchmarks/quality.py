@@ -8,6 +8,11 @@ for as many CPU-seconds, once with each of `--peaks` as its learning rate; the o
 validation loss counts.  Both translate the test set with the recipe's beam.  `--set` changes the
 recipe for both, `--peer-set` for Marian alone, where it does better with another size of batches,
 another precision or the like; its optimizer is Adam whatever the recipe says.
+
+Not alike: our seconds are of all that `transduce train` does, the vocabulary, encoding and every
+validation too, and Marian finds its data encoded.  Ours keeps the best of its validations, of the
+moving average where the recipe has one; Marian, which has neither, its last weights, at the end of
+the schedule.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from transduce.data.rows import Side
 from transduce.metrics import measure
 from transduce.run_directory import as_recipe
 from transduce.tasks.recipe import Split, TranslationRecipe, read_pairs_of
+from transduce.training.config import Noam
 from transduce.training.schedules import learning_rate
 
 
@@ -49,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     changes = ["training.threads=1", "training.device=cpu", *options.set]
+    theirs, _ = as_recipe(options.recipe, [*changes, *options.peer_set])
+    assert isinstance(theirs, TranslationRecipe)
+    if isinstance(theirs.training.schedule, Noam):
+        parser.error("the schedule of the recipe has no peak; give another by --set")
     path = options.runs / options.recipe.stem
     started = time.process_time()
     transduce.train(options.recipe, path, changes, overwrite=True)
@@ -61,8 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "cpu_seconds": seconds,
         "scores": {name: evaluation.scores[name] for name in ("bleu", "chrf")},
     }
-    theirs, _ = as_recipe(options.recipe, [*changes, *options.peer_set])
-    assert isinstance(theirs, TranslationRecipe)
     trials = [
         Marian(run, theirs).trained(seconds, float(peak)) for peak in options.peaks.split(",")
     ]
@@ -87,8 +95,16 @@ class Marian:
         """For so long; keeps the loss on the validation pairs."""
         training = self.recipe.training
         batches = self.batches("train", training.batch_tokens).iterate()
-        optimizer = torch.optim.AdamW(self.model.parameters(), weight_decay=0.0, fused=True)
+        adam = training.optimizer
+        optimizer = torch.optim.AdamW(
+            self.model.parameters(),
+            betas=(adam.beta1, adam.beta2),
+            eps=adam.epsilon,
+            weight_decay=0.0,
+            fused=True,
+        )
         schedule = training.schedule
+        assert not isinstance(schedule, Noam)
         self.peak = peak
         self.model.train()
         started, step = time.process_time(), 0

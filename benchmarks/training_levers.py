@@ -73,13 +73,15 @@ def three_products(
 
 
 def told_for_each_pair(of: Callable[..., Mask]) -> Callable[..., Mask]:
-    """A mask as `of` makes it, but with a value for each query and key, even if none is hidden."""
+    """A mask of self-attention as `of` makes it, but with a value for each query and key, even if
+    none is hidden; that of cross-attention stays, for it is made once and not for each layer."""
 
     def made(keys: Any, *rest: Any) -> Mask:
         real = keys.real if isinstance(keys, Padded) else keys
         b, n = real.shape
         allowed = of(keys, *rest).explicit(n, n, real.device)
-        return Mask(allowed=real.new_ones(b, 1, n, n) if allowed is None else allowed)
+        allowed = real.new_ones(()) if allowed is None else allowed
+        return Mask(allowed=allowed.expand(b, 1, n, n).contiguous())
 
     return made
 

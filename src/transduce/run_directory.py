@@ -7,6 +7,7 @@
         labels.json             the labels of a classifier
         adapter.safetensors     what LoRA learnt, by itself
         metrics.jsonl           what was logged, one JSON object a line
+        events.out.tfevents.*   the same for TensorBoard, where that was asked for
         README.md               the model card
         non_finite/             batches whose loss or gradient was not finite
         shortlist.safetensors   which target tokens a source can need, if that was learnt
@@ -258,6 +259,7 @@ def _made_by_a_run(path: Path) -> Iterator[Path]:
         "weights.safetensors",
         "adapter.safetensors",
         "metrics.jsonl",
+        "events.out.tfevents.*",
         "README.md",
         PROVENANCE,
         *LEARNT_AFTER,

@@ -1,6 +1,7 @@
 """An interrupted and resumed run ends with the very weights of one that was left alone."""
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,10 +12,22 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.tiny_run import interrupt_at, records, reversal_pairs, tiny_task, train_tiny, write_tsv
-from transduce.training.checkpoints import checkpoint_path, checkpoints_of
+import transduce
+from helpers.tiny_run import (
+    interrupt_at,
+    records,
+    reversal_pairs,
+    steps_of,
+    tiny_settings,
+    tiny_task,
+    train_tiny,
+    write_tsv,
+)
+from transduce.training.checkpoints import checkpoint_path, checkpoints_of, served_weights
 from transduce.training.trainer import InterruptedTraining
+from transduce.training.weights import read_tensors
 
+KINDS = ("train", "validation")
 STEPS = 16
 # 8 batches an epoch, so that 16 steps go through several epochs
 BASE = (
@@ -66,7 +79,7 @@ def assert_alike(run: Path, whole: Path) -> None:
     for part in ("model", "optimizer", "random"):
         file = Path("checkpoints") / last / f"{part}.safetensors"
         assert (run / file).read_bytes() == (whole / file).read_bytes()
-    for kind in ("train", "validation"):
+    for kind in KINDS:
         assert losses(run, kind) == losses(whole, kind)
 
 
@@ -169,6 +182,35 @@ def test_exact_after_real_signals(data: Path, tmp_path: Path) -> None:
     train_tiny(data, run, *base, resume=True)
     train_tiny(data, whole, *base)
     assert_alike(run, whole)
+
+
+def test_an_older_checkpoint_has_best_weights_of_its_own(data: Path, tmp_path: Path) -> None:
+    """Those that the run kept since are of a step that it knows no more."""
+    _, outcome = train_tiny(data, tmp_path, "training.keep_last=3")
+    assert steps_of(tmp_path) == [6, 12] and outcome.best_step == 12
+    shutil.rmtree(checkpoint_path(tmp_path, 12))
+    _, outcome = train_tiny(data, tmp_path, "training.keep_last=3", "training.steps=6", resume=True)
+    assert outcome.best_step == 6
+    kept = read_tensors(tmp_path / "weights.safetensors")
+    older = served_weights(checkpoint_path(tmp_path, 6))
+    assert all(torch.equal(kept[name], older[name]) for name in older)
+
+
+def test_tensorboard_is_told_of_each_step_once(data: Path, tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+    def told() -> dict[str, list[int]]:
+        found = events.EventAccumulator(str(tmp_path / "run")).Reload()
+        return {kind: [one.step for one in found.Scalars(f"{kind}/loss")] for kind in KINDS}
+
+    wanted = ("training.tensorboard=true", "training.keep_last=3")
+    train_tiny(data, tmp_path / "run", *wanted)
+    shutil.rmtree(checkpoint_path(tmp_path / "run", 12))
+    train_tiny(data, tmp_path / "run", *wanted, resume=True)
+    assert told() == {"train": list(range(1, 13)), "validation": [6, 12]}
+    settings = tiny_settings(data, *wanted, "training.steps=6")
+    transduce.train(settings, tmp_path / "run", overwrite=True)
+    assert told() == {"train": list(range(1, 7)), "validation": [6]}
 
 
 def test_looking_on_does_not_disturb(data: Path, tmp_path: Path) -> None:

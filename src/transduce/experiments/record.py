@@ -72,7 +72,7 @@ class Record:
         self.results: dict[str, Result] = {}
         path = directory / RUNS_FILE
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-        for line in text.splitlines():
+        for line in text.split("\n"):  # which JSON spells as \n, but not what else ends a line
             try:
                 self._take(from_json(line))
             except (ValueError, KeyError, TypeError):

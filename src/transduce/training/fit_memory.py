@@ -72,21 +72,19 @@ def find_budget(
     row fits, SettingError for a limit that is needed and not given.
     """
     averaged = MovingAverage(task.model, config.ema) if config.ema else None
-    whole = config.batch_tokens * config.accumulate
-    row = task.largest(1).tokens
-    device = next(task.model.parameters()).device
-    if device.type == "cuda":
-        limit = _limit_of_gpu(config, device)
-        found = largest_fitting(
-            lambda tokens: _fits(task, config, optimizer, tokens, limit, device),
-            min(row, whole),
-            whole,
-        )
+    tries = _Tries(task, config, optimizer)
+    row, whole = task.largest(1).tokens, tries.whole
+    on_gpu = tries.device.type == "cuda"
+    limit = _limit_of_gpu(config, tries.device) if on_gpu else _limit_of_machine(config)
+    if not tries.begin():
+        found = 0
+    elif on_gpu:
+        found = largest_fitting(lambda tokens: _fits(tries, tokens, limit), min(row, whole), whole)
     else:
-        rest, limit = resident(), _limit_of_machine(config)
         found = largest_extrapolated(
-            lambda tokens: _peak(task, config, optimizer, tokens), rest, row, whole, limit
+            lambda tokens: _peak(tries, tokens), resident(), row, whole, limit
         )
+    tries.end()
     del averaged
     found = -int(ranks.largest(-found)[0])
     if not found:
@@ -163,50 +161,73 @@ def resident() -> float:
     return _most_resident()
 
 
-def _fits(
-    task: Fitting,
-    config: TrainingConfig,
-    optimizer: torch.optim.Optimizer,
-    tokens: int,
-    limit: float,
-    device: torch.device,
-) -> bool:
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(device)
-    whole = all(_step(task, config, optimizer, batch) for batch in task.largest(tokens).batches)
-    return whole and torch.cuda.max_memory_reserved(device) <= limit
+class _Tries:
+    """Steps with the rate of 0 that an optimizer has at first, which need what training does."""
+
+    def __init__(
+        self, task: Fitting, config: TrainingConfig, optimizer: torch.optim.Optimizer
+    ) -> None:
+        self.task, self.config, self.optimizer = task, config, optimizer
+        self.device = next(task.model.parameters()).device
+        self.whole = config.batch_tokens * config.accumulate
+
+    def begin(self) -> bool:
+        """Whether there is memory for what the optimizer keeps, and makes at its first step."""
+        self._set_gradients(zero=True)
+        return _has_room(self.optimizer.step)
+
+    def step(self, tokens: int) -> bool:
+        """Whether there is memory for steps with the largest batches of so many tokens."""
+        for batch in self.task.largest(tokens).batches:
+            # Of a step's batches the first finds no gradients, all others do.
+            self._set_gradients(zero=tokens < self.whole)
+            if not self._step_of(batch):
+                return False
+        return True
+
+    def end(self) -> None:
+        """Leave no gradients."""
+        self._set_gradients(zero=False)
+
+    def _step_of(self, batch: Any) -> bool:
+        self.task.model.train()
+        halved = self.config.precision == "bf16"
+
+        def step() -> None:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=halved):
+                loss = self.task.loss(batch)
+            (loss.total / max(loss.tokens, 1)).backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+
+        return _has_room(step)
+
+    def _set_gradients(self, zero: bool) -> None:
+        for parameter in self.task.model.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter) if zero else None
 
 
-def _peak(
-    task: Fitting, config: TrainingConfig, optimizer: torch.optim.Optimizer, tokens: int
-) -> float:
-    gc.collect()
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is measured from here
-    if not all(_step(task, config, optimizer, batch) for batch in task.largest(tokens).batches):
-        return float("inf")
-    return _most_resident()
-
-
-def _step(
-    task: Fitting, config: TrainingConfig, optimizer: torch.optim.Optimizer, batch: Any
-) -> bool:
-    """Whether there is memory for a step of one batch; with the rate of 0 that an optimizer has."""
-    task.model.train()
-    device = next(task.model.parameters()).device.type
-    halved = config.precision == "bf16"
+def _has_room(work: Callable[[], object]) -> bool:
     try:
-        with torch.autocast(device, torch.bfloat16, enabled=halved):
-            loss = task.loss(batch)
-        (loss.total / max(loss.tokens, 1)).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        work()
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         return False
-    finally:
-        optimizer.zero_grad(set_to_none=True)
     return True
+
+
+def _fits(tries: _Tries, tokens: int, limit: float) -> bool:
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(tries.device)
+    return tries.step(tokens) and torch.cuda.max_memory_reserved(tries.device) <= limit
+
+
+def _peak(tries: _Tries, tokens: int) -> float:
+    gc.collect()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is measured from here
+    return _most_resident() if tries.step(tokens) else float("inf")
 
 
 def _limit_of_gpu(config: TrainingConfig, device: torch.device) -> float:

@@ -23,11 +23,19 @@ from transduce.training.checkpoints import (
     save_checkpoint,
     served_weights,
 )
-from transduce.training.curves import read_curves
 from transduce.training.distributed import Ranks
 from transduce.training.fine_tuning import Adapter
 from transduce.training.sharding import gathered_on_first, is_sharded
-from transduce.training.weights import checksum, merged, read_tensors, weights_of, write_weights
+from transduce.training.weights import (
+    checksum,
+    merged,
+    read_with_metadata,
+    weights_of,
+    write_weights,
+)
+
+ORIGIN = "transduce_origin"
+"""In the head of a run's weights: what they are, of a step or a mean."""
 
 
 class Keeper:
@@ -59,16 +67,16 @@ class Keeper:
             self.ranks.check_same(lambda: checksum(weights))
         save_checkpoint(self.run, progress, self.model, self.optimizer, self.ema, states)
 
-    def keep_best(self) -> None:
-        """Make the weights that would be served now those of the run."""
-        self.keep(averaged_weights(self.model, self.ema))
+    def keep_best(self, step: int) -> None:
+        """Make the weights that would be served now, after this step, those of the run."""
+        self.keep(averaged_weights(self.model, self.ema), _of_step(step))
 
-    def keep(self, weights: Mapping[str, Tensor]) -> None:
-        """Make these, sharded or not, the weights of the run."""
+    def keep(self, weights: Mapping[str, Tensor], origin: str) -> None:
+        """Make these, sharded or not, the weights of the run; where they come from is noted."""
         whole = gathered_on_first(weights)
         if not self.ranks.first:
             return
-        write_weights(self.run / "weights.safetensors", merged(whole))
+        write_weights(self.run / "weights.safetensors", merged(whole), {ORIGIN: origin})
         if self.adapter is not None:
             self.adapter.write(self.run, whole)
 
@@ -120,14 +128,15 @@ class Keeper:
         if progress.best is None:
             return
         if progress.best_step == progress.step:
-            self.keep_best()
+            self.keep_best(progress.step)
             return
         if not self.ranks.first:
             return
+        wanted = _of_step(progress.best_step)
         try:
-            read_tensors(weights)
-            if read_curves(self.run).averaged is not None:
-                raise RunError(f"{weights} is a mean of checkpoints")
+            origin = read_with_metadata(weights)[1].get(ORIGIN, wanted)
+            if origin != wanted:  # a mean, or of a step that no checkpoint speaks of any more
+                raise RunError(f"{weights} is {origin}, the best is {wanted}")
         except RunError as error:
             best = checkpoint_path(self.run, progress.best_step)
             try:
@@ -137,4 +146,8 @@ class Keeper:
                 progress.best_scores = {}
             else:
                 self._say(f"{error}; taken from {best}")
-                self.keep(found)
+                self.keep(found, wanted)
+
+
+def _of_step(step: int) -> str:
+    return f"of step {step}"

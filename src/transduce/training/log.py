@@ -42,7 +42,8 @@ class TrainingLog:
 
     def __init__(self, run: Path, tensorboard: bool = False) -> None:
         self._path = run / "metrics.jsonl"
-        self._writer = _tensorboard_writer(run) if tensorboard else None
+        self._events = _tensorboard_writer() if tensorboard else None
+        self._writer: Any = None
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -73,6 +74,8 @@ class TrainingLog:
 
     def rewind(self, step: int) -> None:
         """Drop the records after `step`, which are about to be made again."""
+        if self._events is not None:
+            self._writer = self._events(self._path.parent, purge_step=step + 1)
         if not self._path.exists():
             return
         kept = []
@@ -134,20 +137,22 @@ class TrainingLog:
                 f"{self._path} cannot be written: {error.strerror}; make room and go on with "
                 "--resume"
             ) from None
-        if self._writer is not None:
+        if self._events is not None:
+            self._writer = self._writer or self._events(self._path.parent)
             for name, value in record.items():
                 if isinstance(value, float):
                     self._writer.add_scalar(f"{kind}/{name}", value, record["step"])
 
 
-def _tensorboard_writer(run: Path) -> Any:
+def _tensorboard_writer() -> Any:
+    """The class."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise SettingError(
             "training.tensorboard needs the extra: pip install 'transduce[tensorboard]'"
         ) from None
-    return SummaryWriter(str(run))
+    return SummaryWriter
 
 
 def _clock(seconds: float) -> str:
@@ -158,7 +163,8 @@ def _clock(seconds: float) -> str:
 
 @dataclass
 class SinceLog:
-    """Sums since the last line of the log."""
+    """Sums since the last line of the log, or the last validation: so a resumed run logs the same,
+    but steps between the last line and a validation are in none."""
 
     started: float
     nll: float = 0.0

@@ -51,16 +51,18 @@ class Muon(torch.optim.Optimizer):
         betas: tuple[float, float],
         eps: float,
         matrices_in: Mapping[Tensor, int],
+        ranks: Ranks,
         dtype: torch.dtype | None = None,
     ) -> None:
         """Groups are those of Adam, with `by_muon` besides.
 
         matrices_in: how many a parameter is, where it is more than one; they stand one below the
-        other.  dtype: of the products; by default that of the parameter.
+        other.  ranks: share the work, so each has to make every step.  dtype: of the products; by
+        default that of the parameter.
         """
         super().__init__(groups, {"lr": 0.0})
         self._momentum, self._rms, self._dtype = momentum, rms, dtype
-        self._matrices_in = matrices_in
+        self._matrices_in, self._ranks = matrices_in, ranks
         rest = self._groups(by_muon=False) or [{"params": []}]  # as where LoRA alone is trained
         self._adam = torch.optim.AdamW(rest, 0.0, betas, eps, fused=True)
 
@@ -95,11 +97,11 @@ class Muon(torch.optim.Optimizer):
 
     def _orthogonalised(self, parts: list[Tensor]) -> Tensor:
         """Each rank has a share of the work."""
-        matrices, ranks = torch.stack(parts), Ranks.present()
+        matrices = torch.stack(parts)
         found = torch.zeros_like(matrices)
-        own = slice(ranks.rank, None, ranks.world)
+        own = slice(self._ranks.rank, None, self._ranks.world)
         found[own] = orthogonalised(matrices[own].to(self._dtype or matrices.dtype))
-        return ranks.sum_into(found)
+        return self._ranks.sum_into(found)
 
     def _count(self, parameter: Tensor) -> int:
         return self._matrices_in.get(parameter, 1)

@@ -11,17 +11,22 @@ from transduce.nn.attention import CrossAttention, SelfAttention
 from transduce.nn.feed_forward import GatedFeedForward
 from transduce.nn.recurrent import number_of_gates
 from transduce.training.config import MuonConfig, TrainingConfig
+from transduce.training.distributed import Ranks
 from transduce.training.fine_tuning import is_of_layer, learning_rate_scales
 from transduce.training.muon import Muon
 
 
 def build_optimizer(
-    model: nn.Module, config: TrainingConfig, layer_decay: float = 1.0
+    model: nn.Module,
+    config: TrainingConfig,
+    layer_decay: float = 1.0,
+    ranks: Ranks | None = None,
 ) -> torch.optim.Optimizer:
     """Adam over all that is not frozen; or Muon over the matrices of layers, Adam over the rest.
 
     Weight decay, if any, is over matrices that are not embeddings.  Each group has a `scale`,
     which its learning rate is multiplied by; see `learning_rate_scales`.
+    ranks: those that make its steps together; by default all that there are.
     """
     settings = config.optimizer
     is_muon = isinstance(settings, MuonConfig)
@@ -50,6 +55,7 @@ def build_optimizer(
             betas=betas,
             eps=settings.epsilon,
             matrices_in=matrices_in(model),
+            ranks=ranks or Ranks.present(),
             dtype=torch.bfloat16 if config.precision == "bf16" else None,
         )
     return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=settings.epsilon, fused=True)

@@ -120,8 +120,10 @@ def train(
         ranks.check_same(lambda: checksum(weights_of(task.model)))
         shards = shards_of(task, config)
         decay = fine_tune.layer_decay if fine_tune else 1.0
-        optimizer = build_optimizer(task.model, config, decay)
-        if config.fit_memory and not resuming:
+        fitting = config.fit_memory and not resuming
+        # Each rank tries batches of its own, and not as many as the others.
+        optimizer = build_optimizer(task.model, config, decay, Ranks() if fitting else ranks)
+        if fitting:
             if shards is not None:
                 raise SettingError("fit_memory does not go with training.sharding; leave one out")
             raise find_budget(task, config, optimizer, ranks, log.say)
@@ -294,7 +296,7 @@ class _Trainer:
         self.log.validation(record, best)
         self._save()
         if best:  # after the checkpoint, from which `_resume` makes up for a kill in between
-            self.keeper.keep_best()
+            self.keeper.keep_best(progress.step)
         self._prune()
         self._since_log = SinceLog(time.monotonic())
         self._agree()
@@ -407,5 +409,5 @@ class _Trainer:
             self.log.validation(record, best)
             better = "" if best else f", though step {self.progress.best_step:,} was no worse"
             self.log.say(f"the mean of the last {len(last)} checkpoints is kept{better}")
-        self.keeper.keep(averaged)
+        self.keeper.keep(averaged, f"a mean of {len(last)} checkpoints")
         return len(last), scores
