@@ -20,7 +20,6 @@ import itertools
 import json
 import logging
 import shutil
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,6 @@ PAIRS = "pairs.jsonl"
 SHARDS = "shards"
 SHARD_TEXTS = 1024
 """Texts that are translated together, sorted by length, and written together."""
-TOLD_AFTER_SECONDS = 60.0
 SAME_WORK = (
     "weights_sha256",
     "runs_beside_sha256",
@@ -148,7 +146,7 @@ def _translate(run: Run, order: Order, total: int, directory: Path) -> list[Path
     directory.mkdir(exist_ok=True)
     rest = iter(order.texts())
     shards: list[Path] = []
-    done, told = 0, time.monotonic()
+    done = 0
     with Counter("translating", total) as shown:
         while texts := list(itertools.islice(rest, SHARD_TEXTS)):
             shards.append(directory / f"{len(shards):06}.jsonl")
@@ -159,9 +157,6 @@ def _translate(run: Run, order: Order, total: int, directory: Path) -> list[Path
                 write_text(shards[-1], "".join(lines))
             done += len(texts)
             shown.to(done)
-            if time.monotonic() - told > TOLD_AFTER_SECONDS:
-                logger.info("%s of %s texts are translated", f"{done:,}", f"{total:,}")
-                told = time.monotonic()
     if done != total:
         raise DataError(f"{', '.join(order.files)}: changed while the texts were translated")
     return shards

@@ -21,9 +21,9 @@ from transduce.data.dialogues import (
     DialoguesConfig,
     Layout,
     Turn,
-    cached_dialogues,
     read_dialogues,
 )
+from transduce.data.documents import cached_documents
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
 from transduce.tasks.dialogue import Conversation, TrainedDialogue, parse_dialogue
@@ -206,7 +206,8 @@ def test_encoded_once(tmp_path: Path) -> None:
     unread = [dialogues]  # the second time nobody asks
     known = layout.documents(dialogues, CHARACTERS.encode_batch)
     for _ in range(2):
-        found = cached_dialogues(unread.pop, layout, CHARACTERS.encode_batch, tmp_path / "c", "f")
+        coding = layout.coding(CHARACTERS.encode_batch)
+        found = cached_documents(unread.pop, coding, tmp_path / "c", "f")
         assert found.tokens.tolist() == known.tokens.tolist()
         assert found.offsets.tolist() == known.offsets.tolist() and found.n_bytes == known.n_bytes
 

@@ -26,6 +26,7 @@ from transduce.data.documents import (
     NoDocumentsError,
     TextFiles,
     cached_documents,
+    coding_of_texts,
     fingerprint,
     read_documents,
 )
@@ -120,7 +121,7 @@ def test_encoded_once_with_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         yield from ("ab", "", "ä", "abcdef")
 
     def get(mark: str) -> EncodedDocuments:
-        return cached_documents(texts, SIDE, tmp_path / "cache", mark)
+        return cached_documents(texts, coding_of_texts(SIDE), tmp_path / "cache", mark)
 
     for data in (get("1"), get("1"), EncodedDocuments.of_texts(list(texts()), letters)):
         assert len(data) == 3
@@ -151,10 +152,10 @@ def test_several_processes_and_one_that_was_stopped_write_the_same(
     monkeypatch.setattr("transduce.data.documents.CHUNK_CHARACTERS", 60)
     monkeypatch.setattr("transduce.data.documents.CHUNKS_KEPT", 2)
     tokenizer = train_tokenizer(CharactersConfig(), ["abcdef ä"])
-    side = Side(tokenizer.encode_batch, tokenizer.size)
-    cached_documents(some_documents, side, tmp_path / "one", "1")
+    coding = coding_of_texts(Side(tokenizer.encode_batch, tokenizer.size))
+    cached_documents(some_documents, coding, tmp_path / "one", "1")
     said: list[int] = []
-    cached_documents(some_documents, side, tmp_path / "two", "1", said.append, processes=2)
+    cached_documents(some_documents, coding, tmp_path / "two", "1", said.append, processes=2)
     assert content(tmp_path / "two") == content(tmp_path / "one")
     assert said == sorted(said) and said[-1] == 400
 
@@ -164,17 +165,17 @@ def test_several_processes_and_one_that_was_stopped_write_the_same(
 
     for after in (30, 120, 125, 333):
         with pytest.raises(KeyboardInterrupt):
-            cached_documents(functools.partial(stopped, after), side, tmp_path / "cut", "1")
+            cached_documents(functools.partial(stopped, after), coding, tmp_path / "cut", "1")
         assert not (tmp_path / "cut").exists()
     said.clear()
-    cached_documents(some_documents, side, tmp_path / "cut", "1", said.append)
+    cached_documents(some_documents, coding, tmp_path / "cut", "1", said.append)
     assert said[0] > 250, "it goes on where it was"
     assert content(tmp_path / "cut") == content(tmp_path / "one")
 
 
 def test_no_text_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(NoDocumentsError):
-        cached_documents(lambda: ["", ""], SIDE, tmp_path / "cache", "1")
+        cached_documents(lambda: ["", ""], coding_of_texts(SIDE), tmp_path / "cache", "1")
     assert list(tmp_path.iterdir()) == []
 
 

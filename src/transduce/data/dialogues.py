@@ -9,8 +9,9 @@ which is every mark and perhaps the turns of some roles, has its id stored with 
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,16 +19,14 @@ import numpy as np
 
 from transduce.config import did_you_mean, section
 from transduce.data.batches import DataState, Largest, in_turn
-from transduce.data.documents import FILES, VERSION, EncodedDocuments, NoDocumentsError
+from transduce.data.documents import Coding, EncodedDocuments
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.pairs import stamp
 from transduce.data.questions import FilePaths
-from transduce.data.rows import Encode, RowWriter, Side, write_manifest, written_aside
+from transduce.data.rows import Encode, Side
 from transduce.data.tables import json_records
 from transduce.errors import DataError
 from transduce.text.tokenizer import BOS, EOS
-
-CHUNK_DIALOGUES = 1000
 
 
 @section
@@ -102,6 +101,11 @@ class Layout:
                 rows.append([BOS, *itertools.chain.from_iterable(turns)])
                 n_bytes += sum(len(text.encode("utf-8", "surrogatepass")) for text in learned)
         return rows, n_bytes
+
+    def coding(self, encode: Encode) -> Coding[Dialogue]:
+        """How dialogues are kept on disk."""
+        store = functools.partial(self.encode, encode=encode)
+        return Coding(Side(encode, 2 * self.rows), store, _characters)
 
     def documents(self, dialogues: Sequence[Dialogue], encode: Encode) -> EncodedDocuments:
         """Dialogues at hand, encoded in memory."""
@@ -187,42 +191,8 @@ def fingerprint(config: DialoguesConfig, root: Path) -> str:
     return stamp(config, [root / path for path in config.paths])
 
 
-def cached_dialogues(
-    dialogues: Callable[[], Iterable[Dialogue]],
-    layout: Layout,
-    encode: Encode,
-    directory: Path,
-    fingerprint: str,
-    progress: Callable[[int], None] | None = None,
-) -> EncodedDocuments:
-    """Dialogues encoded before, or else encoded now: `dialogues` is called only if it must be.
-
-    fingerprint: stands for all that decides the result (inputs, tokenizer, layout).  progress:
-    called now and then with the number of dialogues so far.  Memory holds some of them at a time.
-    Raises NoDocumentsError when there is nothing to learn, DataError when the directory cannot be
-    written.
-    """
-    found = EncodedDocuments.open(directory, fingerprint)
-    if found is not None:
-        return found
-    side = Side(encode, 2 * layout.rows)
-    count = n_bytes = 0
-    rest = iter(dialogues())
-    with written_aside(directory, FILES) as aside:
-        with RowWriter(aside, "documents", side) as writer:
-            while chunk := list(itertools.islice(rest, CHUNK_DIALOGUES)):
-                rows, size = layout.encode(chunk, encode)
-                writer.append(rows, np.fromiter(map(len, rows), np.int64, len(rows)))
-                count, n_bytes = count + len(rows), n_bytes + size
-                if progress is not None:
-                    progress(count)
-        if not count:
-            raise NoDocumentsError("there is no dialogue with anything to learn from")
-        facts = {"documents": count, "bytes": n_bytes, "dtype": side.dtype}
-        write_manifest(aside, fingerprint, VERSION, FILES, facts)
-    encoded = EncodedDocuments.open(directory, fingerprint)
-    assert encoded is not None, directory
-    return encoded
+def _characters(dialogue: Dialogue) -> int:
+    return sum(len(turn.text) for turn in dialogue)
 
 
 def _turn(turn: Any, number: int, roles: Sequence[str], place: str) -> Turn:

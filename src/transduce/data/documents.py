@@ -14,8 +14,9 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,8 @@ from transduce.data.unfinished import Unfinished, taken_up
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.text.tokenizer import BOS, EOS
+
+T = TypeVar("T")
 
 VERSION = 1
 FILES = ("documents.tokens", "documents.offsets")
@@ -209,9 +212,27 @@ class EncodedDocuments:
         return int(self.offsets[-1]) - len(self)
 
 
+@dataclass(frozen=True)
+class Coding(Generic[T]):
+    """How documents become rows of ids; it can be pickled.
+
+    side: how they are stored.  encode: documents to the ids of each that has any, marks included,
+    and to the UTF-8 bytes of what is to be learnt.  length: how many characters a document has.
+    """
+
+    side: Side
+    encode: Callable[[Sequence[T]], tuple[list[list[int]], int]]
+    length: Callable[[T], int]
+
+
+def coding_of_texts(side: Side) -> Coding[str]:
+    """Each text between BOS and EOS."""
+    return Coding(side, functools.partial(_encode, encode=side.encode), len)
+
+
 def cached_documents(
-    documents: Callable[[], Iterable[str]],
-    side: Side,
+    documents: Callable[[], Iterable[T]],
+    coding: Coding[T],
     directory: Path,
     fingerprint: str,
     progress: Callable[[int], None] | None = None,
@@ -219,7 +240,7 @@ def cached_documents(
 ) -> EncodedDocuments:
     """Documents encoded before, or else encoded now: `documents` is called only if it must be.
 
-    fingerprint: stands for all that decides the result (inputs, tokenizer).  progress: called now
+    fingerprint: stands for all that decides the result (inputs, coding).  progress: called now
     and then with the number of documents read so far.  processes: how many encode; the result is
     the same to the last byte, and also where a process was killed and another goes on.  Memory
     holds some megabytes of text for each of them, or some documents.  Raises NoDocumentsError when
@@ -230,7 +251,7 @@ def cached_documents(
         return found
     with taken_up(directory, FILES, fingerprint, VERSION) as unfinished:
         if unfinished is not None:
-            facts = _write(unfinished, documents, side, progress, processes)
+            facts = _write(unfinished, documents, coding, progress, processes)
             write_manifest(unfinished.path, fingerprint, VERSION, FILES, facts)
     encoded = EncodedDocuments.open(directory, fingerprint)
     assert encoded is not None, directory
@@ -239,21 +260,21 @@ def cached_documents(
 
 def _write(
     unfinished: Unfinished,
-    documents: Callable[[], Iterable[str]],
-    side: Side,
+    documents: Callable[[], Iterable[T]],
+    coding: Coding[T],
     progress: Callable[[int], None] | None,
     processes: int,
 ) -> dict[str, Any]:
     """Go on with the files until all documents are in them; what there is, for the manifest."""
-    work = functools.partial(_encode_chunk, side=side)
+    work = functools.partial(_encode_chunk, coding=coding)
     done = unfinished.progress
     n_read, n_bytes = done.get("read", 0), done.get("bytes", 0)
     written = Written(*done.get("documents", NOTHING))
-    with RowWriter(unfinished.path, "documents", side, written) as writer:
+    with RowWriter(unfinished.path, "documents", coding.side, written) as writer:
         rest = itertools.islice(documents(), n_read, None)
-        with contextlib.closing(in_workers(work, _chunks(rest), processes)) as chunks:
+        with contextlib.closing(in_workers(work, _chunks(rest, coding), processes)) as chunks:
             for number, chunk in enumerate(chunks, 1):
-                writer.append_ids(chunk.ids, chunk.lengths)
+                writer.append(chunk.ids, chunk.lengths)
                 n_read, n_bytes = n_read + chunk.read, n_bytes + chunk.n_bytes
                 if number % CHUNKS_KEPT == 0:
                     writer.to_disk()
@@ -264,7 +285,7 @@ def _write(
     count = writer.written.rows
     if not count:
         raise NoDocumentsError("there is no document with any text")
-    return {"documents": count, "bytes": n_bytes, "dtype": side.dtype}
+    return {"documents": count, "bytes": n_bytes, "dtype": coding.side.dtype}
 
 
 class _Chunk(NamedTuple):
@@ -280,19 +301,19 @@ class _Chunk(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-def _encode_chunk(texts: list[str], side: Side) -> _Chunk:
-    rows, n_bytes = _encode(texts, side.encode)
+def _encode_chunk(documents: list[T], coding: Coding[T]) -> _Chunk:
+    rows, n_bytes = coding.encode(documents)
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    return _Chunk(len(texts), n_bytes, side.ids_of(rows, lengths), lengths)
+    return _Chunk(len(documents), n_bytes, coding.side.ids_of(rows, lengths), lengths)
 
 
-def _chunks(documents: Iterable[str]) -> Iterator[list[str]]:
+def _chunks(documents: Iterable[T], coding: Coding[T]) -> Iterator[list[T]]:
     """Documents in lists of about a megabyte."""
-    chunk: list[str] = []
+    chunk: list[T] = []
     size = 0
     for document in documents:
         chunk.append(document)
-        size += len(document)
+        size += coding.length(document)
         if size >= CHUNK_CHARACTERS:
             yield chunk
             chunk, size = [], 0

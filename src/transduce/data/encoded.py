@@ -244,8 +244,8 @@ class _Growing:
             self._seen.write(chunk.hashes[kept].astype("<u8").tobytes())
         lengths = chunk.source_lengths, chunk.target_lengths
         kept[kept] = self.sieve.by_length(lengths[0][kept], lengths[1][kept])
-        self._source.append_ids(chunk.source[np.repeat(kept, lengths[0])], lengths[0][kept])
-        self._target.append_ids(chunk.target[np.repeat(kept, lengths[1])], lengths[1][kept])
+        self._source.append(chunk.source[np.repeat(kept, lengths[0])], lengths[0][kept])
+        self._target.append(chunk.target[np.repeat(kept, lengths[1])], lengths[1][kept])
 
     def keep(self) -> None:
         """From here another process can go on."""

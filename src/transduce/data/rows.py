@@ -14,9 +14,8 @@ import itertools
 import json
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple
@@ -71,7 +70,6 @@ class RowWriter:
 
     def __init__(self, directory: Path, name: str, side: Side, written: Written = NOTHING) -> None:
         """written: keep so much of the files, which are there, and go on behind it."""
-        self.side = side
         item = np.dtype(side.dtype).itemsize
         self._tokens = opened(directory / f"{name}.tokens", written.ids * item)
         rows = 8 * (written.rows + 1) if written.rows else 0
@@ -93,11 +91,7 @@ class RowWriter:
             if error is None:
                 self.to_disk()
 
-    def append(self, rows: list[list[int]], lengths: NDArray[np.int64]) -> None:
-        """rows: lists of ids, of `lengths` (n,)."""
-        self.append_ids(self.side.ids_of(rows, lengths), lengths)
-
-    def append_ids(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+    def append(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
         """ids: those of all rows, one after the other, as `Side.ids_of` gives them."""
         ends = self.written.ids + np.cumsum(lengths)
         self.written = Written(self.written.ids + len(ids), self.written.rows + len(lengths))
@@ -151,28 +145,6 @@ def read_manifest(
         return manifest
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-@contextlib.contextmanager
-def written_aside(directory: Path, files: Collection[str]) -> Iterator[Path]:
-    """A fresh directory that takes the place of `directory` if, and only if, all goes well.
-
-    files: what may stand in `directory` beside a manifest; of anything else it is left alone.
-    Raises DataError when it cannot be written.
-    """
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        refuse_foreign(directory, files)
-        remove_abandoned(directory)
-        prefix = f".{directory.name}."
-        aside = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=directory.parent))
-        try:
-            yield aside
-            publish(aside, directory)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    except OSError as error:
-        raise DataError(f"{directory} cannot be written: {error.strerror or error}") from error
 
 
 def publish(aside: Path, directory: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import heapq
 import json
 import math
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
@@ -108,7 +109,7 @@ def read_split(
     items of one key are in one split, whatever the order of the file.
     """
     root = Path(config.root)
-    own = {"train": None, "valid": config.valid, "test": config.test}[split]
+    own = own_section(config, split)
     if own is not None:
         yield from read(own, root)
         return
@@ -136,9 +137,14 @@ def set_aside(config: Splits, split: Split) -> tuple[float, float]:
     return parts.get(split, (begin, 1.0))
 
 
+def own_section(config: Splits, split: Split) -> Any:
+    """What the recipe names for a split; None for what is trained on, and for what is set aside."""
+    return {"train": None, "valid": config.valid, "test": config.test}[split]
+
+
 def split_fingerprint(config: Splits, split: Split, fingerprint: Callable[[Any, Path], str]) -> str:
     """Changes whenever the items of a split may have changed; `fingerprint` is of one section."""
-    own = {"train": None, "valid": config.valid, "test": config.test}[split]
+    own = own_section(config, split)
     source = own if own is not None else config.train
     made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
     return f"{fingerprint(source, Path(config.root))} {made}"
@@ -152,6 +158,18 @@ def place_of(text: str) -> float:
     plain = unicodedata.normalize("NFKC", text).casefold().strip()
     digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
+
+
+def drawn(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
+    """So many of the items, in their order.
+
+    A hash of the text of each chooses, the same ones wherever they stand: a file may be sorted,
+    by language, by length or by article, and its first items then stand for none of the others.
+    """
+    if not count:
+        return []
+    found = heapq.nsmallest(count, enumerate(items), key=lambda item: place_of(text(item[1])))
+    return [item for _, item in sorted(found, key=lambda item: item[0])]
 
 
 def begin(data: Splits, training: TrainingConfig, seed: int) -> None:

@@ -21,11 +21,11 @@ from transduce.data.dialogues import (
     DialoguesConfig,
     Layout,
     Turn,
-    cached_dialogues,
     fingerprint,
     read_dialogues,
 )
-from transduce.data.documents import EncodedDocuments, NoDocumentsError
+from transduce.data.documents import EncodedDocuments, NoDocumentsError, cached_documents
+from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
@@ -352,8 +352,13 @@ def _encoded(
     dialogues = functools.partial(dialogues_of, recipe.data, split)
     with Counter(f"encoding {split} dialogues") as count:
         try:
-            return cached_dialogues(
-                dialogues, layout, tokenizer.encode_batch, cache / name[:16], name, count.to
+            return cached_documents(
+                dialogues,
+                layout.coding(tokenizer.encode_batch),
+                cache / name[:16],
+                name,
+                count.to,
+                recipe.training.threads or available_cores(),
             )
         except NoDocumentsError as error:
             own = split == "train" or recipe.data.valid is not None

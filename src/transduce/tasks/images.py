@@ -27,6 +27,7 @@ from transduce.tasks.common import (
     describe_batch,
     has_split,
     named_base,
+    own_section,
     place_of,
     set_aside,
     with_base_model,
@@ -111,7 +112,7 @@ def read_images_of(
     Where a split is set aside from the training images, their pixels decide, so that equal
     images stay together.  Raises DataError for what cannot be read.
     """
-    own = {"train": None, "valid": data.valid, "test": data.test}[split]
+    own = own_section(data, split)
     if own is not None:
         store = _stored(own, Path(data.root), shape, cache)
         return SplitImages(store, np.arange(len(store)))

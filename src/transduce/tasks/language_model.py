@@ -22,6 +22,7 @@ from transduce.data.documents import (
     NoDocumentsError,
     TextFiles,
     cached_documents,
+    coding_of_texts,
     fingerprint,
     read_documents,
 )
@@ -40,6 +41,7 @@ from transduce.tasks.common import (
     describe_batch,
     find_device,
     has_split,
+    own_section,
     read_split,
     rooted,
     split_fingerprint,
@@ -160,7 +162,7 @@ def parse_language_model(settings: Mapping[str, Any], where: str) -> LanguageMod
 def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
     """The documents of a split, streamed.  Raises DataError for what cannot be read."""
     files = isinstance(config.train, TextFiles) and config.train.documents == "file"
-    own = {"train": None, "valid": config.valid, "test": config.test}[split]
+    own = own_section(config, split)
     if own is not None or not files or (split == "train" and config.valid is not None):
         yield from read_split(config, split, read_documents, str)
         return
@@ -365,7 +367,7 @@ def _encoded_split(
     with Counter(f"encoding {split} documents") as count:
         return cached_documents(
             functools.partial(read_documents_of, config, split),
-            Side(tokenizer.encode_batch, tokenizer.size),
+            coding_of_texts(Side(tokenizer.encode_batch, tokenizer.size)),
             cache / name[:16],
             name,
             count.to,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from transduce.tasks.common import (
     begin,
     check_selection,
     describe_batch,
+    drawn,
     find_device,
     rooted,
     with_base_model,
@@ -238,7 +238,7 @@ def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume:
     answerer.model.to(find_device(recipe.training.device))
     windows = encoded_windows(recipe.data, answerer)
     limit = recipe.evaluation.validation_questions
-    valid = list(itertools.islice(questions_of(recipe.data, "valid"), limit))
+    valid = drawn(questions_of(recipe.data, "valid"), limit, lambda q: f"{q.question} {q.context}")
     if not valid:
         remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
         raise DataError(f"there are no validation questions{remedy}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import heapq
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,8 +27,8 @@ from transduce.tasks.common import (
     begin,
     check_selection,
     describe_batch,
+    drawn,
     find_device,
-    place_of,
     with_weights,
 )
 from transduce.tasks.guided import Guide, training_links
@@ -78,7 +77,8 @@ class TranslationTraining:
         )
         self._valid = pair_batches(data["valid"], tokens, recipe.seed)
         evaluation = recipe.evaluation
-        pairs = drawn(read_pairs_of(recipe.data, "valid"), evaluation.validation_pairs)
+        valid = read_pairs_of(recipe.data, "valid")
+        pairs = drawn(valid, evaluation.validation_pairs, lambda pair: pair[0])
         sources, references = references_by_source(pairs, translator.target)
         # A model without capitals is not to be chosen by those that happen to be right.
         self._examples = sources, as_written(references, translator.target)
@@ -246,18 +246,6 @@ def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> Train
 def default_metrics(target: Tokenizer) -> tuple[str, ...]:
     """What is worth measuring for outputs of this kind."""
     return ("wer", "per", "accuracy") if target.outputs == "symbols" else ("bleu", "chrf", "ter")
-
-
-def drawn(pairs: Iterable[tuple[str, str]], count: int) -> list[tuple[str, str]]:
-    """So many of the pairs, in their order.
-
-    A hash of the source chooses, the same ones wherever they stand: a file may be sorted, by
-    language or by length, and its first pairs then stand for none of the others.
-    """
-    if not count:
-        return []
-    found = heapq.nsmallest(count, enumerate(pairs), key=lambda item: place_of(item[1][0]))
-    return [pair for _, pair in sorted(found)]
 
 
 def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[list[str]]:

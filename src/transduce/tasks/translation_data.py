@@ -20,6 +20,7 @@ from transduce.errors import DataError, RunError, SettingError
 from transduce.tasks.common import (
     base_settings,
     cached_tokenizer,
+    own_section,
     saved_tokenizer,
     set_aside,
     split_fingerprint,
@@ -198,7 +199,7 @@ def _encoded_split(
 
 def _about_how_many(config: DataConfig, split: Split) -> int | None:
     """Pairs of a split, for a bar; None where nothing is known without reading them."""
-    named, root = {"train": None, "valid": config.valid, "test": config.test}[split], config.root
+    named, root = own_section(config, split), config.root
     if named is not None:
         return about_how_many(named, Path(root))
     parts = [part.train for part, _ in config.corpora()] if split == "train" else [config.train]

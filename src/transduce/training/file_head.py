@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import safetensors
-
-from transduce.errors import RunError
-from transduce.training.weights import FORMAT
+from transduce.training.weights import opened
 
 
 class FileHead(NamedTuple):
@@ -24,21 +21,6 @@ def head_of(path: Path) -> FileHead:
 
     Raises RunError when it is missing, damaged or of a newer format than this version reads.
     """
-    if not path.is_file():
-        raise RunError(f"{path}: no such file; is this a finished run directory?")
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            texts = dict(file.metadata() or {})
-            names = file.keys()
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
-    except (OSError, safetensors.SafetensorError) as error:
-        raise RunError(
-            f"{path} is not a whole safetensors file ({error}); copy or train it again"
-        ) from None
-    version = texts.get("transduce_format", "1")
-    if not version.isdecimal() or len(version) > 9 or int(version) > FORMAT:
-        raise RunError(
-            f"{path} is of format {version}, newer than this version of transduce "
-            f"(format {FORMAT}); upgrade transduce"
-        )
-    return FileHead(shapes, texts)
+    with opened(path) as (file, texts):
+        names = file.keys()
+        return FileHead({name: tuple(file.get_slice(name).get_shape()) for name in names}, texts)

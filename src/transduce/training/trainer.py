@@ -403,11 +403,10 @@ class _Trainer:
         averaged = mean(map(served_weights, last))
         load_weights(self.task.model, averaged, "the average of the last checkpoints")
         scores = self._scores()
-        if scores is not None:  # logged before it is kept, so that `_resume` knows of it
-            record = {"step": self.progress.step, "averaged": len(last), **scores}
-            best = self._is_best(scores)
-            self.log.validation(record, best)
-            better = "" if best else f", though step {self.progress.best_step:,} was no worse"
-            self.log.say(f"the mean of the last {len(last)} checkpoints is kept{better}")
+        assert scores is not None, "no signal is noted any more"
+        best = self._is_best(scores)
+        self.log.validation({"step": self.progress.step, "averaged": len(last), **scores}, best)
+        better = "" if best else f", though step {self.progress.best_step:,} was no worse"
+        self.log.say(f"the mean of the last {len(last)} checkpoints is kept{better}")
         self.keeper.keep(averaged, f"a mean of {len(last)} checkpoints")
         return len(last), scores

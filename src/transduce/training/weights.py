@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -144,25 +146,35 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The same, with the texts in the file's head."""
+    with opened(path) as (file, metadata):
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if SUM in metadata and metadata[SUM] != checksum(tensors):
+        raise RunError(f"{path} is damaged: its checksum is wrong; copy or train it again")
+    return tensors, metadata
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
+    """A safetensors file, and the texts in its head.
+
+    Raises RunError when it is missing, damaged or newer than this.
+    """
     if not path.is_file():
         raise RunError(f"{path}: no such file; is this a finished run directory?")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            metadata = dict(file.metadata() or {})
-            version = metadata.get("transduce_format", "1")
+            texts = dict(file.metadata() or {})
+            version = texts.get("transduce_format", "1")
             if not version.isdecimal() or len(version) > 9 or int(version) > FORMAT:
                 raise RunError(
                     f"{path} is of format {version}, newer than this version of transduce "
                     f"(format {FORMAT}); upgrade transduce"
                 )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            yield file, texts
     except (OSError, safetensors.SafetensorError) as error:
         raise RunError(
             f"{path} is not a whole safetensors file ({error}); copy or train it again"
         ) from None
-    if SUM in metadata and metadata[SUM] != checksum(tensors):
-        raise RunError(f"{path} is damaged: its checksum is wrong; copy or train it again")
-    return tensors, metadata
 
 
 def sha256_of(path: Path) -> str:
