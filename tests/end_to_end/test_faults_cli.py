@@ -129,7 +129,7 @@ class TestSeed:
         for seed in (5, 5, 6):
             task = tiny_task(data, tmp_path / "task", f"seed={seed}", "model.encoder.dropout=0.5")
             weights = [p.detach().clone() for p in task.model.parameters()]
-            batches = itertools.islice(task.batches(DataState()), 6)
+            batches = itertools.islice(task.batches.iterate(DataState()), 6)
             rows = [batch.rows.tolist() for batch, _ in batches]
             fixed = torch.ones(4, 8, 16)
             drawn = torch.nn.functional.dropout(fixed, 0.5)

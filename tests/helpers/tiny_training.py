@@ -46,7 +46,11 @@ class Sums:
         self.validated = 0
         self.bad_batch = bad_batch
 
-    def batches(self, state: DataState) -> Iterator[tuple[Numbers, DataState]]:
+    @property
+    def batches(self) -> "Sums":
+        return self
+
+    def iterate(self, state: DataState) -> Iterator[tuple[Numbers, DataState]]:
         position = state.position
         while True:
             generator = torch.Generator().manual_seed(position)

@@ -108,6 +108,10 @@ class Eater:
         self.model = nn.Linear(1, 1)
         self.bytes, self.most, self.tried = bytes_per_token, most, list[int]()
 
+    @property
+    def batches(self) -> Eater:
+        return self
+
     def largest(self, batch_tokens: int) -> Largest[int]:
         return Largest(max(batch_tokens, 16), [max(batch_tokens, 16)])
 

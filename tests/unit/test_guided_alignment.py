@@ -119,7 +119,7 @@ class TestTraining:
             task = tiny_task(data, tmp_path / "task", *TAUGHT, *extra)
             links = LinkRows.of(mirrored([("abc", "")]) * len(task.translator.model.state_dict()))
             config = GuidedAlignmentConfig(weight=2.0, head=1)
-            batch, _ = next(task.batches(DataState()))
+            batch, _ = next(task.batches.iterate(DataState()))
             plain = task.loss(batch)
             task.guide = Guide(task.model, config, links)
             guided = task.loss(batch)

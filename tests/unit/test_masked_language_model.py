@@ -261,7 +261,7 @@ def test_a_run_is_resumed_exactly(tmp_path: Path, overrides: tuple[str, ...]) ->
 
 def test_masking_is_anew_in_training_and_fixed_in_validation(tmp_path: Path) -> None:
     task = a_task(write_documents(tmp_path / "text.txt", pattern_documents(60)))
-    batch, _ = next(task.batches(transduce.data.batches.DataState()))
+    batch, _ = next(task.batches.iterate(transduce.data.batches.DataState()))
     losses = {task.loss(batch).nll.item() for _ in range(3)}
     assert len(losses) == 3
     state = torch.random.get_rng_state()
@@ -278,7 +278,7 @@ def test_what_is_hidden_does_not_hang_on_the_batches_of_training(tmp_path: Path)
 def test_a_batch_without_anything_to_guess_has_no_loss(tmp_path: Path) -> None:
     documents = pattern_documents(40)
     task = a_task(write_documents(tmp_path / "text.txt", documents))
-    batch, _ = next(task.batches(transduce.data.batches.DataState()))
+    batch, _ = next(task.batches.iterate(transduce.data.batches.DataState()))
     nothing = [row._replace(ids=[BOS, *[UNK] * (len(row.ids) - 2), EOS]) for row in batch.rows]
     sums = task.loss(batch._replace(rows=nothing, target_tokens=1))
     assert sums.total.item() == 0.0 and sums.tokens == 1
@@ -288,7 +288,7 @@ def test_a_batch_without_anything_to_guess_has_no_loss(tmp_path: Path) -> None:
 
 def test_only_hidden_positions_reach_the_head(tmp_path: Path) -> None:
     task = a_task(write_documents(tmp_path / "text.txt", pattern_documents(40)))
-    batch, _ = next(task.batches(transduce.data.batches.DataState()))
+    batch, _ = next(task.batches.iterate(transduce.data.batches.DataState()))
     seen = []
     task.model.head.dense.register_forward_hook(lambda m, x, y: seen.append(len(x[0])))
     assert task.loss(batch).tokens == seen[0] == batch.target_tokens
@@ -298,7 +298,7 @@ def test_half_of_the_second_lines_are_from_elsewhere(tmp_path: Path) -> None:
     data = write_documents(tmp_path / "text.txt", pattern_documents(80))
     task = a_task(data, "next_sentence=true", "training.batch_tokens=4096")
     rows = task._data["train"]
-    batch, _ = next(task.batches(transduce.data.batches.DataState()))
+    batch, _ = next(task.batches.iterate(transduce.data.batches.DataState()))
     share = 0.0
     for _ in range(20):
         changed, follows = rows.with_others(batch, None)

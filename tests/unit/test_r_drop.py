@@ -127,7 +127,7 @@ def test_translation_without_dropout_loses_what_it_does_without_r_drop(tmp_path:
     data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
     dropout = ("model.encoder.dropout=0.3", "model.decoder.dropout=0.3")
     task = tiny_task(data, tmp_path, "training.r_drop=5", "training.batch_tokens=64", *dropout)
-    for batch, _ in itertools.islice(task.batches(DataState()), 4):
+    for batch, _ in itertools.islice(task.batches.iterate(DataState()), 4):
         task.model.eval()
         once, two = pair_loss(task.model, batch, 0.1), task.loss(batch)
         torch.testing.assert_close(two.total, once.total)

@@ -323,7 +323,7 @@ def test_validation_reads_plain_segmentations(pairs: Path, tmp_path: Path) -> No
     sampled.model.eval()
     plain.model.eval()
     assert sampled.validate() == plain.validate()
-    (first, _), (other, _) = (next(task.batches(DataState())) for task in (sampled, plain))
+    (first, _), (other, _) = (next(task.batches.iterate(DataState())) for task in (sampled, plain))
     assert first.target_tokens != other.target_tokens
 
 

@@ -40,8 +40,8 @@ class Spoilt(Sums):
             return sums._replace(total=sums.total + zero.sqrt())  # 0, with an infinite slope
         return sums
 
-    def batches(self, state: DataState) -> Any:
-        for batch, after in super().batches(state):
+    def iterate(self, state: DataState) -> Any:
+        for batch, after in super().iterate(state):
             batch.number = after.position - 1
             yield batch, after
 
@@ -87,7 +87,7 @@ class TestNonFinite:
             ((described, values),) = [
                 (b["description"], b["content"]["values"]) for b in kept["batches"]
             ]
-            third = next(b for b, after in Sums().batches(DataState(0, 2)))
+            third = next(b for b, after in Sums().iterate(DataState(0, 2)))
             assert described == "a batch of 3" and values == third.values.tolist()
 
     def test_a_gradient_that_is_not_finite_stops_without_clipping_too(self, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ class TestMemory:
         """Parts of uneven rows add up to the gradient of the whole, also where they are split."""
         data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
         task = tiny_task(data, tmp_path / "task", "training.batch_tokens=256")
-        whole = next(batch for batch, _ in task.batches(DataState()))
+        whole = next(batch for batch, _ in task.batches.iterate(DataState()))
         first, rest = whole.halves()
         quarter = first.halves()
         gradients, nll = [], []

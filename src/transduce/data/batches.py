@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -108,6 +108,16 @@ def in_halves(n_rows: int, part: Callable[[slice], B]) -> tuple[B, B] | None:
     """Both halves of something that has rows, given what makes a part of it; None of one row."""
     middle = n_rows // 2
     return (part(slice(middle)), part(slice(middle, n_rows))) if middle else None
+
+
+class Batches(Protocol):
+    """Training batches, which can be taken up again at any place."""
+
+    def iterate(self, state: DataState) -> Iterator[tuple[Any, DataState]]:
+        """Batches from `state` on, without end, each with the state after it."""
+
+    def largest(self, batch_tokens: int) -> Largest[Any]:
+        """What takes the most memory of all batches that so many positions allow."""
 
 
 class TokenBatches(Generic[B]):

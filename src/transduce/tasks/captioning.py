@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, Largest, TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, in_halves
 from transduce.decoding.demands import Wishes, demand_of
 from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
@@ -250,16 +250,8 @@ class CaptioningTraining:
         self.model = captioner.model
         self.d_model = recipe.model.vision.d_model
         self._images = data["train"]
-        self._train = self._batches(data["train"])
+        self.batches = self._batches(data["train"])
         self._valid = self._batches(data["valid"])
-
-    def batches(self, state: DataState) -> Iterator[tuple[CaptionBatch, DataState]]:
-        """Training batches from `state` on, without end."""
-        return self._train.iterate(state)
-
-    def largest(self, batch_tokens: int) -> Largest[CaptionBatch]:
-        """What takes the most memory of all batches that so many positions allow."""
-        return self._train.largest(batch_tokens)
 
     def loss(self, batch: CaptionBatch) -> LossSums:
         """Cross-entropy of every token of the captions, the images being augmented."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from pydantic import Field
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, Largest
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import check_metric, make_metric, measure
@@ -153,7 +152,7 @@ class ClassificationTraining:
         segmented, tokens = recipe.model.segments, recipe.training.batch_tokens
         train = training.batches(segmented, tokens, recipe.seed)
         sampler = sampler_for("text.sampling", recipe.text.sampling, classifier.tokenizer)
-        self._train = sampled_batches(
+        self.batches = sampled_batches(
             train,
             training.texts,
             sampler,
@@ -163,14 +162,6 @@ class ClassificationTraining:
         )
         self._valid = validation.batches(segmented, tokens, recipe.seed)
         self._unseen, self._of_blanks = validation.unseen, validation.of_blanks
-
-    def batches(self, state: DataState) -> Iterator[tuple[LabelBatch, DataState]]:
-        """Training batches from `state` on, without end."""
-        return self._train.iterate(state)
-
-    def largest(self, batch_tokens: int) -> Largest[LabelBatch]:
-        """What takes the most memory of all batches that so many positions allow."""
-        return self._train.largest(batch_tokens)
 
     def loss(self, batch: LabelBatch) -> LossSums:
         """Cross-entropy of the right labels."""

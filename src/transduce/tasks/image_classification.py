@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, Largest, TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, in_halves
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
@@ -176,16 +176,8 @@ class ImageClassificationTraining:
         self.model = classifier.model
         self.d_model = recipe.model.d_model
         self._images = data["train"]
-        self._train = self._batches(data["train"], "train")
+        self.batches = self._batches(data["train"], "train")
         self._valid = self._batches(data["valid"], "valid")
-
-    def batches(self, state: DataState) -> Iterator[tuple[ImageBatch, DataState]]:
-        """Training batches from `state` on, without end."""
-        return self._train.iterate(state)
-
-    def largest(self, batch_tokens: int) -> Largest[ImageBatch]:
-        """What takes the most memory of all batches that so many positions allow."""
-        return self._train.largest(batch_tokens)
 
     def loss(self, batch: ImageBatch) -> LossSums:
         """Cross-entropy of the label, given the image as augmentation changed it."""

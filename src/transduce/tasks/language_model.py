@@ -15,7 +15,6 @@ import torch
 from pydantic import Field
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, Largest
 from transduce.data.documents import (
     DocumentsConfig,
     EncodedDocuments,
@@ -190,15 +189,7 @@ class PackedTraining:
         self.d_model = model.target.embedding.embedding_dim
         self.smoothing = smoothing
         self.r_drop = r_drop
-        self._train = train
-
-    def batches(self, state: DataState) -> Iterator[tuple[PackedBatch, DataState]]:
-        """Training batches from `state` on, without end."""
-        return self._train.iterate(state)
-
-    def largest(self, batch_tokens: int) -> Largest[PackedBatch]:
-        """What takes the most memory of all batches that so many positions allow."""
-        return self._train.largest(batch_tokens)
+        self.batches = train
 
     def loss(self, batch: PackedBatch) -> LossSums:
         """Cross-entropy of every token given those before it in its document."""

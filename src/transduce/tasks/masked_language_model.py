@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, Largest, TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, in_halves
 from transduce.data.documents import DocumentsConfig, read_documents
 from transduce.data.masking import Masking, MaskingConfig
 from transduce.data.passages import EncodedLines, lengths_of
@@ -319,15 +319,7 @@ class MaskedLanguageModelTraining:
         self.d_model = self.recipe.model.d_model
         self._data = data
         tokens = self.recipe.training.batch_tokens
-        self._train = data["train"].batches(tokens, self.recipe.seed)
-
-    def batches(self, state: DataState) -> Iterator[tuple[TextBatch, DataState]]:
-        """Training batches from `state` on, without end."""
-        return self._train.iterate(state)
-
-    def largest(self, batch_tokens: int) -> Largest[TextBatch]:
-        """What takes the most memory of all batches that so many positions allow."""
-        return self._train.largest(batch_tokens)
+        self.batches = data["train"].batches(tokens, self.recipe.seed)
 
     def loss(self, batch: TextBatch) -> LossSums:
         """Mean cross-entropy of the hidden tokens, plus that of the next sentence if it is asked

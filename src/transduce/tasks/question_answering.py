@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import DataState, Largest
 from transduce.data.questions import Question
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
@@ -115,7 +114,7 @@ class QuestionAnsweringTraining:
         self.answerer = answerer
         self.model = answerer.model
         self.d_model = recipe.model.d_model
-        self._train = windows.batches(
+        self.batches = windows.batches(
             recipe.model.segments, recipe.span.no_answer, recipe.training.batch_tokens, recipe.seed
         )
         self._references = [question.references for question in valid]
@@ -128,14 +127,6 @@ class QuestionAnsweringTraining:
             raise DataError(
                 f"none of the {len(valid)} validation questions has its answer in its passage"
             )
-
-    def batches(self, state: DataState) -> Iterator[tuple[SpanBatch, DataState]]:
-        """Training batches from `state` on, without end."""
-        return self._train.iterate(state)
-
-    def largest(self, batch_tokens: int) -> Largest[SpanBatch]:
-        """What takes the most memory of all batches that so many positions allow."""
-        return self._train.largest(batch_tokens)
 
     def loss(self, batch: SpanBatch) -> LossSums:
         """Cross-entropy of the first and the last position of the answer."""

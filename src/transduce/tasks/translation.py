@@ -6,13 +6,13 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from transduce.data.batches import DataState, Largest, PairBatch, pair_batches
+from transduce.data.batches import PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
 from transduce.data.sampling import sampled_pairs
@@ -69,7 +69,7 @@ class TranslationTraining:
         self.d_model = recipe.model.d_model
         tokens = recipe.training.batch_tokens
         text = recipe.text
-        self._train = sampled_pairs(
+        self.batches = sampled_pairs(
             pair_batches(data["train"], tokens, recipe.seed),
             sampler_for("text.source_sampling", text.source_sampling, translator.source),
             sampler_for("text.target_sampling", text.target_sampling, translator.target),
@@ -94,14 +94,6 @@ class TranslationTraining:
         self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
         measured = ("loss", *self._metrics) if sources else ("loss",)
         check_selection(recipe.training.select_by, measured)
-
-    def batches(self, state: DataState) -> Iterator[tuple[PairBatch, DataState]]:
-        """Training batches from `state` on, without end."""
-        return self._train.iterate(state)
-
-    def largest(self, batch_tokens: int) -> Largest[PairBatch]:
-        """What takes the most memory of all batches that so many positions allow."""
-        return self._train.largest(batch_tokens)
 
     def loss(self, batch: PairBatch) -> LossSums:
         """Cross-entropy of every target token given the source and the tokens before it."""

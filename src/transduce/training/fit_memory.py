@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from transduce.data.batches import Largest
+from transduce.data.batches import Batches
 from transduce.errors import MemoryLimitError, SettingError, is_out_of_memory
 from transduce.training.averaging import MovingAverage
 from transduce.training.config import TrainingConfig
@@ -43,8 +43,9 @@ CLOSE_ENOUGH = 16
 class Fitting(Learner, Protocol):
     """What the search needs to know of a task, beside what a step does."""
 
-    def largest(self, batch_tokens: int) -> Largest[Any]:
-        """The largest batches within so many positions; of one row, if not even that fits."""
+    @property
+    def batches(self) -> Batches:
+        """What it is trained on."""
 
 
 class FoundBudget(Exception):  # noqa: N818  # it is none
@@ -73,7 +74,7 @@ def find_budget(
     """
     averaged = MovingAverage(task.model, config.ema) if config.ema else None
     tries = _Tries(task, config, optimizer)
-    row, whole = task.largest(1).tokens, tries.whole
+    row, whole = task.batches.largest(1).tokens, tries.whole
     on_gpu = tries.device.type == "cuda"
     limit = _limit_of_gpu(config, tries.device) if on_gpu else _limit_of_machine(config)
     if not tries.begin():
@@ -178,7 +179,7 @@ class _Tries:
 
     def step(self, tokens: int) -> bool:
         """Whether there is memory for steps with the largest batches of so many tokens."""
-        for batch in self.task.largest(tokens).batches:
+        for batch in self.task.batches.largest(tokens).batches:
             # Of a step's batches the first finds no gradients, all others do.
             self._set_gradients(zero=tokens < self.whole)
             if not self._step_of(batch):

@@ -11,13 +11,12 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import torch
 
-from transduce.data.batches import DataState, Largest
+from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
 from transduce.errors import SettingError, TrainingError
 from transduce.training.averaging import MovingAverage
@@ -37,7 +36,7 @@ from transduce.training.fine_tuning import (
     remove_low_rank_updates,
     start_from,
 )
-from transduce.training.fit_memory import find_budget
+from transduce.training.fit_memory import Fitting, find_budget
 from transduce.training.keeper import Keeper
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.optimizer import build_optimizer
@@ -46,20 +45,14 @@ from transduce.training.replaced import let_go
 from transduce.training.schedules import learning_rate
 from transduce.training.sharding import Shards, shards_of
 from transduce.training.signals import InterruptedTraining, Signals, StoppedValidation
-from transduce.training.step import Learner, NonFiniteError, OptimizerStep
+from transduce.training.step import NonFiniteError, OptimizerStep
 from transduce.training.weights import checksum, load_weights, mean, read_tensors, weights_of
 
 
-class Trainable(Learner, Protocol):
-    """What the loop needs to know of a task, beside what a step does."""
+class Trainable(Fitting, Protocol):
+    """What the loop needs to know of a task, beside what a step and the search of its size do."""
 
     d_model: int
-
-    def batches(self, state: DataState) -> Iterator[tuple[Any, DataState]]:
-        """Training batches from `state` on, without end, each with the state after it."""
-
-    def largest(self, batch_tokens: int) -> Largest[Any]:
-        """What takes the most memory of all batches that so many positions allow."""
 
     def validate(self) -> dict[str, float]:
         """Scores on held-out data, "loss" among them."""
@@ -165,7 +158,7 @@ class _Trainer:
                     getattr(self.task.model, name).compile(dynamic=True)
         self._before, self._started = self.progress.seconds, time.monotonic()
         self._since_log = SinceLog(time.monotonic())
-        batches = prefetch(self.task.batches(self.ranks.turns(self.progress.data)))
+        batches = prefetch(self.task.batches.iterate(self.ranks.turns(self.progress.data)))
         with self.signals.noted(), contextlib.closing(batches):
             self._agree()
             # However short the time, there is a first step, and so something to keep.
