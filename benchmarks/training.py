@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         others = [name for name in options.peers.split(",") if name != OURS]
         peers = {name: PEERS[name] for name in (OURS, *others)}
-        measured = measure(size, work, peers, list(peaks), options.rounds)
+        measured = measure(size, work, peers, list(peaks), options.rounds, options.cold)
         summaries[size] = summary(measured, peaks)
         tables.append(table(size, tokens, options.lengths, work, measured, peaks))
     print(json.dumps(summaries) if options.json else "\n\n".join(tables))
@@ -102,6 +102,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=8, help="steps that each library makes")
     parser.add_argument("--batches", type=int, default=8, help="different batches")
     parser.add_argument("--tokens", type=int, help="target positions in a batch")
+    parser.add_argument("--cold", action="store_true", help="time batches of sizes not seen yet")
     parser.add_argument("--lengths", default="news", choices=LENGTHS, help="how long sentences are")
     parser.add_argument(
         "--precision", default="faster", choices=("faster", *DTYPES), help="of matrix products"
@@ -127,8 +128,12 @@ def measure(
     builders: dict[str, Callable[[Size], Peer]],
     precisions: Sequence[str],
     rounds: int,
+    cold: bool = False,
 ) -> list[Measured]:
-    """All libraries that are there, in each precision, on the same batches, turn by turn."""
+    """All libraries that are there, in each precision, on the same batches, turn by turn.
+
+    cold: most of the batches are new to each when it is timed.
+    """
 
     def step(peer: Peer, ready: Any, precision: str) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
@@ -143,7 +148,7 @@ def measure(
             print(f"{name} left out: {error}", file=sys.stderr)
             continue
         # The first step allocates, and in bfloat16 products are compiled for each number of rows.
-        for batch in work[:rounds]:
+        for batch in work[: 1 if cold else rounds]:
             step(peer, peer.prepare(batch), precision)
         parameters = sum(p.numel() for p in peer.model.parameters())
         contestants.append((peer, Measured(name, precision, parameters)))

@@ -63,6 +63,15 @@ class MemoryLimitError(TrainingError):
     """Training cannot go on in the memory that there is."""
 
 
+def needs_extra(who: str, extra: str) -> str:
+    """The message where an optional dependency is not installed.
+
+    It gives no command for the package index: who bears our name there is not for a message to
+    vouch for.
+    """
+    return f"{who} needs the extra {extra!r}; install transduce with it, as its README shows"
+
+
 @contextmanager
 def reading(place: object) -> Iterator[None]:
     """What goes wrong with the file or its compression, as a DataError that names the place."""

@@ -138,7 +138,7 @@ class TestReadImage:
 
     def test_without_pillow(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "PIL", None)
-        with pytest.raises(DataError, match=r"pip install 'transduce\[vision\]'"):
+        with pytest.raises(DataError, match="needs the extra 'vision'"):
             read_image(b"", 3)
 
 

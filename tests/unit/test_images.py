@@ -225,7 +225,7 @@ class TestParquet:
 
     def test_without_pyarrow(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(DataError, match=r"pip install 'transduce\[parquet\]'"):
+        with pytest.raises(DataError, match="needs the extra 'parquet'"):
             found(ParquetImages(path=Path("b")), tmp_path)
 
 

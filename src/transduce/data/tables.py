@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from transduce.config import did_you_mean
 from transduce.data.lines import read_lines
-from transduce.errors import DataError, first_line
+from transduce.errors import DataError, first_line, needs_extra
 from transduce.limits import from_json
 
 HUB = "hf://"
@@ -256,7 +256,4 @@ def optional(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        package = module.partition(".")[0]
-        raise DataError(
-            f"reading this data needs the package {package!r}: pip install 'transduce[{extra}]'"
-        ) from None
+        raise DataError(needs_extra("reading this data", extra)) from None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError, SettingError, needs_extra
 from transduce.training.curves import Curves
 
 COLOURS = (  # told apart by the colour-blind as well (Okabe and Ito)
@@ -23,7 +23,7 @@ def check_picture(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise SettingError("--plot needs the extra: pip install 'transduce[plot]'") from None
+        raise SettingError(needs_extra("--plot", "plot")) from None
 
 
 def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transduce.errors import SettingError
+from transduce.errors import SettingError, needs_extra
 from transduce.experiments.attempts import Result
 from transduce.experiments.grid import Overrides, Range, Values
 
@@ -22,10 +22,8 @@ def check_optuna() -> None:
     try:
         import optuna  # noqa: F401
     except ImportError:
-        raise SettingError(
-            "--search needs the extra: pip install 'transduce[sweep]'; without it, --set lists "
-            "of values make a grid"
-        ) from None
+        missing = needs_extra("--search", "sweep")
+        raise SettingError(f"{missing}; without it, --set lists of values make a grid") from None
 
 
 class Search:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.errors import DataError, first_line, reading
+from transduce.errors import DataError, first_line, needs_extra, reading
 from transduce.limits import IDX_LIMIT
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tenso
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise DataError(
-            f"{place}: reading images needs the package 'pillow': pip install 'transduce[vision]'"
-        ) from None
+        raise DataError(f"{place}: {needs_extra('reading images', 'vision')}") from None
     Image.init()
     known = [name for name in FORMATS if name in Image.OPEN]  # AVIF may not be built in
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transduce.errors import RunError, SettingError
+from transduce.errors import RunError, SettingError, needs_extra
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from transduce.nn.feed_forward import GatedFeedForward
 from transduce.nn.front_ends.text import TextFrontEnd
@@ -36,9 +36,7 @@ def library(name: str = "") -> Any:
     try:
         return importlib.import_module(f"ctranslate2{name}")
     except ImportError:
-        raise SettingError(
-            "CTranslate2 needs the extra: pip install 'transduce[ctranslate2]'"
-        ) from None
+        raise SettingError(needs_extra("CTranslate2", "ctranslate2")) from None
 
 
 def check_expressible(config: EncoderDecoderConfig) -> None:

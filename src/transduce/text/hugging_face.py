@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from transduce.config import section, to_dict
-from transduce.errors import RunError
+from transduce.errors import RunError, needs_extra
 from transduce.text.imported import ImportedTokenizer, Numbering, parse_file
 
 
@@ -106,7 +106,5 @@ def tokenizers_library() -> Any:
     try:
         import tokenizers
     except ImportError:
-        raise RunError(
-            "this model's tokenizer needs the package tokenizers; pip install 'transduce[import]'"
-        ) from None
+        raise RunError(needs_extra("the tokenizer of this model", "import")) from None
     return tokenizers

@@ -23,7 +23,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from transduce.errors import RunError, SettingError
+from transduce.errors import RunError, SettingError, needs_extra
 from transduce.limits import from_json
 from transduce.training.distributed import Ranks
 from transduce.training.weights import flush, write_text
@@ -149,9 +149,7 @@ def _tensorboard_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise SettingError(
-            "training.tensorboard needs the extra: pip install 'transduce[tensorboard]'"
-        ) from None
+        raise SettingError(needs_extra("training.tensorboard", "tensorboard")) from None
     return SummaryWriter
 
 
