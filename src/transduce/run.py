@@ -406,4 +406,4 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
                 )
     mean = average(map(served_weights if last else read_tensors, sources))
     made = ", ".join(map(str, sources))
-    write_run(output, recipe, paths[0], f"The mean of the weights in {made}.", mean)
+    write_run(output, recipe, paths, f"The mean of the weights in {made}.", mean)

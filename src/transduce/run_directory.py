@@ -27,7 +27,7 @@ import fcntl
 import importlib.metadata
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -37,7 +37,7 @@ from torch import Tensor
 from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.tasks import TASKS
-from transduce.tasks.provenance import PROVENANCE, provenance_text
+from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
 from transduce.tasks.run_files import check_files, check_written_to
 from transduce.tasks.task import Recipe
 from transduce.training import replaced
@@ -288,18 +288,24 @@ def locked(path: Path) -> Iterator[IO[str]]:
 
 
 def write_run(
-    path: Path, recipe: Recipe, like: Path, told: str, weights: Mapping[str, Tensor]
+    path: Path, recipe: Recipe, made_of: Sequence[Path], told: str, weights: Mapping[str, Tensor]
 ) -> None:
     """Make a run directory of weights that were not trained in it: complete or absent.
 
-    like: the run whose vocabularies it has.  told: of its making, for the model card.  Raises
-    RunError where it cannot be written.
+    made_of: runs, of which the first has its vocabularies, and all what they know of synthetic
+    data.  told: of its making, for the model card.  Raises RunError where it cannot be written,
+    and where that run has no vocabularies.
     """
+    vocabularies = vocabularies_of(made_of[0])
+    if not vocabularies and any(map(vocabularies_of, made_of)):
+        raise RunError(f"{made_of[0]} has no tokenizer files; copy the whole run directory")
     with written_aside(path) as aside:
-        for file in vocabularies_of(like):
+        for file in vocabularies:
             (aside / file.name).write_bytes(file.read_bytes())
         write_text(aside / "recipe.toml", to_toml(recipe))
-        write_text(aside / "README.md", f"# {path.name}\n\n{told}\n")
+        inherit_provenance(made_of, aside)
+        told = "\n\n".join(filter(None, (told, provenance_text(aside))))
+        write_text(aside / "README.md", f"# {path.name}\n\n{told.rstrip()}\n")
         write_weights(aside / "weights.safetensors", weights)
         aside.rename(path)
 

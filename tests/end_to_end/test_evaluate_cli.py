@@ -80,6 +80,10 @@ def test_evaluate_refuses_what_does_not_match(here: Here, run: Path, tmp_path: P
     assert "no such run" in here("evaluate", run, *pairs, "--against", tmp_path / "x").complaint
     assert "give one" in here("evaluate", run, *pairs, "--split", "test").complaint
     assert "give a file" in here("evaluate", run, "--output", "-", "--json").complaint
+    data = run.parent.parent / "pairs.tsv"
+    before = data.read_bytes()
+    assert "is read from" in here("evaluate", run, "--output", data).complaint
+    assert data.read_bytes() == before
 
 
 def test_symbols_have_one_item_for_equal_sources(here: Here, speller: Path, tmp_path: Path) -> None:

@@ -57,6 +57,17 @@ def test_merge_and_translate(here: Here, run: Path, adapted: Path, tmp_path: Pat
     assert told["parameters"] == json.loads(here("info", merged, "--json").out)["parameters"]
 
 
+def test_an_adapter_without_its_vocabulary_makes_no_run(
+    here: Here, run: Path, adapted: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "part"
+    part.mkdir()
+    for name in ("adapter.safetensors", "recipe.toml"):
+        (part / name).write_bytes((adapted / name).read_bytes())
+    assert "has no tokenizer files" in here("merge", run, part, tmp_path / "merged").complaint
+    assert not (tmp_path / "merged").exists()
+
+
 def test_average_of_adapted_checkpoints(
     here: Here, run: Path, adapted: Path, tmp_path: Path
 ) -> None:

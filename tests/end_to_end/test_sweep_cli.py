@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from helpers.command_line import Done, command, environment, transduce
+from helpers.waiting import wait_for
+from transduce.errors import RunError
+from transduce.run_directory import locked
 
 Here = Callable[..., Done]
 PEAKS = "training.schedule.peak=1e-3,1e-2"
@@ -108,6 +112,28 @@ def test_several_at_a_time_stop_with_checkpoints_and_go_on(recipe: Path, tmp_pat
     assert sorted(line.split()[0] for line in done.lines[1:3]) == ["001", "002"]
     told = (tmp_path / "s" / "001.log").read_text()
     assert "resuming after step" in told
+
+
+def test_runs_end_with_a_sweep_that_is_killed(recipe: Path, tmp_path: Path) -> None:
+    arguments = ["sweep", recipe, "--runs", tmp_path / "s", "--jobs", 2]
+    settings = ["--set", "training.steps=100_000", "training.log_every=1", "seed=1,2"]
+    logs = [tmp_path / "s" / name / "metrics.jsonl" for name in ("001", "002")]
+    with subprocess.Popen(command(*arguments, *settings), env=environment()) as process:
+        wait_for(lambda: all(log.is_file() and log.stat().st_size for log in logs))
+        process.kill()
+    for log in logs:
+        wait_for(partial(is_free, log.parent))
+        assert list((log.parent / "checkpoints").iterdir())
+        assert "Traceback" not in (tmp_path / "s" / f"{log.parent.name}.log").read_text()
+
+
+def is_free(run: Path) -> bool:
+    """Whether no process trains there."""
+    try:
+        with locked(run):
+            return True
+    except RunError:
+        return False
 
 
 def test_runs_side_by_side(here: Here, directory: Path, tmp_path: Path) -> None:

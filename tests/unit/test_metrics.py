@@ -242,6 +242,14 @@ def test_base_language():
     assert [base_language(c) for c in ("pt_BR", " de ", "", "deu")] == ["pt", "de", "", "deu"]
 
 
+def test_what_an_item_is_too_long_for_is_left_out(caplog: pytest.LogCaptureFixture):
+    long = "a " * 5001
+    scores = measure(["bleu", "ter"], ["a b c d", long], [["a b c d"], ["a"]])
+    assert set(scores) == {"bleu", "bleu_signature"}
+    assert "ter of item 2 would take too much memory: it has 5,001 words" in caplog.text
+    assert "ter" in measure(["ter"], ["a b"], [[long[: 2 * 4999]]])
+
+
 def test_chinese_needs_no_spaces_to_be_nearly_right():
     hypothesis, reference = "我是一个好学生。", "我是一个学生。"
     scores = measure(["bleu", "ter"], [hypothesis], [[reference]], "zh")

@@ -311,6 +311,7 @@ def test_a_grid_may_get_more_values(recipe: Path, tmp_path: Path) -> None:
         (["seed=1,2"], {}, "go on with --resume"),
         (["seed=1,2", "training.steps=7"], {"resume": True}, "other settings of 'training'"),
         (["training.steps=1,2"], {"resume": True}, "nothing else may change"),
+        (["seed=2,3"], {"resume": True}, "nothing else may change"),
         (["seed=1,2"], {"resume": True, "search": 3}, "begun as a grid"),
     ],
 )

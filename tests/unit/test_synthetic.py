@@ -17,9 +17,14 @@ from transduce import DataError, RunError, SettingError, synthetic
 from transduce.config import to_toml
 from transduce.data.pairs import JsonLines, read_pairs
 from transduce.decoding.options import DecodingOptions
-from transduce.run import Run
+from transduce.run import Run, average_runs
 from transduce.synthetic import Order, back_translation, distillation, make_pairs, with_pairs
-from transduce.tasks.provenance import provenance_text, read_provenance
+from transduce.tasks.provenance import (
+    provenance_text,
+    read_provenance,
+    record_provenance,
+    write_provenance,
+)
 from transduce.tasks.recipe import parse_translation, read_pairs_of
 from transduce.tasks.translation_data import encoded_pairs, vocabularies
 
@@ -280,9 +285,20 @@ class TestMix:
         assert told == {"file": str(pairs), **(read_provenance(pairs) or {})}
         card = (run / "README.md").read_text(encoding="utf-8")
         assert provenance_text(run) in card and str(teacher.path) in card
+        average_runs([run, run], tmp_path / "mean")
+        assert provenance_text(tmp_path / "mean") == provenance_text(run)
+        card = (tmp_path / "mean" / "README.md").read_text(encoding="utf-8")
+        assert str(teacher.path) in card
         plain, _ = train_tiny(data, tmp_path / "plain", "training.steps=2")
         assert not (plain / "provenance.json").exists()
         assert "synthetic" not in (plain / "README.md").read_text(encoding="utf-8")
+
+    def test_one_description_of_both_sides_and_of_what_is_compressed(self, tmp_path: Path) -> None:
+        write_provenance(tmp_path / "back.jsonl", {"texts": 300})
+        files = [tmp_path / name for name in ("back.jsonl.gz", "back.en", "back.de", "other.tsv")]
+        record_provenance(files, tmp_path)
+        told = json.loads((tmp_path / "provenance.json").read_text(encoding="utf-8"))
+        assert [one["texts"] for one in told["synthetic"]] == [300]
 
     def test_resume_is_exact(self, data: Path, more: Path, tmp_path: Path) -> None:
         mix = f"data.mix=[{{weight=0.3, pairs={{kind='tsv', path='{more}'}}}}]"

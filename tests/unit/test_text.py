@@ -203,7 +203,7 @@ def test_too_small_a_vocabulary_names_the_size_that_suffices(
     with pytest.raises(SettingError) as error:
         train_tokenizer(SubwordConfig(kind=kind, size=300), lines)
     message = one_line(error)
-    assert "tokenizer.size = 300" in message
+    assert "size = 300 is too small" in message
     enough = 4 + 256 + 0x80 + 1  # special ids, bytes, characters, the space
     assert f"set it to {enough} or more" in message
     assert train_tokenizer(SubwordConfig(kind=kind, size=enough), lines).size == enough

@@ -129,9 +129,14 @@ def joined(parts: list[Any]) -> Any:
 
 
 class TestValidation:
-    def test_patience(self, tmp_path: Path) -> None:
+    def test_patience(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         task = Sums({"loss": [3.0, 2.0, 2.5, 2.0, 1.0, 0.5]})
         outcome = run(tmp_path, task, patience=2, steps=12)
+        assert capsys.readouterr().err.endswith(
+            "ended by training.patience: 2 validations were no better than that of step 4\n"
+        )
+        run(tmp_path, task, resume=True, patience=2, steps=12)
+        assert "step 8 was the last one already\n" in capsys.readouterr().err
         assert (outcome.step, outcome.best_step, outcome.scores) == (8, 4, {"loss": 2.0})
         assert equal(weights(tmp_path), weights_of(task.model))
 

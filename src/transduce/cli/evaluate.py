@@ -80,6 +80,7 @@ def evaluate(
     check_not_read(output, source, reference, against)
     with contextlib.nullcontext() if output is None else open_output(output) as file:
         model = machine.load_together(run, ensemble)
+        check_not_read(output, *_data_of(model))
         other = None if against is None else _other(against, model, machine)
         options = decoding.over_any(model.predictor)
         evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
@@ -97,6 +98,21 @@ def evaluate(
         print_lines(json_format.dumps(_as_object(evaluation, comparison)))
     else:
         print_lines(*_as_table(evaluation, comparison, str(against)))
+
+
+def _data_of(run: Run) -> Iterator[Path]:
+    """The files that the recipe of a run names as its data, and some paths that are none."""
+    from transduce.config import to_dict
+
+    def texts(value: Any) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping | list | tuple):
+            for part in value.values() if isinstance(value, Mapping) else value:
+                yield from texts(part)
+
+    data = to_dict(run.recipe)["data"]
+    return (Path(data.get("root", "")) / text for text in texts(data))
 
 
 def _examples(

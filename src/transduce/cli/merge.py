@@ -34,5 +34,5 @@ def merge(base: Path, adapter: Path, output: Path, /) -> None:
         raise RunError(f"{adapter} has no {ADAPTER_FILE}; it was not trained with fine_tune.lora")
     weights = apply_adapter(read_tensors(base / "weights.safetensors"), adapter / ADAPTER_FILE)
     told = f"The run {base} with the adapter of {adapter} merged into it."
-    write_run(output, recipe, adapter, told, weights)
+    write_run(output, recipe, (adapter, base), told, weights)
     print_lines(str(output))

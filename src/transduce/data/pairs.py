@@ -41,7 +41,15 @@ FilePath = Annotated[Path, AfterValidator(located)]
 """A file or directory of data; may hold `~` and `$VARIABLE`.  Relative, it is below `data.root`."""
 HubPath = Annotated[str, AfterValidator(located)]
 """The same, or `hf://owner/name`."""
-Tag = Annotated[str, Field(pattern=r"^[^<>\s]*$")]
+
+
+def _plain_tag(tag: str) -> str:
+    if any(sign in "<>" or sign.isspace() for sign in tag):
+        raise ValueError(f"{tag!r} has blanks, < or >; the signs < and > are put around it")
+    return tag
+
+
+Tag = Annotated[str, AfterValidator(_plain_tag)]
 TagSeparator = Annotated[str, Field(max_length=8)]
 
 

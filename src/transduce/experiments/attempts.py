@@ -10,9 +10,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -128,6 +129,7 @@ def side_by_side(ask: Callable[[], Job | None], count: int) -> Attempts:
 
 def _child(job: Job, threads: int, sender: Connection) -> None:
     os.setsid()  # so that Ctrl-C reaches the parent alone, which passes it on once
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     log = job.path.with_name(f"{job.path.name}.log")
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
@@ -137,7 +139,16 @@ def _child(job: Job, threads: int, sender: Connection) -> None:
         result = attempt(job)
     except InterruptedTraining as stop:
         result = Result(error=str(stop), final=False)
-    sender.send(result)
+    with suppress(BrokenPipeError):  # nobody waits for it where the parent was killed
+        sender.send(result)
+
+
+def _end_with_parent() -> None:
+    """Stop with a checkpoint where the parent is gone: who resumes the sweep wants the run."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _received(receiver: Connection, process: BaseProcess) -> Result:

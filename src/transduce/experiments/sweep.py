@@ -197,11 +197,19 @@ def _check_same(directory: Path, before: Definition, now: Definition) -> None:
         kind = "search" if before.search else "grid"
         raise SettingError(f"{directory} was begun as a {kind}; give another --runs")
     old_varied, new_varied = read_varied(before.varied)[1], read_varied(now.varied)[1]
-    if list(old_varied) != list(new_varied) or (now.search and old_varied != new_varied):
+    same = old_varied == new_varied
+    if not now.search and list(old_varied) == list(new_varied):
+        same = all(_within(old_varied[name], new_varied[name]) for name in new_varied)
+    if not same:
         raise SettingError(
             f"{directory} was begun with --set {' '.join(before.varied)}; a grid may get more "
             "values, nothing else may change"
         )
+
+
+def _within(old: Values, new: Values) -> bool:
+    """Whether a list of values has all that an older one has."""
+    return not isinstance(old, Range) and not isinstance(new, Range) and set(old) <= set(new)
 
 
 def _without_root(settings: Any) -> dict[str, Any]:

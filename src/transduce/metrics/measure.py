@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from transduce.config import did_you_mean
 from transduce.errors import SettingError
 from transduce.metrics.answers import answer_f1, exact_match
 from transduce.metrics.labels import MacroF1
-from transduce.metrics.metric import Metric
+from transduce.metrics.metric import Metric, TooLongError
 from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
 from transduce.metrics.translation import bleu, bleu_tokenised_lowercased, chrf, ter
+
+logger = logging.getLogger("transduce")
 
 # name -> how to make the metric for a target language;
 # the metrics of symbols and labels know no language
@@ -53,12 +56,18 @@ def measure(
     references: for each item the list of its acceptable references.
     language:   code of the target language (`de`, `zh-CN`); it chooses tokenizers.
     Returns {"bleu": 41.3, "bleu_signature": "nrefs:1|...", ...}; a metric that can be computed in
-    one way only has no signature.  Raises SettingError for an unknown name, DataError when there
+    one way only has no signature, and one that an item is too long for is left out with a warning.
+    Raises SettingError for an unknown name, DataError when there
     is nothing to measure or the counts differ.
     """
     result: dict[str, float | str] = {}
     for metric in [make_metric(name, language) for name in names]:
-        result[metric.name] = metric.score(metric.statistics(hypotheses, references).sum(0))
+        try:
+            sums = metric.statistics(hypotheses, references).sum(0)
+        except TooLongError as error:
+            logger.warning("%s; it is left out", error)
+            continue
+        result[metric.name] = metric.score(sums)
         if signature := metric.signature(references):
             result[f"{metric.name}_signature"] = signature
     return result

@@ -21,6 +21,10 @@ from transduce.errors import DataError
 Statistics: TypeAlias = NDArray[np.float64]
 
 
+class TooLongError(DataError):
+    """An item is too long for a metric whose cost grows with the square of the length."""
+
+
 class Metric(Protocol):
     """Compares hypotheses with the references of each item."""
 

@@ -7,6 +7,7 @@ references itself; its signature names everything that changes the figure.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,8 +19,10 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from transduce.metrics.metric import Statistics, check_items
+from transduce.metrics.metric import Statistics, TooLongError, check_items
 
+LONGEST_FOR_TER = 5_000
+"""Words, which take some 500 MB; sacreBLEU's edits of 20,000 took all memory there was."""
 # ISO 639-3 codes, as FLORES and NLLB write them, of the languages that get a tokenizer of their own
 LONG_CODES = {"zho": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko"}
 
@@ -30,6 +33,7 @@ class SacreBleuMetric:
 
     scorer:    sacreBLEU's metric with its options set.
     prepare:   what is done to each hypothesis and reference before sacreBLEU sees it.
+    longest:   words that an item may have, where its cost grows with their square.
     tokenizer: its name for the signature, where `prepare` is what tokenises.
     """
 
@@ -38,17 +42,26 @@ class SacreBleuMetric:
     scorer: Scorer
     prepare: Callable[[str], str] = str
     tokenizer: str = "none"
+    longest: float = math.inf
 
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
         """sacreBLEU's own statistics of each item, (n, k).
 
-        Items may have different numbers of references.  Raises DataError as `check_items` does.
+        Items may have different numbers of references.  Raises DataError as `check_items` does,
+        TooLongError for an item of too many words.
         """
         check_items(hypotheses, references)
         prepared = [self.prepare(hypothesis) for hypothesis in hypotheses]
         items = [[self.prepare(reference) for reference in item] for item in references]
+        for number, texts in enumerate(zip(hypotheses, references, strict=True), 1):
+            words = max(len(text.split()) for text in (texts[0], *texts[1]))
+            if words > self.longest:
+                raise TooLongError(
+                    f"{self.name} of item {number} would take too much memory: it has {words:,} "
+                    f"words, more than {self.longest:,}"
+                )
         # sacreBLEU wants a stream per reference, not a list per item; None says "no such reference"
         streams = [list(stream) for stream in zip_longest(*items)]
         rows = self.scorer._extract_corpus_statistics(prepared, streams)
@@ -98,7 +111,8 @@ def ter(language: str = "") -> SacreBleuMetric:
     For Chinese and Japanese, which write no spaces, a word is a character (Tercom's Asian support).
     """
     unspaced = base_language(language) in ("zh", "ja")
-    return SacreBleuMetric("ter", False, TER(normalized=unspaced, asian_support=unspaced))
+    scorer = TER(normalized=unspaced, asian_support=unspaced)
+    return SacreBleuMetric("ter", False, scorer, longest=LONGEST_FOR_TER)
 
 
 def base_language(code: str) -> str:

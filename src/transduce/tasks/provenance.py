@@ -1,14 +1,15 @@
 """Where synthetic data come from: said in a file beside them, and kept by each run that uses them.
 
-`pairs.jsonl` is described by `pairs.provenance.json`; `transduce distil` and `transduce
-backtranslate` write both.  A run trained on such files has all descriptions in `provenance.json`
-and in short in its model card, so that they are there when the data are gone.
+`pairs.jsonl`, or `pairs.jsonl.gz`, is described by `pairs.provenance.json`; `transduce distil` and
+`transduce backtranslate` write both.  A run trained on such files, and what is made of it, has all
+descriptions in `provenance.json` and in short in its model card: there they are when the data are
+gone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ PROVENANCE = "provenance.json"
 
 def provenance_file(data: Path) -> Path:
     """Where the provenance of a data file stands."""
-    return data.with_suffix(f".{PROVENANCE}")
+    plain = data.with_suffix("") if data.suffix == ".gz" else data
+    return plain.with_suffix(f".{PROVENANCE}")
 
 
 def write_provenance(data: Path, facts: dict[str, Any]) -> None:
@@ -36,21 +38,39 @@ def read_provenance(data: Path) -> dict[str, Any] | None:
 
 def record_provenance(data: Iterable[Path], run: Path) -> None:
     """Keep in a run directory how those of its data files came about that say so."""
-    found = [{"file": str(file), **facts} for file in data if (facts := read_provenance(file))]
-    if found and Ranks.present().first:
+    files = {provenance_file(file): file for file in data}  # both sides of pairs have one
+    found = [
+        {"file": str(file), **facts} for file in files.values() if (facts := read_provenance(file))
+    ]
+    if Ranks.present().first:
+        _keep(found, run)
+
+
+def inherit_provenance(runs: Iterable[Path], run: Path) -> None:
+    """Keep in a run directory what other runs, of which it is made, know of their data."""
+    kept = [one for other in runs for one in _kept_in(other)]
+    _keep([one for i, one in enumerate(kept) if one not in kept[:i]], run)
+
+
+def _keep(found: Sequence[Any], run: Path) -> None:
+    if found:
         text = json.dumps({"synthetic": found}, indent=2, ensure_ascii=False)
         write_text(run / PROVENANCE, text + "\n")
 
 
+def _kept_in(run: Path) -> list[Any]:
+    found = (_object_in(run / PROVENANCE) or {}).get("synthetic", [])
+    return found if isinstance(found, list) else []
+
+
 def provenance_text(run: Path) -> str:
     """A paragraph for the model card; empty where nothing is synthetic."""
-    found = (_object_in(run / PROVENANCE) or {}).get("synthetic", [])
     lines = [
         f"- `{one.get('file')}`: {one.get('texts')} pairs by `{one.get('made_by')}`, whose "
         f"{one.get('made_side')} side is the output of `{one.get('run')}` "
         f"(sha256 of its weights {str(one.get('weights_sha256'))[:12]}…, {one.get('finished')})"
         f"{_beside(one.get('runs_beside'))}\n"
-        for one in found
+        for one in _kept_in(run)
     ]
     if not lines:
         return ""

@@ -15,7 +15,16 @@ from transduce.config import parse, section, to_dict
 from transduce.errors import DataError, RunError, SettingError
 from transduce.limits import from_json
 from transduce.text.normalizer import Normalizer
-from transduce.text.tokenizer import BOS, EOS, PAD, REPLACEMENT, SPECIAL_TOKENS, UNK, Tokenizer
+from transduce.text.tokenizer import (
+    BOS,
+    EOS,
+    NO_TEXT,
+    PAD,
+    REPLACEMENT,
+    SPECIAL_TOKENS,
+    UNK,
+    Tokenizer,
+)
 
 
 @section
@@ -58,11 +67,11 @@ class ListedTokenizer(Tokenizer):
         for line in lines:
             counts.update(cls.split(normalizer.apply(line)))
         if not counts:
-            raise DataError("there is no text to make a vocabulary of: every line is blank")
+            raise DataError(NO_TEXT)
         most = max(counts.values())
         if most < config.min_count:
             raise SettingError(
-                f"tokenizer.min_count = {config.min_count} leaves no {cls.kind}: the most "
+                f"the vocabulary's min_count = {config.min_count} leaves no {cls.kind}: the most "
                 f"frequent occurs {most} times; set it to {most} or less"
             )
         kept = [u for u, count in counts.items() if count >= config.min_count or cls.is_tag(u)]

@@ -28,7 +28,16 @@ from transduce.errors import DataError, RunError, SettingError
 from transduce.limits import from_json
 from transduce.text.normalizer import Normalizer
 from transduce.text.segmentations import Draw, LatticeSampling, MergeDropout
-from transduce.text.tokenizer import BOS, EOS, PAD, REPLACEMENT, SPECIAL_TOKENS, UNK, Tokenizer
+from transduce.text.tokenizer import (
+    BOS,
+    EOS,
+    NO_TEXT,
+    PAD,
+    REPLACEMENT,
+    SPECIAL_TOKENS,
+    UNK,
+    Tokenizer,
+)
 
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _UNUSABLE = "\u2585"  # SentencePiece drops a training line that contains its mark for unknowns
@@ -95,7 +104,7 @@ class SubwordTokenizer(Tokenizer):
         normalizer = Normalizer(normalization=config.normalization, lowercase=config.lowercase)
         chunks = _sample(_chunks(lines), config.train_lines)
         if not chunks:
-            raise DataError("there is no text to learn subwords from: every line is blank")
+            raise DataError(NO_TEXT)
         texts = (_seen_by_sentencepiece(chunk, normalizer) for chunk in chunks)
         tokenizer = cls(_train(config, texts), config.kind, normalizer)
         if tokenizer.size < config.size:
@@ -264,10 +273,12 @@ def _train(config: SubwordConfig, texts: Iterator[str]) -> bytes:
     except (RuntimeError, ValueError, OSError) as error:
         sizes = re.search(r"(\d+) vs (\d+)", str(error))
         if sizes is None:
-            raise SettingError(f"tokenizer.size = {config.size}: {_one_line(error)}") from None
+            raise SettingError(
+                f"the vocabulary's size = {config.size}: {_one_line(error)}"
+            ) from None
         raise SettingError(
-            f"tokenizer.size = {config.size} is too small for the characters of this text; set it "
-            f"to {sizes[2]} or more, or lower tokenizer.character_coverage"
+            f"the vocabulary's size = {config.size} is too small for the characters of this text; "
+            f"where [text] has it, set it to {sizes[2]} or more, or lower character_coverage"
         ) from None
     return written.getvalue()
 

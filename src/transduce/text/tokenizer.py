@@ -20,6 +20,10 @@ PAD = 0
 UNK = 1
 BOS = 2
 EOS = 3
+NO_TEXT = (
+    "there is no text to make a vocabulary of: every line is blank, or data.hold_out sets all of "
+    "them aside"
+)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
 """How PAD, UNK, BOS and EOS are displayed.  The same strings in user text are ordinary text."""
 REPLACEMENT = "\ufffd"

@@ -166,6 +166,8 @@ class _Trainer:
             if self.progress.interrupted and (finished or self._validation_is_due()):
                 self._validate()
                 finished = finished or self._finished()
+            elif finished:
+                self.log.say(f"step {self.progress.step:,} was the last one already")
             while not finished:
                 self._step(list(itertools.islice(batches, self.config.accumulate)))
                 # Asked once: had the clock passed the end between two looks, the last weights
@@ -366,6 +368,11 @@ class _Trainer:
         """Average the last checkpoints if asked to, and say how it ended."""
         self._prune()  # where a kill came between the last checkpoint and this
         progress, scores = self.progress, self.progress.best_scores
+        if self._share_done() < 1:
+            self.log.say(
+                f"ended by training.patience: {progress.since_best} validations were no better "
+                f"than that of step {progress.best_step:,}"
+            )
         higher_is_better = self.task.higher_is_better(self.config.select_by)
         averaged = 0
         if self.config.average_last:
