@@ -265,6 +265,9 @@ def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:
             return f"{name}.kind is {tag!r}; it must be one of {tags}"
         case "dataclass_type" | "dataclass_exact_type" | "model_attributes_type":
             return f"{name} must be a section of settings, not {error['input']!r}"
+        case "tuple_type" | "list_type":
+            how = 'as in ["a", "b"] (within single quotes for a shell)'
+            return f"{name} must be a list, {how}, not {_short(error['input'])}"
         case "value_error":
             return f"{name}: {error['ctx']['error']}"
     message = error["msg"][0].lower() + error["msg"][1:]

@@ -80,6 +80,12 @@ class TestParse:
         cart = parse(Cart, {"name": "a", "spare": {"radius": 3}, "tags": ["x", "y"]})
         assert cart == Cart(name="a", spare=Wheel(radius=3.0), tags=("x", "y"))
 
+    def test_what_is_no_list(self) -> None:
+        """A shell takes the quotes of ["x"] away."""
+        assert refusal({"name": "a", "tags": "[x]"}) == (
+            'tags must be a list, as in ["a", "b"] (within single quotes for a shell), not \'[x]\''
+        )
+
     def test_unknown_name_suggests_the_nearest(self) -> None:
         assert refusal({"name": "a", "spare": {"spoke": 3}}, "c.toml") == (
             "c.toml: spare.spoke is not a setting; did you mean 'spokes'?"
