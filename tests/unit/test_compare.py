@@ -142,7 +142,7 @@ def test_a_picture_has_a_known_ending_and_needs_an_extra(monkeypatch: pytest.Mon
     with pytest.raises(SettingError, match=r"\.svg or \.png"):
         check_picture(Path("a.jpg"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SettingError, match=r"transduce\[plot\]"):
+    with pytest.raises(SettingError, match="needs the extra 'plot'"):
         check_picture(Path("a.svg"))
 
 
