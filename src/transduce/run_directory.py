@@ -304,8 +304,8 @@ def write_run(
             (aside / file.name).write_bytes(file.read_bytes())
         write_text(aside / "recipe.toml", to_toml(recipe))
         inherit_provenance(made_of, aside)
-        told = "\n\n".join(filter(None, (told, provenance_text(aside))))
-        write_text(aside / "README.md", f"# {path.name}\n\n{told.rstrip()}\n")
+        card = f"# {path.name}\n\n{told}\n\n{provenance_text(aside)}"
+        write_text(aside / "README.md", card.rstrip() + "\n")
         write_weights(aside / "weights.safetensors", weights)
         aside.rename(path)
 

@@ -97,14 +97,16 @@ def test_a_very_long_line_is_translated_with_a_warning(
     assert "warning: line 2 has 100000 tokens" in done.err
 
 
+def at_work(*arguments: object) -> subprocess.Popen[bytes]:
+    """A command whose streams are in our hands."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command(*arguments), stdin=pipe, stdout=pipe, stderr=pipe, env=environment()
+    )
+
+
 def test_a_line_is_answered_while_the_input_stays_open(run: Path) -> None:
-    with subprocess.Popen(
-        command("translate", run),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    ) as process:
+    with at_work("translate", run) as process:
         assert process.stdin is not None and process.stdout is not None
         for word in (b"abc\n", b"\n", b"hgf\n"):
             process.stdin.write(word)
@@ -119,13 +121,7 @@ def test_a_line_is_answered_while_the_input_stays_open(run: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_leaves_no_half_of_an_output(run: Path, tmp_path: Path, number: int) -> None:
-    with subprocess.Popen(
-        command("translate", run, "--output", tmp_path / "out"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    ) as process:
+    with at_work("translate", run, "--output", tmp_path / "out") as process:
         assert process.stdin is not None and process.stderr is not None
         process.stdin.write(b"abc\n")
         process.stdin.flush()

@@ -57,8 +57,8 @@ def measure(
     language:   code of the target language (`de`, `zh-CN`); it chooses tokenizers.
     Returns {"bleu": 41.3, "bleu_signature": "nrefs:1|...", ...}; a metric that can be computed in
     one way only has no signature, and one that an item is too long for is left out with a warning.
-    Raises SettingError for an unknown name, DataError when there
-    is nothing to measure or the counts differ.
+    Raises SettingError for an unknown name, DataError when there is nothing to measure or the
+    counts differ.
     """
     result: dict[str, float | str] = {}
     for metric in [make_metric(name, language) for name in names]:

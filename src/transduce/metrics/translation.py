@@ -33,8 +33,8 @@ class SacreBleuMetric:
 
     scorer:    sacreBLEU's metric with its options set.
     prepare:   what is done to each hypothesis and reference before sacreBLEU sees it.
-    longest:   words that an item may have, where its cost grows with their square.
     tokenizer: its name for the signature, where `prepare` is what tokenises.
+    longest:   words that an item may have, where its cost grows with their square.
     """
 
     name: str
@@ -53,19 +53,27 @@ class SacreBleuMetric:
         TooLongError for an item of too many words.
         """
         check_items(hypotheses, references)
+        if self.longest < math.inf:
+            self._check_lengths(hypotheses, references)
         prepared = [self.prepare(hypothesis) for hypothesis in hypotheses]
         items = [[self.prepare(reference) for reference in item] for item in references]
-        for number, texts in enumerate(zip(hypotheses, references, strict=True), 1):
-            words = max(len(text.split()) for text in (texts[0], *texts[1]))
+        # sacreBLEU wants a stream per reference, not a list per item; None says "no such reference"
+        streams = [list(stream) for stream in zip_longest(*items)]
+        rows = self.scorer._extract_corpus_statistics(prepared, streams)
+        return np.array(rows, dtype=np.float64)
+
+    def _check_lengths(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> None:
+        """In the scorer's own words, of which a Chinese text has one for each character."""
+        for number, (hypothesis, item) in enumerate(zip(hypotheses, references, strict=True), 1):
+            texts = map(self.scorer._preprocess_segment, (hypothesis, *item))
+            words = max(len(text.split()) for text in texts)
             if words > self.longest:
                 raise TooLongError(
                     f"{self.name} of item {number} would take too much memory: it has {words:,} "
                     f"words, more than {self.longest:,}"
                 )
-        # sacreBLEU wants a stream per reference, not a list per item; None says "no such reference"
-        streams = [list(stream) for stream in zip_longest(*items)]
-        rows = self.scorer._extract_corpus_statistics(prepared, streams)
-        return np.array(rows, dtype=np.float64)
 
     def score(self, sums: Statistics) -> float:
         """The score in percent, equal to sacreBLEU's `corpus_score` of the items summed."""
