@@ -10,7 +10,7 @@ import pytest
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_task, write_tsv
 from transduce import DataError
 from transduce.decoding.options import DecodingOptions
-from transduce.tasks.common import drawn, has_split
+from transduce.tasks.common import begin, drawn, has_split
 from transduce.tasks.recipe import DataConfig, read_pairs_of
 from transduce.tasks.task import Split
 from transduce.tasks.translation import TranslationTraining
@@ -61,6 +61,20 @@ class TestSplits:
         assert self.splits(config) == {"train": PAIRS, "valid": PAIRS}
         with pytest.raises(DataError, match="no test data"):
             list(read_pairs_of(config, "test"))
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_a_test_set_that_is_not_there_is_said_before_training(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write_tsv(tmp_path / "all.tsv", PAIRS)
+    recipe = tiny_recipe(file, f"data.test={{kind='{kind}', path='tset.tsv'}}")
+    begin(recipe.data, recipe.training, recipe.seed)
+    assert f"data.test: {Path(recipe.data.root) / 'tset.tsv'}: no such file" in caplog.text
+    caplog.clear()
+    recipe = tiny_recipe(file, f"data.test={{kind='tsv', path='{file}'}}")
+    begin(recipe.data, recipe.training, recipe.seed)
+    assert not caplog.records
 
 
 def source_of(pair: tuple[str, str]) -> str:

@@ -20,7 +20,7 @@ from transduce.config import load_toml, to_toml
 from transduce.errors import MemoryLimitError, RunError, SettingError
 from transduce.experiments.attempts import Job, Result, attempt
 from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
-from transduce.experiments.record import RUNS_FILE, Definition, Record
+from transduce.experiments.record import RUNS_FILE, Definition, Record, runs_in
 from transduce.experiments.search import JOURNAL, Search
 from transduce.experiments.sweep import Sweep, SweptRun, sweep
 from transduce.training.log import TrainingLog
@@ -211,7 +211,9 @@ def test_the_best_is_the_highest_where_high_is_better() -> None:
     assert Sweep(Path(), (), "bleu", [failed]).best is None
 
 
-def test_a_failed_run_is_named_and_stops_no_other(recipe: Path, tmp_path: Path) -> None:
+def test_a_failed_run_is_named_and_stops_no_other(
+    recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     overrides = ["training.schedule.peak=1e-3,1e30", "model.encoder.n_heads=2,3"]
     done = sweep(recipe, overrides, tmp_path / "s")
     errors = {run.path.name: run.result.error for run in done.runs}
@@ -222,6 +224,12 @@ def test_a_failed_run_is_named_and_stops_no_other(recipe: Path, tmp_path: Path) 
     assert done.best is not None and done.best.path.name == "001"
     # What would end the same way is not tried again; what may have been mended is.
     assert done.runs[2].result.final and not done.runs[1].result.final
+    # `transduce compare` has nothing of a run that was refused before it began, and says so.
+    caplog.clear()
+    assert [run.name for run in runs_in(tmp_path / "s")] == ["001", "003"]
+    said = [record.message for record in caplog.records]
+    assert len(said) == 2 and "002: left out, as it failed: " in said[0] and "n_heads" in said[0]
+    assert "004: " in said[1]
 
 
 def test_a_bug_in_one_run_does_not_stop_the_others(

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from transduce.experiments.attempts import Result
 from transduce.experiments.grid import Overrides
 from transduce.limits import from_json
 from transduce.training.weights import write_text
+
+_log = logging.getLogger("transduce")
 
 SWEEP_FILE = "sweep.toml"
 RUNS_FILE = "runs.jsonl"
@@ -60,7 +63,12 @@ def runs_in(path: Path) -> list[Path]:
     """The runs of a sweep's directory, in their order; of another path the path itself."""
     if not (path / SWEEP_FILE).is_file():
         return [path]
-    return sorted(file.parent for file in path.glob("*/recipe.toml"))
+    runs = sorted(file.parent for file in path.glob("*/recipe.toml"))
+    ended = {path / name: result for _, name, result in _remembered(path)}
+    for run, result in ended.items():
+        if run not in runs and result is not None and result.error:
+            _log.warning("%s: left out, as it failed: %s", run, result.error)
+    return runs
 
 
 class Record:
@@ -70,14 +78,11 @@ class Record:
         self.directory = directory
         self.names: dict[Overrides, str] = {}
         self.results: dict[str, Result] = {}
-        path = directory / RUNS_FILE
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-        for line in text.split("\n"):  # which JSON spells as \n, but not what else ends a line
-            try:
-                self._take(from_json(line))
-            except (ValueError, KeyError, TypeError):
-                continue  # damaged, or being written when the sweep was killed
-        write_text(path, "".join(map(self._line, self.names)))
+        for overrides, name, result in _remembered(directory):
+            self.names[overrides] = name
+            if result is not None:
+                self.results[name] = result
+        write_text(directory / RUNS_FILE, "".join(map(self._line, self.names)))
 
     def name(self, overrides: Overrides) -> str:
         """The name of the run with these overrides: that of before, or else the next number."""
@@ -102,9 +107,15 @@ class Record:
             line["result"] = dataclasses.asdict(self.results[name])
         return json.dumps(line, ensure_ascii=False) + "\n"
 
-    def _take(self, line: dict[str, Any]) -> None:
-        overrides = tuple(line["overrides"])
-        result = Result(**line["result"]) if "result" in line else None
-        self.names[overrides] = line["run"]
-        if result is not None:
-            self.results[line["run"]] = result
+
+def _remembered(directory: Path) -> Iterator[tuple[Overrides, str, Result | None]]:
+    """What a run differs in, its name and how it ended, line by line; a later line counts."""
+    path = directory / RUNS_FILE
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for written in text.split("\n"):  # which JSON spells as \n, but not what else ends a line
+        try:
+            line = from_json(written)
+            result = Result(**line["result"]) if "result" in line else None
+            yield tuple(line["overrides"]), line["run"], result
+        except (ValueError, KeyError, TypeError):
+            continue  # damaged, or being written when the sweep was killed

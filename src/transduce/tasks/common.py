@@ -7,6 +7,7 @@ import functools
 import hashlib
 import heapq
 import json
+import logging
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.file_head import head_of
 from transduce.training.fine_tuning import base_path
 from transduce.training.weights import check_weights, load_weights, read_tensors, weights_of
+
+_log = logging.getLogger("transduce")
 
 T = TypeVar("T")
 
@@ -175,10 +178,20 @@ def drawn(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
 def begin(data: Splits, training: TrainingConfig, seed: int) -> None:
     """Threads, device and random numbers for a training run; what is wrong is said now."""
     check_trainable(data)
+    _warn_of_missing_test(data)
     if training.threads:
         torch.set_num_threads(training.threads)
     find_device(training.device)
     torch.manual_seed(seed)
+
+
+def _warn_of_missing_test(data: Splits) -> None:
+    """Says now what `evaluate` would say after hours of training, that needs no test set."""
+    test = getattr(data, "test", None)  # a recommender has none of its own
+    for value in vars(test).values() if test is not None else ():
+        for path in value if isinstance(value, tuple) else (value,):
+            if isinstance(path, Path) and not (place := Path(data.root) / path).exists():
+                _log.warning("data.test: %s: no such file; `transduce evaluate` needs it", place)
 
 
 def find_device(name: str) -> torch.device:
