@@ -4,24 +4,28 @@
     python benchmarks/training.py --size tiny --json
     python benchmarks/training.py --pipeline
 
-Every library trains a model of the same size on the same batches, turn by turn (A B C, C B A), and
-each ratio is that of two turns of one round; the table gives medians.  Each runs its matrix
-products in float32 and, where the processor has them faster, in bfloat16, and is compared by the
-precision that it is faster in.  Tokens are real target tokens.  Peers that are not installed are
-named and left out: pip install -r benchmarks/requirements.txt has them all.  `--pipeline` measures
-`transduce train` from text files against its bare steps, `--levers` our step with one way to be
-fast after the other taken away.
+Every library, in a process of its own, trains a model of the same size on the same batches, turn by
+turn (A B C, C B A), and each ratio is that of two turns of one round; the table gives medians.
+Each runs its matrix products in float32 and, where the processor has them faster, in bfloat16, and
+is compared by the precision that it is faster in.  Tokens are real target tokens.  Peers that are
+not installed are named and left out: pip install -r benchmarks/requirements.txt has them all.
+`--pipeline` measures `transduce train` from text files against its bare steps, `--levers` our step
+with one way to be fast after the other taken away.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import itertools
 import json
+import multiprocessing
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -61,7 +65,6 @@ class Measured:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = command_line().parse_args(arguments)
-    warnings.filterwarnings("ignore", message="enable_nested_tensor")
     torch.set_num_threads(options.threads)
     if options.pipeline:
         results = [training_pipeline.measure(size) for size in options.size.split(",")]
@@ -134,37 +137,88 @@ def measure(
 
     cold: most of the batches are new to each when it is timed.
     """
-
-    def step(peer: Peer, ready: Any, precision: str) -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            peer.step(ready)
-
-    contestants: list[tuple[Peer, Measured]] = []
-    for (name, build), precision in itertools.product(builders.items(), precisions):
-        try:
-            torch.manual_seed(1)
-            peer = build(SIZES[size])
-        except ImportError as error:
-            print(f"{name} left out: {error}", file=sys.stderr)
-            continue
-        # The first step allocates, and in bfloat16 products are compiled for each number of rows.
-        for batch in work[: 1 if cold else rounds]:
-            step(peer, peer.prepare(batch), precision)
-        parameters = sum(p.numel() for p in peer.model.parameters())
-        contestants.append((peer, Measured(name, precision, parameters)))
-    for turn in range(rounds):
-        batch = work[turn % len(work)]
-        for peer, record in contestants if turn % 2 == 0 else reversed(contestants):
-            prepared = peer.prepare(batch)
-            spent, _ = timed(
-                lambda peer=peer, ready=prepared, record=record: step(peer, ready, record.precision)
+    with contextlib.ExitStack() as processes:
+        contestants: list[tuple[Connection, Measured]] = []
+        for (name, build), precision in itertools.product(builders.items(), precisions):
+            connection = processes.enter_context(
+                contestant(build, size, precision, work, work[: 1 if cold else rounds])
             )
-            record.per_second.append(batch.target_tokens / spent.wall)
-            record.per_cpu_second.append(batch.target_tokens / spent.cpu)
-            record.flops.append(training_flops(SIZES[size], batch) / spent.cpu)
-        print(f"\r{size}: round {turn + 1} of {rounds}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return [record for _, record in contestants]
+            parameters = connection.recv()
+            if isinstance(parameters, ImportError):
+                print(f"{name} left out: {parameters}", file=sys.stderr)
+                continue
+            contestants.append((connection, Measured(name, precision, parameters)))
+        for turn in range(rounds):
+            batch = work[turn % len(work)]
+            for connection, record in contestants if turn % 2 == 0 else reversed(contestants):
+                connection.send(turn % len(work))
+                spent = connection.recv()
+                record.per_second.append(batch.target_tokens / spent.wall)
+                record.per_cpu_second.append(batch.target_tokens / spent.cpu)
+                record.flops.append(training_flops(SIZES[size], batch) / spent.cpu)
+            print(f"\r{size}: round {turn + 1} of {rounds}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        return [record for _, record in contestants]
+
+
+@contextlib.contextmanager
+def contestant(
+    build: Callable[[Size], Peer],
+    size: str,
+    precision: str,
+    work: Sequence[Batch],
+    before: Sequence[Batch],
+) -> Iterator[Connection]:
+    """A library in a process of its own, as its users have it, that answers as `take_turns` does.
+
+    What one does to its process, such as which memory is kept, is then not done to the others.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    arguments = (theirs, build, size, precision, work, before, torch.get_num_threads())
+    process = context.Process(target=take_turns, args=arguments, daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        process.join()
+
+
+def take_turns(
+    asked: Connection,
+    build: Callable[[Size], Peer],
+    size: str,
+    precision: str,
+    work: Sequence[Batch],
+    before: Sequence[Batch],
+    threads: int,
+) -> None:
+    """Say how many parameters there are, or what is not installed; then, for each number of a
+    batch, make a step and say what it took.  `before` are steps that nobody times."""
+    warnings.filterwarnings("ignore", message="enable_nested_tensor")
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    try:
+        peer = build(SIZES[size])
+    except ImportError as error:
+        asked.send(ImportError(str(error)))
+        return
+
+    def step(prepared: Any) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            peer.step(prepared)
+
+    # The first step allocates, and in bfloat16 products are compiled for each number of rows.
+    for batch in before:
+        step(peer.prepare(batch))
+    asked.send(sum(p.numel() for p in peer.model.parameters()))
+    with contextlib.suppress(EOFError):  # nothing more is asked
+        while True:
+            prepared = peer.prepare(work[asked.recv()])
+            spent, _ = timed(functools.partial(step, prepared))
+            asked.send(spent)
 
 
 def ratio(ours: Measured, peer: Measured) -> float:
@@ -230,6 +284,10 @@ def table(
         )
     if len(peaks) > 1:
         lines.append(f"\nOurs in {ours.precision} against each, whatever its precision.")
+        for precision in peaks:
+            found = against_best([one for one in measured if one.precision == precision], peaks)
+            if found["peer"]:
+                lines.append(f"All in {precision}: {found['ratio']} times {found['peer']}.")
     return "\n".join(lines)
 
 

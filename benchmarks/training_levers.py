@@ -8,6 +8,7 @@ one thing that is replaced by what a plain implementation would do.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,6 +16,7 @@ from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
+import training_peers
 from torch import Tensor
 from training_peers import Peer
 from training_peers import transduce as ours
@@ -111,19 +113,15 @@ LEVERS: dict[str, Patch] = {
 """What is taken away, and how."""
 
 
-def without(lever: str) -> Callable[[Size], Peer]:
+def without(lever: str, size: Size) -> Peer:
     """Our training with one lever taken away."""
+    peer = ours(size)
 
-    def build(size: Size) -> Peer:
-        peer = ours(size)
+    def step(batch: Any) -> float:
+        with LEVERS[lever]():
+            return peer.step(batch)
 
-        def step(batch: Any) -> float:
-            with LEVERS[lever]():
-                return peer.step(batch)
-
-        return peer._replace(step=step)
-
-    return build
+    return peer._replace(step=step)
 
 
 def plain_optimizer(size: Size) -> Peer:
@@ -137,9 +135,16 @@ def plain_optimizer(size: Size) -> Peer:
         return ours(size)
 
 
+def memory_given_back(size: Size) -> Peer:
+    """Our training with freed memory treated as the C library does by default."""
+    with patch.object(training_peers, "keep_freed_memory"):
+        return ours(size)
+
+
 VARIANTS: dict[str, Callable[[Size], Peer]] = {
-    **{name: without(name) for name in LEVERS},
+    **{name: functools.partial(without, name) for name in LEVERS},
     "fused Adam": plain_optimizer,
+    "freed memory kept": memory_given_back,
 }
 
 

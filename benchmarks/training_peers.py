@@ -22,6 +22,7 @@ from workload import BOS, DROPOUT, EOS, LABEL_SMOOTHING, PAD, UNK, VOCABULARY, B
 
 from transduce.models.encoder_decoder import EncoderDecoderConfig
 from transduce.nn.transformer import TransformerConfig
+from transduce.training.memory import keep_freed_memory
 
 IGNORED = -100
 
@@ -107,6 +108,7 @@ def transduce(size: Size) -> Peer:
     from transduce.training.config import TrainingConfig
     from transduce.training.optimizer import build_optimizer
 
+    keep_freed_memory()
     model = build_encoder_decoder(config_of(size), VOCABULARY, VOCABULARY, joint=True)
     model.train()
     optimizer = build_optimizer(model, TrainingConfig())

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.golden import exact, read_golden
+from transduce.nn import narrow_attention
 from transduce.nn.attention import (
     CrossAttention,
     SelfAttention,
@@ -72,7 +73,10 @@ def test_fused_and_spelled_out_attention_agree(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(masks(2, 2)))
-def test_bfloat16_is_rounded_before_and_after_alone(name: str) -> None:
+def test_bfloat16_is_rounded_before_and_after_alone_where_keys_are_many(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narrow_attention, "MOST_KEYS", 5)
     t, s = (6, 6) if name == "causal" else (4, 6)
     mask = masks(t, s)[name].in_float32()
     query = torch.randn(2, 3, t, 8).bfloat16().requires_grad_()

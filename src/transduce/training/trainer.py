@@ -39,6 +39,7 @@ from transduce.training.fine_tuning import (
 from transduce.training.fit_memory import Fitting, find_budget
 from transduce.training.keeper import Keeper
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
+from transduce.training.memory import keep_freed_memory
 from transduce.training.optimizer import build_optimizer
 from transduce.training.recompute import recompute_layers
 from transduce.training.replaced import let_go
@@ -158,6 +159,7 @@ class _Trainer:
                     getattr(self.task.model, name).compile(dynamic=True)
         self._before, self._started = self.progress.seconds, time.monotonic()
         self._since_log = SinceLog(time.monotonic())
+        keep_freed_memory()
         batches = prefetch(self.task.batches.iterate(self.ranks.turns(self.progress.data)))
         with self.signals.noted(), contextlib.closing(batches):
             self._agree()

@@ -1,0 +1,28 @@
+"""Memory that one step frees and the next one wants again stays with the process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+# The numbers of <malloc.h>, and of what stands in the environment for the same.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_VARIABLES = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
+_LARGEST_BLOCK = 1 << 30
+_NEVER = -1
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep freed blocks of up to a GiB, as PyTorch does on a GPU.
+
+    By default it gives large ones back to the system at once, and the next step waits for each of
+    their pages to be zeroed and mapped anew: 4 to 9 % of a step (docs/performance.md).  Where the
+    environment says what is to be kept, that holds; without glibc nothing happens.
+    """
+    if sys.platform != "linux" or _VARIABLES & os.environ.keys():
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "gnu_get_libc_version"):
+        library.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
+        library.mallopt(_TRIM_THRESHOLD, _NEVER)

@@ -1,0 +1,47 @@
+"""What a training step frees is there for the next one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+# Frees a block as large as the logits of a batch, takes one again, and says how many pages of it
+# the system had to give.
+COUNT = """
+import ctypes, resource
+from transduce.training.memory import keep_freed_memory
+
+keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+
+
+def use():
+    block = libc.malloc(64 << 20)
+    ctypes.memset(block, 1, 64 << 20)
+    libc.free(block)
+
+
+use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+use()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def pages_given(**environment: str) -> int:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT], env=kept | environment, capture_output=True, check=True
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc is asked")
+def test_freed_blocks_are_kept_unless_the_environment_says_otherwise() -> None:
+    assert pages_given() < 100
+    assert pages_given(MALLOC_TRIM_THRESHOLD_="131072") > 10_000  # 64 MiB in pages of 4 KiB
