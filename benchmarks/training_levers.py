@@ -22,7 +22,7 @@ from training_peers import Peer
 from training_peers import transduce as ours
 from workload import Size
 
-from transduce.nn import attention, masks, transformer
+from transduce.nn import attention, masks, narrow_attention, transformer
 from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.dropout import Dropout
 from transduce.nn.masks import Mask
@@ -93,6 +93,11 @@ def no_compaction(batch: Any = None) -> Compact:
     return WHOLE
 
 
+def never(*_: Tensor) -> bool:
+    """A kernel of PyTorch's takes it, in float32."""
+    return False
+
+
 LEVERS: dict[str, Patch] = {
     "nothing": nullcontext,
     "dropout from 16 bits an element": lambda: patch.object(Dropout, "forward", native_dropout),
@@ -109,6 +114,7 @@ LEVERS: dict[str, Patch] = {
         causal_mask=told_for_each_pair(masks.causal_mask),
     ),
     "fused attention": lambda: patch.object(attention, "attention", written_out),
+    "attention in bfloat16": lambda: patch.object(narrow_attention, "is_for", never),
 }
 """What is taken away, and how."""
 
