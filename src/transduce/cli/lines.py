@@ -78,13 +78,18 @@ class LineReader:
 
     def _take(self) -> list[bytes]:
         """The lines that are there, at least one; none at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._lines or self._ended)
-            count = min(len(self._lines), BATCH_LINES)
-            taken = [self._lines.popleft() for _ in range(count)]
-            self._bytes -= sum(map(len, taken))
-            self._changed.notify()
-        return taken
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines or self._ended)
+                count = min(len(self._lines), BATCH_LINES)
+                taken = [self._lines.popleft() for _ in range(count)]
+                self._bytes -= sum(map(len, taken))
+                self._changed.notify_all()
+            return taken
+        except RuntimeError as error:  # Ctrl-C, as `wait` was about to take its lock again
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
+            raise
 
     def _read(self) -> None:
         try:
@@ -95,14 +100,14 @@ class LineReader:
         self._file.close()
         with self._changed:
             self._ended = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _put(self, line: bytes) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._bytes < AHEAD_BYTES)
             self._lines.append(line)
             self._bytes += len(line)
-            self._changed.notify()
+            self._changed.notify_all()  # one alone might be a wait that Ctrl-C has ended
 
 
 def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
