@@ -87,7 +87,7 @@ def test_each_term_is_there(tmp_path: Path) -> None:
 
 def test_levers_are_all_measured(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed(capsys, "--levers")["tiny"]
-    assert len(found) == 7
+    assert len(found) == 9
     assert min(found.values()) > 0
 
 
