@@ -141,7 +141,7 @@ def measure(
         contestants: list[tuple[Connection, Measured]] = []
         for (name, build), precision in itertools.product(builders.items(), precisions):
             connection = processes.enter_context(
-                contestant(build, size, precision, work, work[: 1 if cold else rounds])
+                contestant(build, size, precision, work, 1 if cold else rounds)
             )
             parameters = connection.recv()
             if isinstance(parameters, ImportError):
@@ -167,7 +167,7 @@ def contestant(
     size: str,
     precision: str,
     work: Sequence[Batch],
-    before: Sequence[Batch],
+    untimed: int,
 ) -> Iterator[Connection]:
     """A library in a process of its own, as its users have it, that answers as `take_turns` does.
 
@@ -175,7 +175,7 @@ def contestant(
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    arguments = (theirs, build, size, precision, work, before, torch.get_num_threads())
+    arguments = (theirs, build, size, precision, work, untimed, torch.get_num_threads())
     process = context.Process(target=take_turns, args=arguments, daemon=True)
     process.start()
     theirs.close()
@@ -192,11 +192,11 @@ def take_turns(
     size: str,
     precision: str,
     work: Sequence[Batch],
-    before: Sequence[Batch],
+    untimed: int,
     threads: int,
 ) -> None:
     """Say how many parameters there are, or what is not installed; then, for each number of a
-    batch, make a step and say what it took.  `before` are steps that nobody times."""
+    batch, make a step and say what it took.  Nobody times the first steps, `untimed` of them."""
     warnings.filterwarnings("ignore", message="enable_nested_tensor")
     torch.set_num_threads(threads)
     torch.manual_seed(1)
@@ -211,7 +211,7 @@ def take_turns(
             peer.step(prepared)
 
     # The first step allocates, and in bfloat16 products are compiled for each number of rows.
-    for batch in before:
+    for batch in work[:untimed]:
         step(peer.prepare(batch))
     asked.send(sum(p.numel() for p in peer.model.parameters()))
     with contextlib.suppress(EOFError):  # nothing more is asked

@@ -42,7 +42,7 @@ def attention(
 ) -> Tensor:
     """The same output as `attention_with_weights`, by PyTorch's fused kernels: no (t, s) matrix."""
     if query.requires_grad and query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        if mask.bias is None and mask.sum is None and not dropout and narrow.is_for(query, key):
+        if mask.bias is None and mask.sum is None and not dropout and narrow.is_for(key):
             allowed = mask.explicit(query.shape[-2], key.shape[-2], query.device)
             return narrow.narrow_attention(query, key, value, allowed)
         # PyTorch's way back through its bfloat16 kernel takes a CPU five to ten times as long.

@@ -11,11 +11,9 @@ MOST_KEYS = 256
 """It keeps a weight for each key that a query sees; with more than these a fused kernel does it."""
 
 
-def is_for(query: Tensor, key: Tensor) -> bool:
-    """Whether this is the way to learn through attention of these queries and keys."""
-    narrow = query.device.type == "cpu" and query.dtype == torch.bfloat16
-    short = key.shape[-2] <= MOST_KEYS
-    return narrow and short and not torch.compiler.is_compiling()
+def is_for(key: Tensor) -> bool:
+    """Whether keys (…, s, d) are few enough for this, and PyTorch is not compiling."""
+    return key.shape[-2] <= MOST_KEYS and not torch.compiler.is_compiling()
 
 
 def narrow_attention(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> Tensor:
