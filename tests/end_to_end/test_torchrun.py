@@ -149,6 +149,7 @@ def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
     check_alike(run, whole)
     said = train(server, recipe, tmp_path / "b", "--resume", world=1).err
     assert "number of processes: 2 before, 1 now" in said
+    assert "batches in a step: 4 before, 2 now" in said
     assert len(losses(tmp_path / "b")) == len(losses(whole))
     assert (tmp_path / "b" / WEIGHTS).read_bytes() != (run / WEIGHTS).read_bytes()
 

@@ -355,7 +355,7 @@ class _Trainer:
             )
         if progress.batches not in (0, self._batches):
             self.log.say(
-                f"a step has {self._batches} batches now and had {progress.batches}; it is "
+                f"batches in a step: {progress.batches} before, {self._batches} now; that is "
                 "training.accumulate times the number of processes"
             )
 
