@@ -133,11 +133,12 @@ def make_pairs(run: Run, order: Order, directory: Path, overwrite: bool = False)
         facts["begun"] = _make_place(pairs, facts, overwrite)
         if pairs.is_file():
             logger.info("%s is there already", pairs)
-            return pairs
-        shards = _translate(run, order, facts["texts"], directory / SHARDS)
-        write_provenance(pairs, {**facts, "finished": _now()})
-        _join(shards, pairs)
-        shutil.rmtree(directory / SHARDS)
+        else:
+            shards = _translate(run, order, facts["texts"], directory / SHARDS)
+            write_provenance(pairs, {**facts, "finished": _now()})
+            _join(shards, pairs)
+        # Here, not above: they may be left of work that was killed after the pairs were whole.
+        shutil.rmtree(directory / SHARDS, ignore_errors=True)
     return pairs
 
 

@@ -106,8 +106,11 @@ class TestMakePairs:
         assert made.read_bytes() == whole.read_bytes()
         assert not (directory / "shards").exists()
         done = Shouting(tmp_path / "reverse")
+        (directory / "shards").mkdir()  # as when killed before they were deleted
+        (directory / "shards" / "000000.jsonl").touch()
         assert make_pairs(as_run(done), order, directory) == made
         assert done.asked == []
+        assert not (directory / "shards").exists()
 
     def test_half_a_shard_does_not_count(self, texts: Path, tmp_path: Path) -> None:
         directory = tmp_path / "run" / "synthetic"
