@@ -371,10 +371,18 @@ def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]
     return recipe, TASKS[recipe.task].train(recipe, path, resume)
 
 
+def _in_use(settings: Any) -> Any:
+    """A model's settings without those that only its training looks at."""
+    if isinstance(settings, dict):
+        training_only = ("dropout", "label_dropout", "first_weights")
+        return {name: _in_use(v) for name, v in settings.items() if name not in training_only}
+    return settings
+
+
 def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     """Write a run with the mean weights of several runs, or of the last checkpoints of one.
 
-    Raises RunError when the models differ or `output` exists.
+    Raises RunError when the models differ, other than in dropout, or `output` exists.
     """
     if output.exists():
         raise RunError(f"{output} exists; give another --output")
@@ -396,7 +404,7 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
         )
     recipe = recipes[0]
     for path, other_recipe in zip(paths[1:], recipes[1:], strict=True):
-        if other_recipe.model != recipe.model:
+        if _in_use(to_dict(other_recipe.model)) != _in_use(to_dict(recipe.model)):
             raise RunError(f"{path} and {paths[0]} have different models; they cannot be averaged")
         for vocabulary in vocabularies_of(paths[0]):
             other = path / vocabulary.name

@@ -370,6 +370,16 @@ class TestAverage:
         for name, tensor in read_tensors(path / "weights.safetensors").items():
             torch.testing.assert_close(mean[name], tensor)
 
+    def test_of_runs_that_differ_in_dropout(self, path: Path, data: Path, tmp_path: Path) -> None:
+        settings = (f"fine_tune.run={path}", "model.encoder.dropout=0.3", "training.steps=1")
+        other = train_tiny(data, tmp_path / "other", *settings)[0]
+        average_runs([path, other], tmp_path / "mean")
+        mean, one, two = (
+            read_tensors(run / "weights.safetensors") for run in (tmp_path / "mean", path, other)
+        )
+        for name, tensor in mean.items():
+            torch.testing.assert_close(tensor, (one[name] + two[name]) / 2)
+
     def test_refusals(self, path: Path, data: Path, tmp_path: Path) -> None:
         with pytest.raises(RunError, match="exists"):
             average_runs([path, path], path)
