@@ -137,8 +137,8 @@ def make_pairs(run: Run, order: Order, directory: Path, overwrite: bool = False)
             shards = _translate(run, order, facts["texts"], directory / SHARDS)
             write_provenance(pairs, {**facts, "finished": _now()})
             _join(shards, pairs)
-        # Here, not above: they may be left of work that was killed after the pairs were whole.
-        shutil.rmtree(directory / SHARDS, ignore_errors=True)
+        if (directory / SHARDS).is_dir():  # even if the pairs were there: a kill may leave them
+            shutil.rmtree(directory / SHARDS)
     return pairs
 
 
