@@ -24,6 +24,7 @@ from transduce.errors import MemoryLimitError, SettingError, is_out_of_memory
 from transduce.training.averaging import MovingAverage
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
+from transduce.training.memory import give_back_freed_memory
 from transduce.training.step import Learner
 
 GIB = 2**30
@@ -82,6 +83,7 @@ def find_budget(
     elif on_gpu:
         found = largest_fitting(lambda tokens: _fits(tries, tokens, limit), min(row, whole), whole)
     else:
+        _give_back()
         found = largest_extrapolated(
             lambda tokens: _peak(tries, tokens), resident(), row, whole, limit
         )
@@ -225,10 +227,16 @@ def _fits(tries: _Tries, tokens: int, limit: float) -> bool:
 
 
 def _peak(tries: _Tries, tokens: int) -> float:
-    gc.collect()
+    _give_back()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak is measured from here
     return _most_resident() if tries.step(tokens) else float("inf")
+
+
+def _give_back() -> None:
+    """Free memory that is still with the process would cover what a step needs."""
+    gc.collect()
+    give_back_freed_memory()
 
 
 def _limit_of_gpu(config: TrainingConfig, device: torch.device) -> float:

@@ -1,4 +1,4 @@
-"""Memory that one step frees and the next one wants again stays with the process."""
+"""Memory that steps have freed: kept for the next one, or given back to the system."""
 
 from __future__ import annotations
 
@@ -20,9 +20,19 @@ def keep_freed_memory() -> None:
     their pages to be zeroed and mapped anew: 4 to 9 % of a step (docs/performance.md).  Where the
     environment says what is to be kept, that holds; without glibc nothing happens.
     """
-    if sys.platform != "linux" or _VARIABLES & os.environ.keys():
-        return
-    library = ctypes.CDLL(None)
-    if hasattr(library, "gnu_get_libc_version"):
+    if not _VARIABLES & os.environ.keys() and (library := _glibc()):
         library.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
         library.mallopt(_TRIM_THRESHOLD, _NEVER)
+
+
+def give_back_freed_memory() -> None:
+    """What has been freed and kept goes back to the system; without glibc nothing happens."""
+    if library := _glibc():
+        library.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    if sys.platform != "linux":
+        return None
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "gnu_get_libc_version") else None
