@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import gc
 import itertools
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
-
-import torch
 
 from transduce.config import to_dict, to_toml
 from transduce.decoding.company import Company, Draft, least
@@ -45,6 +42,7 @@ from transduce.training.checkpoints import checkpoints_of, served_weights
 from transduce.training.curves import kept_scores
 from transduce.training.distributed import Ranks, joined, restarts
 from transduce.training.fit_memory import FoundBudget
+from transduce.training.memory import give_back_freed_memory
 from transduce.training.trainer import Outcome
 from transduce.training.weights import average, read_tensors, write_text
 
@@ -321,22 +319,25 @@ def train(
     its processes train together; they need one file system.  Where one of them dies and torchrun
     starts them again, they resume by themselves.
     """
-    with joined() as ranks:
-        if not ranks.first:
-            ranks.wait()  # in `trainer.train` the first one says that the data are prepared
-        parsed, name = as_recipe(recipe, overrides)
-        path = Path(run) if run is not None else Path("runs") / name
-        if resume or restarts() > 0:
-            parsed = with_budget_of(path, parsed)
-        if ranks.first:
-            outcome = _train_and_describe(parsed, path, resume, overwrite)
-        elif (path / "recipe.toml").is_file():
-            outcome = _trained(parsed, path, resume or restarts() > 0)[1]
-        else:
-            raise RunError(
-                f"process {ranks.rank} does not see {path.resolve()}, which process 0 has made; "
-                "give a --run on a file system that all machines share"
-            )
+    try:
+        with joined() as ranks:
+            if not ranks.first:
+                ranks.wait()  # in `trainer.train` the first one says that the data are prepared
+            parsed, name = as_recipe(recipe, overrides)
+            path = Path(run) if run is not None else Path("runs") / name
+            if resume or restarts() > 0:
+                parsed = with_budget_of(path, parsed)
+            if ranks.first:
+                outcome = _train_and_describe(parsed, path, resume, overwrite)
+            elif (path / "recipe.toml").is_file():
+                outcome = _trained(parsed, path, resume or restarts() > 0)[1]
+            else:
+                raise RunError(
+                    f"process {ranks.rank} does not see {path.resolve()}, which process 0 has "
+                    "made; give a --run on a file system that all machines share"
+                )
+    finally:
+        give_back_freed_memory()  # whoever goes on from here has other uses for it
     return path, outcome
 
 
@@ -360,9 +361,7 @@ def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]
         return recipe, TASKS[recipe.task].train(recipe, path, resume)
     except FoundBudget as found:
         recipe = with_budget(recipe, found.batch_tokens, found.accumulate)
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    give_back_freed_memory()
     ranks = Ranks.present()
     if ranks.first:
         write_text(path / "recipe.toml", to_toml(recipe))

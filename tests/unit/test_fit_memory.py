@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import re
 from pathlib import Path
@@ -146,7 +145,6 @@ def test_memory_is_measured() -> None:
 
     What an earlier training freed, and kept, covers nothing of that.
     """
-    gc.collect()
     give_back_freed_memory()
     limit = (module.resident() + 200 * MIB) / GIB
     keep_freed_memory()

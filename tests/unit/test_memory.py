@@ -1,12 +1,17 @@
-"""What a training step frees is there for the next one."""
+"""What a training step frees is there for the next one, and at the end for others."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
+from transduce.training.fit_memory import resident
+from transduce.training.memory import give_back_freed_memory
 
 # Frees a block as large as the logits of a batch, takes one again, and says how many pages of it
 # the system had to give.
@@ -45,3 +50,13 @@ def pages_given(**environment: str) -> int:
 def test_freed_blocks_are_kept_unless_the_environment_says_otherwise() -> None:
     assert pages_given() < 100
     assert pages_given(MALLOC_TRIM_THRESHOLD_="131072") > 10_000  # 64 MiB in pages of 4 KiB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc is asked")
+def test_training_leaves_nothing_to_be_given_back(tmp_path: Path) -> None:
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(400))
+    wide = ("training.batch_tokens=4096", "model.decoder.d_ff=2048")
+    train_tiny(data, tmp_path / "run", *wide)
+    before = resident()
+    give_back_freed_memory()
+    assert before - resident() < 16 * 2**20

@@ -10,7 +10,6 @@ side.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -83,7 +82,7 @@ def find_budget(
     elif on_gpu:
         found = largest_fitting(lambda tokens: _fits(tries, tokens, limit), min(row, whole), whole)
     else:
-        _give_back()
+        give_back_freed_memory()  # or it covers what a step needs
         found = largest_extrapolated(
             lambda tokens: _peak(tries, tokens), resident(), row, whole, limit
         )
@@ -227,16 +226,10 @@ def _fits(tries: _Tries, tokens: int, limit: float) -> bool:
 
 
 def _peak(tries: _Tries, tokens: int) -> float:
-    _give_back()
+    give_back_freed_memory()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak is measured from here
     return _most_resident() if tries.step(tokens) else float("inf")
-
-
-def _give_back() -> None:
-    """Free memory that is still with the process would cover what a step needs."""
-    gc.collect()
-    give_back_freed_memory()
 
 
 def _limit_of_gpu(config: TrainingConfig, device: torch.device) -> float:

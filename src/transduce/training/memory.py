@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
+
+import torch
 
 # The numbers of <malloc.h>, and of what stands in the environment for the same.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -26,7 +29,10 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """What has been freed and kept goes back to the system; without glibc nothing happens."""
+    """What is not in use goes back to the system, from a GPU too; from a CPU only with glibc."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     if library := _glibc():
         library.malloc_trim(0)
 
