@@ -1,5 +1,6 @@
 """The commands of benchmarks/ run and print what they say, on next to no work."""
 
+import gzip
 import json
 import re
 import subprocess
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import costs  # noqa: E402  a script, not a package
+import sigmorphon2021  # noqa: E402
 import training  # noqa: E402
 
 SMALL = ["--size=tiny", "--rounds=1", "--batches=1", "--tokens=256", "--json"]
@@ -104,3 +106,35 @@ def test_ranks_are_measured() -> None:
     found = json.loads(said)
     assert set(found) == {"one process", "data parallel", "sharded"}
     assert all(one["times_per_cpu_second"] > 0 for one in found.values())
+
+
+def test_models_of_a_language_are_asked_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 2020 come words of the language that 2021 has nowhere, in phones that it has."""
+    one_step = ("training.steps=1", "training.average_last=0")
+    monkeypatch.setattr(sigmorphon2021, "MEMBERS", {"fre": "J1 T1 A3+", "geo": "J1"})
+    monkeypatch.setattr(sigmorphon2021, "JOINT", {"J1": one_step})
+    monkeypatch.setattr(sigmorphon2021, "TUNING", one_step)
+    monkeypatch.setattr(sigmorphon2021, "LEARNING", ("model.d_model=168", *one_step))
+    some = [(word, " ".join(word)) for word in ("ab", "ba", "abba", "baba", "bab", "aba")]
+    held_out = {"dev": [("aab", "a a b")], "test": [("bba", "b b a")]}
+    rows = {"train": some, **held_out}
+    of_2020 = [("aaa", "a a a"), ("abc", "a b c"), ("bba", "b b a"), ("ab", "a b")]
+    for split, words in rows.items():
+        lines = [("medium", name, *row) for name in ("fre", "geo") for row in words]
+        sigmorphon2021.write(tmp_path / "sigmorphon2021-g2p" / f"{split}.tsv.gz", lines)
+        lines = [("fre", *row) for row in of_2020] if split == "train" else []
+        sigmorphon2021.write(tmp_path / "sigmorphon2020-g2p" / f"{split}.tsv.gz", lines)
+    place = tmp_path / "place"
+    asked = ["--data", str(tmp_path), "--place", str(place)]
+    assert sigmorphon2021.main(asked) == 0
+    with gzip.open(place / "words" / "fre+" / "train.tsv.gz", "rt") as file:
+        learnt = file.read().splitlines()
+    assert learnt == [f"medium\tfre\t{word}\t{sound}" for word, sound in [*some, of_2020[0]]]
+    printed = capsys.readouterr().out
+    assert re.search(r"^mean +dev +\d+\.\d\d  test +\d+\.\d\d$", printed, re.MULTILINE)
+    made = (place / "runs").stat().st_mtime_ns
+    assert sigmorphon2021.main(asked) == 0
+    assert capsys.readouterr().out == printed
+    assert (place / "runs").stat().st_mtime_ns == made, "each model is trained once"
