@@ -142,9 +142,9 @@ def test_a_pronouncing_dictionary_is_measured_within_seconds():
     rng = random.Random(0)
     references = [[" ".join(rng.choices("ABCDEFGH", k=8))] for _ in range(12_000)]
     hypotheses = [" ".join(rng.choices("ABCDEFGH", k=8)) for _ in references]
-    start = time.process_time()
+    start = time.perf_counter()
     measure(["per"], hypotheses, references)
-    assert time.process_time() - start < 10
+    assert time.perf_counter() - start < 10
 
 
 # --- translation

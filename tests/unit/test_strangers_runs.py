@@ -38,10 +38,10 @@ def run(whole: Path, tmp_path: Path) -> Path:
 
 def refusal(run: Path) -> str:
     """The one line that refuses a run, soon."""
-    begin = time.process_time()
+    begin = time.monotonic()
     with pytest.raises(TransduceError) as raised:
         transduce.load(run)
-    assert time.process_time() - begin < 20
+    assert time.monotonic() - begin < 20
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
