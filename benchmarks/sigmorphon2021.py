@@ -68,7 +68,9 @@ Row = tuple[str, ...]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, required=True, help="holds sigmorphon2020-g2p, 2021")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="holds sigmorphon2020-g2p and sigmorphon2021-g2p"
+    )
     parser.add_argument("--place", type=Path, required=True, help="for words and runs")
     parser.add_argument("--set", action="append", default=[], help="a.b=c, of every model")
     options = parser.parse_args(arguments)
@@ -126,8 +128,11 @@ def prepare(data: Path, words: Path) -> None:
 def read(data: Path, year: str, split: str) -> list[Row]:
     """Columns: setting, language, word, phones; in 2020 no setting."""
     path = data / f"sigmorphon{year}-g2p" / f"{split}.tsv.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [tuple(line.rstrip("\n").split("\t")) for line in lines]
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            return [tuple(line.rstrip("\n").split("\t")) for line in lines]
+    except OSError as error:
+        sys.exit(f"{path}: {error.strerror or error}; give a --data that holds it")
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
