@@ -43,6 +43,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["model.decoder.positions=learned", "model.decoder.max_positions=9"],
             "learned positions reach to 9",
         ),
+        (["training.select_by=blue"], "'blue' is not a metric; did you mean 'bleu'"),
+        (["training.select_by=bleu"], "'bleu', but validation measures 'loss', 'wer', 'per'"),
+        (
+            ["training.select_by=bleu", 'evaluation.validation_metrics=["wer"]'],
+            "'bleu', but validation measures 'loss', 'wer'",
+        ),
+        (["training.r_drop=1"], "training.r_drop compares two passes of dropout"),
+        (["training.select_by=wer", "evaluation.validation_pairs=0"], "measures 'loss'"),
     ],
 )
 def test_is_said_when_the_recipe_is_read(data: Path, overrides: list[str], message: str) -> None:
@@ -53,14 +61,6 @@ def test_is_said_when_the_recipe_is_read(data: Path, overrides: list[str], messa
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["training.select_by=blue"], "'blue' is not a metric; did you mean 'bleu'"),
-        (["training.select_by=bleu"], "'bleu', but validation measures 'loss', 'wer', 'per'"),
-        (
-            ["training.select_by=bleu", 'evaluation.validation_metrics=["wer"]'],
-            "'bleu', but validation measures 'loss', 'wer'",
-        ),
-        (["training.r_drop=1"], "training.r_drop compares two passes of dropout"),
-        (["training.select_by=wer", "evaluation.validation_pairs=0"], "measures 'loss'"),
         (["training.device=meta"], "device 'meta'"),
         (["training.device=privateuseone"], "device 'privateuseone' cannot be used here"),
     ],
@@ -71,6 +71,14 @@ def test_is_said_before_the_first_step(
     with pytest.raises(SettingError, match=message):
         train_tiny(data, tmp_path / "run", *overrides)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_score_that_the_symbols_of_a_file_do_not_have(data: Path, tmp_path: Path) -> None:
+    path, _ = train_tiny(data, tmp_path / "first", "training.steps=1")
+    target = f'text.target={{kind="file",path="{path}/target_tokenizer.json"}}'
+    with pytest.raises(SettingError, match="'bleu', but validation measures 'loss', 'wer', 'per'"):
+        train_tiny(data, tmp_path / "run", target, "training.select_by=bleu")
+    train_tiny(data, tmp_path / "run", target, "training.select_by=wer", "training.steps=1")
 
 
 def test_so_many_threads(capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,6 +206,23 @@ class TestDecodingOfValidation:
             train_tiny(data, tmp_path / "run", "decoding.prefix=Q")
         assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
+    def test_long_sources_are_warned_of_once(
+        self, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        valid = write_tsv(tmp_path / "valid.tsv", [("ab", "b a"), ("abcabc", "c b a c b a")])
+        overrides = [
+            f'data.valid={{kind="tsv",path="{valid}"}}',
+            "data.filters.max_length=5",
+            "training.steps=4",
+            "training.validate_every=1",
+        ]
+        train_tiny(data, tmp_path / "run", *overrides)
+        said = [message for message in caplog.messages if "in pieces" in message]
+        assert said == [
+            "1 of the 2 sources that each validation decodes have more than 5 tokens; they are "
+            "translated in pieces"
+        ]
+
 
 class TestResumingOtherwise:
     @pytest.mark.parametrize(("begun", "then"), [("adam", "muon"), ("muon", "adam")])

@@ -138,6 +138,17 @@ class EvaluationConfig:
         for name in (*self.metrics, *self.validation_metrics):
             check_metric(name)
 
+    def validated(self, symbols: bool) -> tuple[str, ...]:
+        """What each validation measures by decoding.  symbols: are the targets such, not text?"""
+        if not self.validation_pairs:
+            return ()
+        return self.validation_metrics or default_metrics(symbols)[:2]
+
+
+def default_metrics(symbols: bool) -> tuple[str, ...]:
+    """What is worth measuring for outputs that are symbols, or for text."""
+    return ("wer", "per", "accuracy") if symbols else ("bleu", "chrf", "ter")
+
 
 @section
 class TranslationRecipe:
@@ -168,14 +179,19 @@ class TranslationRecipe:
                     "or max_length accordingly"
                 )
         check_r_drop(self.training, self.model)
-        chosen, measured = self.training.select_by, self.evaluation.validation_metrics
-        if measured:
-            check_selection(chosen, ("loss", *measured))
-        elif chosen != "loss":  # which there are by default hangs on the vocabulary
-            check_metric(chosen)
+        self._check_selection()
         if self.training.alignment is not None:
             check_head(self.training.alignment, *heads_on_source(self.model.decoder))
             _check_guided(self)
+
+    def _check_selection(self) -> None:
+        chosen, evaluation = self.training.select_by, self.evaluation
+        if chosen != "loss":
+            check_metric(chosen)
+        kind = (self.text.target or self.text.source).kind
+        if kind == "file" and evaluation.validation_pairs and not evaluation.validation_metrics:
+            return  # what is measured by default hangs on what the file holds
+        check_selection(chosen, ("loss", *evaluation.validated(kind == "symbols")))
 
 
 def _check_guided(recipe: TranslationRecipe) -> None:

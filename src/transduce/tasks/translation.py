@@ -33,7 +33,7 @@ from transduce.tasks.common import (
 )
 from transduce.tasks.guided import Guide, training_links
 from transduce.tasks.provenance import record_provenance
-from transduce.tasks.recipe import TranslationRecipe, read_pairs_of
+from transduce.tasks.recipe import TranslationRecipe, default_metrics, read_pairs_of
 from transduce.tasks.shortlist import load_shortlist
 from transduce.tasks.tags import ExpectedTags
 from transduce.tasks.task import Evaluation, Example, Split
@@ -91,9 +91,26 @@ class TranslationTraining:
         )
         if sources:
             translator.check(self._decoding)
-        self._metrics = evaluation.validation_metrics or default_metrics(translator.target)[:2]
+            self._tell_of_length(sources)
+        self._metrics = evaluation.validated(translator.target.outputs == "symbols")
         measured = ("loss", *self._metrics) if sources else ("loss",)
         check_selection(recipe.training.select_by, measured)
+
+    def _tell_of_length(self, sources: Sequence[str]) -> None:
+        """Warn here of what each validation would warn of again, by numbers of no file's lines."""
+        translator = self.translator
+        translator.warns_of_length = False
+        n_long = sum(
+            len(ids) > translator.longest for ids in translator.source.encode_batch(sources)
+        )
+        if n_long:
+            logger.warning(
+                "%d of the %d sources that each validation decodes have more than %d tokens; they "
+                "are translated in pieces",
+                n_long,
+                len(sources),
+                translator.longest,
+            )
 
     def loss(self, batch: PairBatch) -> LossSums:
         """Cross-entropy of every target token given the source and the tokens before it."""
@@ -214,7 +231,7 @@ class TrainedTranslator(Translator):
             )
         ]
         config = self.recipe.evaluation
-        names = config.metrics or default_metrics(self.target)
+        names = config.metrics or default_metrics(self.target.outputs == "symbols")
         scores = measure(names, hypotheses, references, config.target_language)
         written = as_written(references, self.target)
         if written != references:
@@ -233,11 +250,6 @@ def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> Train
     translator = with_weights(lambda: TrainedTranslator(recipe, source, target), run, device)
     translator.shortlist = load_shortlist(run, source, target)
     return translator
-
-
-def default_metrics(target: Tokenizer) -> tuple[str, ...]:
-    """What is worth measuring for outputs of this kind."""
-    return ("wer", "per", "accuracy") if target.outputs == "symbols" else ("bleu", "chrf", "ter")
 
 
 def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[list[str]]:

@@ -105,6 +105,8 @@ class Translator:
         """Warns of texts that do not begin as those of training did."""
         self.unknown_tokens: UnknownTokens | None = None
         """Warns of texts that hold what those of training did not."""
+        self.warns_of_length = True
+        """Whether a text that is translated in pieces is warned of."""
 
     @property
     def device(self) -> torch.device:
@@ -417,7 +419,7 @@ class Translator:
 
     def _fitting(self, ids: list[int], line: int) -> Iterator[list[int]]:
         """The ids whole, or in pieces that fit, cut after the ends of sentences or words."""
-        if len(ids) > self.longest:
+        if len(ids) > self.longest and self.warns_of_length:
             logger.warning(
                 "line %d has %d tokens, more than the %d this model was trained for; "
                 "it is translated in pieces",
