@@ -1,8 +1,19 @@
-"""`python -m transduce` is `transduce`."""
+"""`transduce`, and `python -m transduce`."""
 
 import sys
 
-from transduce.cli.main import main
+
+def main() -> int:
+    """Run the command of `sys.argv`; returns the exit code.
+
+    Ctrl-C has no traceback, not even while the command line is still being imported.
+    """
+    try:
+        from transduce.cli.main import main as run
+    except KeyboardInterrupt:
+        return 130
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

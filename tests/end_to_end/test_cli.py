@@ -235,6 +235,23 @@ def test_control_c_leaves_a_run_that_goes_on(recipe: Path, tmp_path: Path) -> No
     assert f"resuming after step {last:,}" in done.err
 
 
+def test_control_c_while_the_command_line_is_being_imported() -> None:
+    interrupted = """
+import sys
+
+class Interruption:
+    def find_spec(self, name, path, target=None):
+        if name == "cyclopts":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interruption())
+from transduce.__main__ import main
+sys.exit(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", interrupted], capture_output=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
 # damaged and hostile runs
 
 
