@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-import costs  # noqa: E402  a script, not a package
+import attention  # noqa: E402  scripts, not a package
+import costs  # noqa: E402
 import sigmorphon2021  # noqa: E402
 import training  # noqa: E402
 
@@ -97,6 +98,13 @@ def test_a_point_of_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert costs.main(["--point", "pairs", "500"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["mib"] > 0
+
+
+def test_ways_of_attention_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert attention.main(["--rounds", "1"]) == 0
+    _, _, *rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == len(attention.SHAPES)
+    assert all(float(cell) > 0 for row in rows for cell in row.strip("| ").split(" | ")[1:])
 
 
 def test_ranks_are_measured() -> None:
