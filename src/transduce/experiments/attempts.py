@@ -32,11 +32,13 @@ from transduce.training.signals import InterruptedTraining
 
 @dataclass(frozen=True)
 class Job:
-    """One run to train: `settings` with `overrides` laid over them, into `path`."""
+    """One run to train: `settings` with `fixed` and `overrides` laid over them, into `path`."""
 
     path: Path
     settings: Mapping[str, Any]
     overrides: Overrides
+    """What it has that others have not."""
+    fixed: Overrides = ()
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def attempt(job: Job) -> Result:
     """Train one run, or go on with it.  Raises InterruptedTraining and nothing else."""
     begun = (job.path / "recipe.toml").is_file()
     try:
-        _, outcome = train(job.settings, job.path, job.overrides, resume=begun)
+        given = (*job.fixed, *job.overrides)
+        _, outcome = train(job.settings, job.path, given, resume=begun)
     except InterruptedTraining:
         raise
     except (TransduceError, OSError) as error:

@@ -41,6 +41,9 @@ class Definition:
     """What varies, as `--set` takes it."""
     search: int = 0
     """Trials of a search; 0 for a grid."""
+    fixed: tuple[str, ...] = ()
+    """What `--set` gives one value.  Not laid over the recipe yet: it may belong to a `kind` that
+    varies."""
 
     def write(self, directory: Path) -> None:
         """Keep it in the sweep's directory."""
@@ -52,7 +55,8 @@ class Definition:
         settings = load_toml(directory / SWEEP_FILE)
         try:
             varied = tuple(map(str, settings["varied"]))
-            return Definition(dict(settings["recipe"]), varied, int(settings["search"]))
+            fixed = tuple(map(str, settings.get("fixed", ())))  # older ones are in the recipe
+            return Definition(dict(settings["recipe"]), varied, int(settings["search"]), fixed)
         except (KeyError, TypeError, ValueError):
             raise RunError(
                 f"{directory / SWEEP_FILE} is damaged; begin the sweep anew in another --runs"

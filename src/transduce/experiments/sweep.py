@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from transduce.config import apply_overrides, load_toml
+from transduce.config import apply_overrides, load_toml, to_dict
 from transduce.errors import RunError, SettingError
 from transduce.experiments.attempts import Job, Result, in_turn, side_by_side
 from transduce.experiments.grid import Grid, Overrides, Range, Values, combinations, read_varied
 from transduce.experiments.record import SWEEP_FILE, Definition, Record
 from transduce.experiments.search import Search, check_optuna
 from transduce.run_directory import locked, parse_recipe, with_overrides
-from transduce.tasks.common import named_base
 from transduce.tasks.task import Recipe
 
 logger = logging.getLogger("transduce")
@@ -88,13 +88,16 @@ def sweep(
     Raises SettingError where nothing varies or no combination is a recipe, RunError where the
     directory cannot be used, InterruptedTraining at a signal.  A run that fails raises nothing.
     """
-    directory, definition = _defined(recipe, tuple(overrides), directory, search, resume)
+    directory, definition, before = _defined(recipe, tuple(overrides), directory, search, resume)
     _, varied = read_varied(definition.varied)
     parsed = _checked(definition, varied, str(recipe))
+    definition = _rooted(definition, parsed)
+    if before is not None:
+        _check_same(directory, before, definition)
     if definition.search:
         check_optuna()
     with locked(directory):
-        _rooted(definition, parsed).write(directory)
+        definition.write(directory)
         record = Record(directory)
         seed, select_by = parsed.seed, parsed.training.select_by
         plan: Plan = Grid(varied)
@@ -137,7 +140,7 @@ class _Sweeper:
             elif overrides not in self._tried:
                 self._tried.add(overrides)
                 logger.info("%s %s", path, " ".join(overrides))
-                return Job(path, self.definition.recipe, overrides)
+                return Job(path, self.definition.recipe, overrides, self.definition.fixed)
         return None
 
 
@@ -148,8 +151,8 @@ def _told(result: Result) -> str:
 
 def _defined(
     recipe: Path, overrides: Overrides, directory: Path | None, search: int, resume: bool
-) -> tuple[Path, Definition]:
-    """Where the sweep is, and what it is."""
+) -> tuple[Path, Definition, Definition | None]:
+    """Where the sweep is, what it is, and what it was if it goes on."""
     if (recipe / SWEEP_FILE).is_file():
         if not resume:
             raise RunError(f"{recipe} holds a sweep already; go on with --resume")
@@ -159,35 +162,42 @@ def _defined(
                 "the recipe"
             )
         before = Definition.read(recipe)
-        now = Definition(before.recipe, before.varied, search or before.search)
-        _check_same(recipe, before, now)
-        return recipe, now
+        return recipe, dataclasses.replace(before, search=search or before.search), before
     fixed, varied = read_varied(overrides)
     file = recipe / "recipe.toml" if recipe.is_dir() else recipe
-    settings = _with_absolute_base(with_overrides(load_toml(file), fixed))
+    settings = load_toml(file)
     given = tuple(one for one in overrides if one not in fixed)
     if not varied:
         raise SettingError("nothing varies; give --set section.name=value,value")
     directory = directory if directory is not None else Path("runs") / f"{recipe.stem}-sweep"
-    now = Definition(settings, given, search)
+    now = Definition(settings, given, search, tuple(fixed))
     if (directory / SWEEP_FILE).is_file():
         if not resume:
             raise RunError(
                 f"{directory} holds a sweep already; go on with --resume, or give another --runs"
             )
         before = Definition.read(directory)
-        now = Definition(settings, given, search or before.search)
-        _check_same(directory, before, now)
-    elif directory.exists() and not directory.is_dir():
+        again = _in_order_of(before, given), search or before.search
+        return directory, Definition(settings, *again, tuple(fixed)), before
+    if directory.exists() and not directory.is_dir():
         raise RunError(f"{directory} is a file; give another --runs")
-    elif directory.is_dir() and any(file.name != ".lock" for file in directory.iterdir()):
+    if directory.is_dir() and any(file.name != ".lock" for file in directory.iterdir()):
         raise RunError(f"{directory} exists and is not a sweep; give another --runs")
-    return directory, now
+    return directory, now, None
+
+
+def _in_order_of(before: Definition, varied: Overrides) -> Overrides:
+    """What varies, in the order in which it was given first: a run is known by its overrides."""
+    names = list(read_varied(before.varied)[1])
+    by_name = {next(iter(read_varied([one])[1])): one for one in varied}
+    if len(by_name) != len(varied) or by_name.keys() != set(names):
+        return varied
+    return tuple(by_name[name] for name in names)
 
 
 def _check_same(directory: Path, before: Definition, now: Definition) -> None:
     """Raises SettingError where the runs so far would not belong to what is asked for now."""
-    old, new = _without_root(before.recipe), _without_root(now.recipe)
+    old, new = (_without_root(with_overrides(d.recipe, d.fixed)) for d in (before, now))
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
             raise SettingError(
@@ -233,7 +243,8 @@ def _checked(definition: Definition, varied: dict[str, Values], where: str) -> R
     first: SettingError | None = None
     for overrides in combinations(varied):
         try:
-            recipe = parse_recipe(with_overrides(definition.recipe, overrides), where)
+            given = (*definition.fixed, *overrides)
+            recipe = parse_recipe(with_overrides(definition.recipe, given), where)
         except SettingError as error:
             first = first or error
             continue
@@ -245,14 +256,21 @@ def _checked(definition: Definition, varied: dict[str, Values], where: str) -> R
 
 
 def _rooted(definition: Definition, parsed: Recipe) -> Definition:
-    """The same with data.root as an absolute path, so that it goes on from anywhere."""
-    override = f"data.root={parsed.data.root}"
-    recipe = apply_overrides(definition.recipe, [override])
-    return Definition(recipe, definition.varied, definition.search)
+    """The same with data.root, and what else is a path, absolute, so that it goes on anywhere."""
+    meant = to_dict(parsed)
+    root = f"data.root={parsed.data.root}"
+    recipe = apply_overrides(definition.recipe, [root, *_made_absolute(definition.recipe, meant)])
+    fixed = (*definition.fixed, *_made_absolute(apply_overrides({}, definition.fixed), meant))
+    return dataclasses.replace(definition, recipe=recipe, fixed=tuple(dict.fromkeys(fixed)))
 
 
-def _with_absolute_base(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same with fine_tune.run, if there is one, as an absolute path."""
-    if (base := named_base(settings)) is None:
-        return settings
-    return apply_overrides(settings, [f"fine_tune.run={base}"])
+def _made_absolute(
+    said: Mapping[str, Any], meant: Mapping[str, Any], section: str = ""
+) -> Iterator[str]:
+    """Overrides for the paths among settings that their recipe, `meant`, has made absolute."""
+    for key, value in said.items():
+        name, other = f"{section}{key}", meant.get(key)
+        if isinstance(value, Mapping) and isinstance(other, Mapping):
+            yield from _made_absolute(value, other, f"{name}.")
+        elif isinstance(value, str) and isinstance(other, str) and value != other:
+            yield from [f"{name}={other}"] if Path(other).is_absolute() else []

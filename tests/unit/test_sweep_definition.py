@@ -1,0 +1,70 @@
+"""What a sweep is asked for: settings of all runs, settings that vary, and going on with both."""
+
+from pathlib import Path
+
+import pytest
+
+import transduce
+from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
+from transduce.config import load_toml, to_toml
+from transduce.errors import SettingError
+from transduce.experiments.sweep import sweep
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("recipe")
+    data = write_tsv(directory / "a.tsv", reversal_pairs(60))
+    settings = tiny_settings(data, "training.steps=2", "training.validate_every=2")
+    file = directory / "tiny.toml"
+    file.write_text(to_toml(settings), encoding="utf-8")
+    return file
+
+
+def test_a_setting_of_all_runs_reaches_the_kind_that_varies(recipe: Path, tmp_path: Path) -> None:
+    """Wherever the recipe's own section is replaced by one of another kind."""
+    overrides = ["training.schedule.kind=cosine,inverse-sqrt", "training.schedule.peak=0.0123"]
+    done = sweep(recipe, overrides, tmp_path / "sweep")
+    assert [run.overrides for run in done.runs] == [
+        ("training.schedule.kind=cosine",),
+        ("training.schedule.kind=inverse-sqrt",),
+    ]
+    for run, kind in zip(done.runs, ("cosine", "inverse-sqrt"), strict=True):
+        schedule = load_toml(run.path / "recipe.toml")["training"]["schedule"]
+        assert (schedule["kind"], schedule["peak"]) == (kind, 0.0123)
+    with pytest.raises(SettingError, match="begun with other settings of 'training'"):
+        sweep(recipe, [overrides[0], "training.schedule.peak=0.1"], done.directory, resume=True)
+    assert len(sweep(done.directory, resume=True).runs) == 2
+
+
+def test_the_same_sweep_in_another_order_trains_nothing_anew(recipe: Path, tmp_path: Path) -> None:
+    first, second = "seed=1,2", "training.label_smoothing=0.0,0.1"
+    done = sweep(recipe, [first, second], tmp_path / "sweep")
+    before = [(run.path, run.overrides, run.result) for run in done.runs]
+    again = sweep(recipe, [second, first], done.directory, resume=True)
+    assert [(run.path, run.overrides, run.result) for run in again.runs] == before
+    more = sweep(recipe, [second, "seed=1,2,3"], done.directory, resume=True)
+    assert len(more.runs) == 6
+
+
+@pytest.mark.parametrize("given", ["in the recipe", "by --set"])
+def test_a_file_that_is_named_from_here_is_found_from_elsewhere(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    transduce.train(recipe, Path("first"))
+    tokenizer = {"kind": "file", "path": "first/target_tokenizer.json"}
+    settings, overrides = load_toml(recipe), ["seed=1,2"]
+    if given == "by --set":
+        overrides += ["text.target.kind=file", "text.target.path=first/target_tokenizer.json"]
+    else:
+        settings["text"]["target"] = tokenizer
+    Path("here.toml").write_text(to_toml(settings), encoding="utf-8")
+    directory = sweep(Path("here.toml"), overrides, tmp_path / "sweep").directory
+    (directory / "runs.jsonl").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = sweep(directory, resume=True)
+    assert [run.result.error for run in again.runs] == ["", ""]
+    monkeypatch.chdir(tmp_path)
+    assert len(sweep(Path("here.toml"), overrides, directory, resume=True).runs) == 2
