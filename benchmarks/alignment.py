@@ -197,9 +197,10 @@ def main() -> None:
     result["letters and sounds"] = by_em(spelled, gold, str.split)
     print(json.dumps(result, indent=2), flush=True)
     for name, alignment in (("plain", None), ("guided", {"weight": arguments.weight})):
-        path = arguments.output / name
+        path = arguments.output / f"{name}-{arguments.steps}"
         if alignment:
             settings["training"]["alignment"] = alignment
+            path = path.with_name(f"{path.name}-{arguments.weight:g}")
         if not (path / "README.md").is_file():
             transduce.train(settings, path, overwrite=True)
         result[name] = by_attention(path, pairs, gold)

@@ -212,8 +212,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--place", type=Path, default=Path("corpus"), help="is made and deleted")
     options = parser.parse_args()
-    (options.place / "runs").mkdir(parents=True)  # and never into what is there
     try:
+        options.place.mkdir(parents=True)
+    except FileExistsError:
+        parser.error(f"{options.place} is there; --place is made, and deleted at the end")
+    try:
+        (options.place / "runs").mkdir()
         found = measure(options.place.resolve(), options.files, options.pairs, options.steps)
     finally:
         shutil.rmtree(options.place)

@@ -19,7 +19,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from workload import (
     Batch,
     machine,
     median,
+    peak_memory,
     random_pairs,
     timed,
     training_flops,
@@ -148,7 +148,7 @@ def training(axis: str, value: int) -> dict[str, float]:
     seconds = median([timed(lambda: peer.step(ready))[0].cpu for _ in range(STEPS)])
     return {
         "seconds": 1000 * seconds / batch.target_tokens,
-        "mib": peak(),
+        "mib": peak_memory() / MIB,
         "gflops": training_flops(size, batch) / seconds / 1e9,
     }
 
@@ -174,7 +174,10 @@ def decoding(axis: str, value: int) -> dict[str, float]:
     peer(rows, Question(asked.beam, 2, asked.options))  # the first allocates
     long = axis == "output" and value > 1000
     spent = [timed(lambda: peer(rows, asked))[0].cpu for _ in range(1 if long else STEPS)]
-    point = {"seconds": 1000 * median(spent) / (sentences * asked.length), "mib": peak()}
+    point = {
+        "seconds": 1000 * median(spent) / (sentences * asked.length),
+        "mib": peak_memory() / MIB,
+    }
     if axis == "weights":
         point["at"] = sum(weights.numel() for weights in model.parameters())
     return point
@@ -194,7 +197,7 @@ def encoding(pairs: int) -> dict[str, float]:
 
         idle, _ = timed(lambda: sum(1 for _ in texts(pairs)))
         spent, _ = timed(encode)
-    return {"seconds": 1000 * (spent.cpu - idle.cpu) / pairs, "mib": peak()}
+    return {"seconds": 1000 * (spent.cpu - idle.cpu) / pairs, "mib": peak_memory() / MIB}
 
 
 def texts(pairs: int) -> Iterator[tuple[str, str]]:
@@ -204,11 +207,6 @@ def texts(pairs: int) -> Iterator[tuple[str, str]]:
     for i in range(pairs):
         at, n = (i * 7919) % 99_000, 10 + i % 37
         yield " ".join(words[at : at + n]), " ".join(words[at + n : at + 2 * n])
-
-
-def peak() -> float:
-    """Most memory this process ever held, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
 
 
 def draw(record: dict[str, Any], path: Path) -> None:

@@ -25,7 +25,6 @@ if __name__ == "__main__" and "OMP_NUM_THREADS" not in os.environ:  # read when 
 
 import argparse
 import json
-import resource
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +41,7 @@ from decoding_peers import (
     transduce,
     transformers,
 )
-from workload import LENGTHS, SIZES, machine, median, random_pairs, timed
+from workload import LENGTHS, SIZES, machine, median, peak_memory, random_pairs, timed
 
 from transduce.decoding import DecodingOptions
 
@@ -175,7 +174,7 @@ def measure(
 def peak_mib(peer: Peer, batch: list[list[int]], beam: int) -> int:
     """Most memory that this process ever had, after decoding a batch."""
     peer(batch, question(batch, beam))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    return peak_memory() >> 20
 
 
 def in_a_process_of_its_own(name: str, options: argparse.Namespace) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from workload import peak_memory
 
 from transduce.models.encoder_decoder import (
     EncoderDecoder,
@@ -134,9 +134,9 @@ def memory_of_one(kind: str, n: int) -> int:
     _forward_and_backward(kind, [x.detach()[:, :, :64].requires_grad_() for x in (query,) * 3])
     with contextlib.suppress(OSError):  # Linux: let the peak begin where memory stands now
         Path("/proc/self/clear_refs").write_text("5")
-    before = _peak_memory()
+    before = peak_memory()
     _forward_and_backward(kind, [query, key, value], wanted)
-    return _peak_memory() - before
+    return peak_memory() - before
 
 
 def _forward_and_backward(kind: str, inputs: list[Tensor], wanted: Tensor | None = None) -> None:
@@ -147,16 +147,6 @@ def _forward_and_backward(kind: str, inputs: list[Tensor], wanted: Tensor | None
         output = attention_with_weights(query, key, value)[0]
     gradient = torch.ones_like(output) if wanted is None else wanted
     output.backward(gradient)  # type: ignore[no-untyped-call]
-
-
-def _peak_memory() -> int:
-    """The most memory, in bytes, that this process has had."""
-    status = Path("/proc/self/status")
-    if status.exists():  # the figure of getrusage may be inherited from the parent process
-        lines = status.read_text().splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 # --- layers between two positions --------------------------------------------------------------

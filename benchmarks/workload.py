@@ -9,7 +9,9 @@ import math
 import os
 import platform
 import random
+import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -161,6 +163,16 @@ def timed(action: Callable[[], T]) -> tuple[Spent, T]:
 def median(values: list[float]) -> float:
     """The middle one."""
     return statistics.median(values)
+
+
+def peak_memory() -> int:
+    """The most memory, in bytes, that this process has had."""
+    status = Path("/proc/self/status")
+    if status.exists():  # the figure of getrusage is inherited from the process that started it
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def machine() -> str:

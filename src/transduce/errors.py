@@ -97,6 +97,12 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+OUT_OF_MEMORY = (
+    "out of memory; lower training.batch_tokens, decoding.batch_tokens or --beam-size, or take a "
+    "smaller model"
+)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """PyTorch says it with a class of its own on GPUs and with a plain RuntimeError on CPUs."""
     said = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

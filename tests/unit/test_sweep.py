@@ -247,17 +247,29 @@ def test_a_bug_in_one_run_does_not_stop_the_others(
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device"), MemoryLimitError("out of memory")]
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (MemoryLimitError("out of memory at step 3"), "out of memory at step 3"),
+        (RuntimeError("[enforce fail] can't allocate memory"), "out of memory; lower training."),
+    ],
 )
-def test_what_the_machine_lacked_is_tried_again(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+def test_what_the_machine_lacked_is_told_in_a_line_and_tried_again(
+    recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    error: Exception,
+    told: str,
 ) -> None:
     def lacking(*arguments: object, **options: object) -> None:
         raise error
 
     monkeypatch.setattr("transduce.experiments.attempts.train", lacking)
     done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
-    assert [run.result for run in done.runs] == [Result(error=str(error), final=False)] * 2
+    assert [told in run.result.error for run in done.runs] == [True, True]
+    assert not any(run.result.final for run in done.runs)
+    assert "Traceback" not in capfd.readouterr().err
     monkeypatch.undo()
     assert not sweep(tmp_path / "s", resume=True).failed
 

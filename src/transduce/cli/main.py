@@ -23,7 +23,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 import transduce
 from transduce.cli.console import complain, log_to_stderr
-from transduce.errors import SettingError, TransduceError, is_out_of_memory
+from transduce.errors import OUT_OF_MEMORY, SettingError, TransduceError, is_out_of_memory
 
 VERBS = {
     "train": "Train a model by a recipe.",
@@ -82,10 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        complain(
-            "out of memory; lower training.batch_tokens, decoding.batch_tokens or --beam-size, or "
-            "take a smaller model"
-        )
+        complain(OUT_OF_MEMORY)
         return TransduceError.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

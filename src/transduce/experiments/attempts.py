@@ -24,7 +24,13 @@ from typing import Any
 import torch
 
 from transduce.data.workers import available_cores
-from transduce.errors import MemoryLimitError, TrainingError, TransduceError
+from transduce.errors import (
+    OUT_OF_MEMORY,
+    MemoryLimitError,
+    TrainingError,
+    TransduceError,
+    is_out_of_memory,
+)
 from transduce.experiments.grid import Overrides
 from transduce.run import train
 from transduce.training.signals import InterruptedTraining
@@ -74,7 +80,10 @@ def attempt(job: Job) -> Result:
         # By the same numbers training would come to the same end; all else may be mended.
         final = isinstance(error, TrainingError) and not isinstance(error, MemoryLimitError)
         return Result(error=str(error), final=final)
-    except Exception as error:  # the machine's memory, or a bug of ours: the others shall go on
+    except Exception as error:
+        if is_out_of_memory(error):
+            return Result(error=OUT_OF_MEMORY, final=False)
+        # A bug of ours: the others shall go on.
         traceback.print_exc()
         first_line = str(error).partition("\n")[0]
         return Result(error=f"{type(error).__name__}: {first_line}", final=False)
