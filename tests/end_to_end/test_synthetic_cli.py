@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from helpers.command_line import Done, command, environment, some_words, transduce
 
@@ -74,6 +75,16 @@ def test_teachers_and_reverse_runs_work_together(
     assert f"with `{twin}` beside it" in (tmp_path / "b" / "README.md").read_text("utf-8")
     itself = ("distil", run, recipe, "--run", twin, "--ensemble", twin)
     assert "is the run that translates" in here(*itself).complaint
+
+
+def test_threads_are_of_the_run_that_translates_alone(
+    here: Here, run: Path, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = torch.get_num_threads(), []
+    monkeypatch.setattr("transduce.train", lambda *_: seen.append(torch.get_num_threads()))
+    done = here("distil", run, recipe, "--run", tmp_path / "a", "--threads", before + 1)
+    assert done.code == 0, done.err
+    assert seen == [before]
 
 
 def test_a_finished_run_is_not_spoiled(

@@ -51,6 +51,8 @@ class Student:
         stay beside the synthetic ones.  tag: of the synthetic sources.  Raises SettingError or
         RunError for what cannot be.
         """
+        import torch
+
         from transduce.run_directory import SYNTHETIC, as_recipe, check_room
         from transduce.synthetic import PAIRS, with_pairs
         from transduce.tasks.common import check_trainable, find_device
@@ -72,7 +74,7 @@ class Student:
         if not self.only_data:
             find_device(given.training.device)
             check_room(run, recipe_with_pairs, self.resume, self.overwrite)
-        return Plan(self, run, given, recipe_with_pairs)
+        return Plan(self, run, given, recipe_with_pairs, torch.get_num_threads())
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Plan:
     run: Path
     given: TranslationRecipe
     with_pairs: TranslationRecipe
+    threads: int
+    """PyTorch's before the run that translates was given its own."""
 
     def make_pairs(self, model: Run, order: Order) -> None:
         """Translate what `order` says with `model`."""
@@ -95,9 +99,12 @@ class Plan:
 
     def train(self) -> None:
         """Train on the pairs, unless they alone were asked for; print the run directory."""
+        import torch
+
         import transduce
 
         student = self.student
         if not student.only_data:
+            torch.set_num_threads(self.threads)
             transduce.train(self.with_pairs, self.run, (), student.resume, student.overwrite)
             print_lines(str(self.run))
