@@ -1,5 +1,6 @@
 """The training loop, on a task so small that its every step can be foreseen."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -262,6 +263,27 @@ class TestResume:
         run(tmp_path, average_last=2, resume=True)
         assert (tmp_path / "metrics.jsonl").read_text() == before[0]
         assert equal(weights(tmp_path), before[1])
+
+    def test_a_mean_stays_where_the_best_step_is_gone(self, tmp_path: Path) -> None:
+        losses = [5.0, 1.0, 3.0, 3.0, 3.0, 1.5]  # best at step 4; the last is that of the mean
+        settings: dict[str, Any] = {"steps": 100, "patience": 3}
+        first = run(tmp_path, Sums({"loss": losses}), average_last=2, **settings)
+        assert (first.step, first.best_step, first.scores) == (10, 4, {"loss": 1.5})
+        assert [path.name[-2:] for path in checkpoints_of(tmp_path)] == ["08", "10"]
+        mean = weights(tmp_path)
+        again = run(tmp_path, Sums({"loss": [1.5]}), average_last=2, resume=True, **settings)
+        assert dataclasses.replace(again, seconds=first.seconds) == first
+        without = run(tmp_path, Sums({"loss": [1.5]}), resume=True, **settings)
+        assert (without.step, without.averaged, without.scores) == (10, 2, {"loss": 1.5})
+        assert kept_scores(tmp_path) == {"loss": 1.5} and equal(weights(tmp_path), mean)
+        settings["patience"] = 5
+        longer = run(tmp_path, Sums({"loss": [1.2, 1.1, 1.5]}), resume=True, **settings)
+        assert (longer.step, longer.averaged) == (14, 2) and equal(weights(tmp_path), mean)
+        better = run(
+            tmp_path, Sums({"loss": [0.5, *[1.0] * 6]}), resume=True, steps=100, patience=6
+        )
+        assert (better.best_step, better.averaged, better.scores) == (16, 0, {"loss": 0.5})
+        assert not equal(weights(tmp_path), mean)
 
     def test_nothing_to_resume(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n')

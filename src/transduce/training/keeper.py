@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -57,6 +58,8 @@ class Keeper:
         self.ema = ema
         self.adapter = adapter
         self.ranks = Ranks.present()
+        self.mean = 0
+        """Of how many checkpoints the run's weights are a mean, as the first rank knows; or 0."""
         self._say = say
 
     def save(self, progress: Progress) -> None:
@@ -69,9 +72,15 @@ class Keeper:
 
     def keep_best(self, step: int) -> None:
         """Make the weights that would be served now, after this step, those of the run."""
-        self.keep(averaged_weights(self.model, self.ema), _of_step(step))
+        self._keep(averaged_weights(self.model, self.ema), _of_step(step))
+        self.mean = 0
 
-    def keep(self, weights: Mapping[str, Tensor], origin: str) -> None:
+    def keep_mean(self, weights: Mapping[str, Tensor], count: int) -> None:
+        """Make these, sharded or not, the weights of the run: the mean of so many checkpoints."""
+        self._keep(weights, f"a mean of {count} checkpoints")
+        self.mean = count
+
+    def _keep(self, weights: Mapping[str, Tensor], origin: str) -> None:
         """Make these, sharded or not, the weights of the run; where they come from is noted."""
         whole = gathered_on_first(weights)
         if not self.ranks.first:
@@ -132,7 +141,7 @@ class Keeper:
             return
         if not self.ranks.first:
             return
-        wanted = _of_step(progress.best_step)
+        wanted, origin = _of_step(progress.best_step), ""
         try:
             origin = read_with_metadata(weights)[1].get(ORIGIN, wanted)
             if origin != wanted:  # a mean, or of a step that no checkpoint speaks of any more
@@ -142,11 +151,15 @@ class Keeper:
             try:
                 found = served_weights(best)
             except RunError:
-                self._say(f"{error}; the best from now on will be kept in its place")
-                progress.best_scores = {}
+                if mean := re.fullmatch(r"a mean of (\d+) checkpoints", origin):
+                    self.mean = int(mean[1])
+                    self._say(f"{weights} is {origin}, and stays until a step is the best")
+                else:
+                    self._say(f"{error}; the best from now on will be kept in its place")
+                    progress.best_scores = {}
             else:
                 self._say(f"{error}; taken from {best}")
-                self.keep(found, wanted)
+                self._keep(found, wanted)
 
 
 def _of_step(step: int) -> str:

@@ -344,7 +344,9 @@ class _Trainer:
         self.progress = progress
         # Resumed with another `select_by`, old and new scores must not be compared.
         self.progress.best = self.progress.best_scores.get(self.config.select_by)
-        if self.progress.best is None:  # nor may the patience of the old one end this
+        if (
+            self.progress.best_scores and self.progress.best is None
+        ):  # nor end the old one's patience
             self.progress.since_best = 0
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
@@ -385,10 +387,23 @@ class _Trainer:
             best = read_tensors(self.run / "weights.safetensors")
             load_weights(self.task.model, best, str(self.run))
             self.task.model.eval()
+        if not averaged and self.shards is None and (mean := self._mean_of_before()):
+            averaged, scores = mean
         seconds = self._seconds()
         return Outcome(
             progress.step, seconds, progress.best_step, scores, higher_is_better, averaged
         )
+
+    def _mean_of_before(self) -> tuple[int, dict[str, float]] | None:
+        """Of how many checkpoints the kept weights are a mean, and its scores, where they are one
+        that training has found before it was resumed, and no step has been better since."""
+        count = self.ranks.from_first(lambda: self.keeper.mean)
+        if not count:
+            return None
+        scores = self._scores()
+        assert scores is not None, "no signal is noted any more"
+        self.log.validation({"step": self.progress.step, "averaged": count, **scores}, False)
+        return count, scores
 
     def _average_last(self) -> tuple[int, dict[str, float] | None]:
         """Keep the mean of the last checkpoints: of how many it is, and its scores.
@@ -410,5 +425,5 @@ class _Trainer:
         self.log.validation({"step": self.progress.step, "averaged": len(last), **scores}, best)
         better = "" if best else f", though step {self.progress.best_step:,} was no worse"
         self.log.say(f"the mean of the last {len(last)} checkpoints is kept{better}")
-        self.keeper.keep(averaged, f"a mean of {len(last)} checkpoints")
+        self.keeper.keep_mean(averaged, len(last))
         return len(last), scores
