@@ -76,7 +76,9 @@ def test_evaluate_refuses_what_does_not_match(here: Here, run: Path, tmp_path: P
     three.write_text("ab\ncd\nef\n")
     pairs = ["--source", two, "--reference", two]
     assert "3" in here("evaluate", run, "--source", two, "--reference", three).complaint
-    assert "3 outputs" in here("evaluate", run, *pairs, "--against", three).complaint
+    done = here("evaluate", run, *pairs, "--against", three, "--json")
+    assert done.code == 1 and "3 outputs" in done.err
+    assert json.loads(done.out)["items"] == 2  # what has been measured is told all the same
     assert "no such run" in here("evaluate", run, *pairs, "--against", tmp_path / "x").complaint
     assert "give one" in here("evaluate", run, *pairs, "--split", "test").complaint
     assert "give a file" in here("evaluate", run, "--output", "-", "--json").complaint
@@ -97,7 +99,7 @@ def test_symbols_have_one_item_for_equal_sources(here: Here, speller: Path, tmp_
     assert result["items"] == 2
     assert result["against"]["wer"]["score"] == 0.0
     other.write_text("B A\nC D\nB A\n")
-    assert "3 outputs" in here("evaluate", speller, *pairs, "--against", other).complaint
+    assert "3 outputs" in here("evaluate", speller, *pairs, "--against", other).err
 
 
 def test_score_gives_a_number_for_each_pair(here: Here, run: Path, tmp_path: Path) -> None:

@@ -111,7 +111,13 @@ def test_the_validation_that_was_kept(runs: list[Path], tmp_path: Path) -> None:
     kept = kept_validation(runs[0], curves)
     assert kept["step"] == progress["best_step"]
     assert kept["loss"] == progress["best_scores"]["loss"]
-    # Without checkpoints the least loss; an average at the end stands for itself.
+    # Without checkpoints too; where the weights say nothing the least loss; an average at the end
+    # stands for itself.
+    (tmp_path / "weights.safetensors").write_bytes((runs[0] / "weights.safetensors").read_bytes())
+    step = kept["step"]
+    lines = [{"step": step - 1, "loss": 0.1}, {"step": step, "loss": 0.3}]
+    assert kept_validation(tmp_path, Curves([], lines)) == lines[1]
+    (tmp_path / "weights.safetensors").unlink()
     lines = [{"step": step, "loss": loss} for step, loss in [(1, 3.0), (2, 1.0), (3, 2.0)]]
     assert kept_validation(tmp_path, Curves([], lines)) == lines[1]
     averaged = {"step": 3, "loss": 2.5, "averaged": 2}

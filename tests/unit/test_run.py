@@ -22,12 +22,14 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce import DataError, DecodingOptions, Run, RunError, SettingError
+from transduce.metrics.measure import measure
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
 from transduce.run import STREAM_TEXTS, average_runs
 from transduce.run_directory import read_recipe
 from transduce.tasks.alignment import align_pairs
 from transduce.tasks.recipe import read_pairs_of
+from transduce.tasks.task import Evaluation
 from transduce.tasks.translator import Translator
 from transduce.training.weights import read_tensors
 
@@ -348,6 +350,15 @@ class TestEvaluate:
         assert set(comparison) == {"wer", "per", "accuracy"}
         with pytest.raises(DataError, match="one line per item"):
             result.against(["a"])
+
+    def test_against_an_output_that_a_metric_is_too_long_for(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        said, meant = ["a b c d", "e f"], [["a b c e"], ["e f"]]
+        found = Evaluation(measure(["bleu", "ter"], said, meant), ["x", "y"], said, meant)
+        assert set(found.against(["a", "b"])) == {"bleu", "ter"}
+        assert set(found.against(["a " * 6000, "b"])) == {"bleu"}
+        assert "ter" in caplog.text and "it is left out" in caplog.text
 
     def test_nothing_to_evaluate(self, run: Run) -> None:
         with pytest.raises(DataError, match="no pairs"):

@@ -91,13 +91,15 @@ def evaluate(
                 )
             file.write(evaluation.hypotheses)
     comparison: Mapping[str, Comparison] = {}
-    if other is not None:
-        outputs = _outputs(other, model, evaluation, options, split or "test")
-        comparison = evaluation.against(outputs)
-    if json:
-        print_lines(json_format.dumps(_as_object(evaluation, comparison)))
-    else:
-        print_lines(*_as_table(evaluation, comparison, str(against)))
+    try:
+        if other is not None:
+            outputs = _outputs(other, model, evaluation, options, split or "test")
+            comparison = evaluation.against(outputs)
+    finally:  # whatever is wrong with the others, these have been measured
+        if json:
+            print_lines(json_format.dumps(_as_object(evaluation, comparison)))
+        else:
+            print_lines(*_as_table(evaluation, comparison, str(against)))
 
 
 def _data_of(run: Run) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +14,12 @@ from torch import nn
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import make_metric
-from transduce.metrics.metric import Metric
+from transduce.metrics.metric import Metric, TooLongError
 from transduce.metrics.significance import Comparison, bootstrap_interval, paired_bootstrap
 from transduce.training.config import TrainingConfig
 from transduce.training.trainer import Outcome
+
+logger = logging.getLogger("transduce")
 
 Split = Literal["train", "valid", "test"]
 Example = tuple[tuple[str, ...], str]
@@ -135,7 +138,10 @@ class Evaluation:
     """Code of the language of the answers, which some metrics need."""
 
     def against(self, other: Sequence[str]) -> dict[str, Comparison]:
-        """Paired bootstrap of these outputs over `other` ones for the same sources, by metric."""
+        """Paired bootstrap of these outputs over `other` ones for the same sources, by metric.
+
+        A metric that one of `other` is too long for is left out with a warning.
+        """
         if not self.hypotheses:
             raise DataError("this task has no outputs that could be compared one by one")
         if len(other) != len(self.hypotheses):
@@ -143,10 +149,13 @@ class Evaluation:
                 f"there are {len(other)} outputs to compare with, but {len(self.hypotheses)} "
                 "were evaluated; both need one line per item"
             )
-        return {
-            name: paired_bootstrap(metric, other, self.hypotheses, self.references)
-            for name, metric in self._metrics().items()
-        }
+        result = {}
+        for name, metric in self._metrics().items():
+            try:
+                result[name] = paired_bootstrap(metric, other, self.hypotheses, self.references)
+            except TooLongError as error:
+                logger.warning("%s; it is left out", error)
+        return result
 
     def intervals(self) -> dict[str, tuple[float, float]]:
         """95 % confidence interval of each score; none where nothing was answered."""

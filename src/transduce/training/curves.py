@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transduce.errors import RunError
 from transduce.limits import from_json
 from transduce.training.checkpoints import best_scores_of
+from transduce.training.file_head import ORIGIN, head_of, of_step
 
 BESIDE_SCORES = ("kind", "step", "seconds", "averaged")
 
@@ -55,14 +57,17 @@ def read_curves(run: Path) -> Curves:
 def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
     """The line of the validation whose weights the run kept; empty if there was none.
 
-    A run whose checkpoints were deleted no longer says which one that was: then it is the one
-    with the least loss.
+    The weights say themselves of which step they are; where they do not, it is the one with the
+    least loss.
     """
     if curves.averaged is not None:
         return curves.averaged
-    best = best_scores_of(run)
+    try:
+        origin = head_of(run / "weights.safetensors").texts.get(ORIGIN)
+    except RunError:  # what is known of a run without weights can still be compared
+        origin = None
     for line in curves.validation:
-        if best and all(line.get(name) == score for name, score in best.items()):
+        if origin == of_step(line["step"]):
             return line
     return min(curves.validation, key=lambda line: float(line["loss"]), default={})
 

@@ -8,6 +8,14 @@ from typing import NamedTuple
 
 from transduce.training.weights import opened
 
+ORIGIN = "transduce_origin"
+"""In the head of a run's weights: what they are, of a step or a mean."""
+
+
+def of_step(step: int) -> str:
+    """The origin of weights that are those after a step."""
+    return f"of step {step}"
+
 
 class FileHead(NamedTuple):
     """shapes: of the tensors, by name.  texts: what stands beside them."""

@@ -25,6 +25,7 @@ from transduce.training.checkpoints import (
     served_weights,
 )
 from transduce.training.distributed import Ranks
+from transduce.training.file_head import ORIGIN, of_step
 from transduce.training.fine_tuning import Adapter
 from transduce.training.sharding import gathered_on_first, is_sharded
 from transduce.training.weights import (
@@ -34,9 +35,6 @@ from transduce.training.weights import (
     weights_of,
     write_weights,
 )
-
-ORIGIN = "transduce_origin"
-"""In the head of a run's weights: what they are, of a step or a mean."""
 
 
 class Keeper:
@@ -72,7 +70,7 @@ class Keeper:
 
     def keep_best(self, step: int) -> None:
         """Make the weights that would be served now, after this step, those of the run."""
-        self._keep(averaged_weights(self.model, self.ema), _of_step(step))
+        self._keep(averaged_weights(self.model, self.ema), of_step(step))
         self.mean = 0
 
     def keep_mean(self, weights: Mapping[str, Tensor], count: int) -> None:
@@ -141,7 +139,7 @@ class Keeper:
             return
         if not self.ranks.first:
             return
-        wanted, origin = _of_step(progress.best_step), ""
+        wanted, origin = of_step(progress.best_step), ""
         try:
             origin = read_with_metadata(weights)[1].get(ORIGIN, wanted)
             if origin != wanted:  # a mean, or of a step that no checkpoint speaks of any more
@@ -160,7 +158,3 @@ class Keeper:
             else:
                 self._say(f"{error}; taken from {best}")
                 self._keep(found, wanted)
-
-
-def _of_step(step: int) -> str:
-    return f"of step {step}"
