@@ -126,7 +126,10 @@ def with_budget_of(path: Path, recipe: Recipe) -> Recipe:
         return recipe
     before = read_recipe(path).training
     whole = training.batch_tokens * training.accumulate
-    if before.fit_memory or -(-whole // before.accumulate) != before.batch_tokens:
+    parts = -(-whole // before.accumulate)
+    if before.batch_tokens > parts and -(-whole // before.batch_tokens) == before.accumulate:
+        parts = before.batch_tokens  # as a row is longer than an equal part
+    if before.fit_memory or before.batch_tokens != parts:
         return recipe  # killed before it was found; or for a step of another size
     return with_budget(recipe, before.batch_tokens, before.accumulate)
 

@@ -157,7 +157,7 @@ def test_memory_is_measured() -> None:
     assert tokens * 40_000 < 200 * MIB
     assert re.fullmatch(
         rf"fit_memory: batches of [\d,]+ tokens fit into [\d.]+ GiB; training\.batch_tokens = "
-        rf"{tokens}, training\.accumulate = {accumulate} make up a step of 10,000",
+        rf"{tokens}, training\.accumulate = {accumulate} make up a step of {tokens * accumulate:,}",
         line,
     )
 
@@ -265,8 +265,12 @@ def test_the_run_is_that_of_a_recipe_with_what_was_found(
     assert (run / "recipe.toml").read_bytes() == (plain / "recipe.toml").read_bytes()
 
 
-def test_resumed_without_another_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = tiny_settings(write_tsv(tmp_path / "pairs.tsv", reversal_pairs(200)))
+@pytest.mark.parametrize("tokens", [256, 12], ids=["many rows", "a row is more than half a step"])
+def test_resumed_without_another_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(200))
+    tiny = tiny_settings(data, f"training.batch_tokens={tokens}")
     asked = fit_parts(monkeypatch, 2)
     fitting = ["training.fit_memory=true", "training.keep_last=5"]
     run, _ = transduce.train(tiny, tmp_path / "run", [*fitting, "training.steps=6"])
@@ -274,6 +278,8 @@ def test_resumed_without_another_search(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(asked) == 2
     transduce.train(tiny, run, fitting, resume=True)
     assert len(asked) == 2
+    found = load_toml(run / "recipe.toml")["training"]
+    assert (found["batch_tokens"], found["accumulate"]) == (128 if tokens == 256 else 8, 2)
     assert load_toml(run / "recipe.toml") == load_toml(whole / "recipe.toml")
     name = "weights.safetensors"
     assert (run / name).read_bytes() == (whole / name).read_bytes()

@@ -102,7 +102,7 @@ def find_budget(
     say(
         f"fit_memory: batches of {tokens:,} tokens fit into {limit / GIB:.1f} GiB; "
         f"training.batch_tokens = {tokens}, training.accumulate = {accumulate} make up a step of "
-        f"{whole:,}"
+        f"{tokens * accumulate:,}"
     )
     return FoundBudget(tokens, accumulate)
 
