@@ -247,6 +247,7 @@ class TestMistakes:
         [
             ("training.select_by=bleu", "measures 'loss'"),
             ("image.size=16", "a patch of 5 pixels .* does not divide image.size = 16"),
+            ("augmentation.cutout=99", "augmentation.cutout is 99, but images of"),
             ("evaluation.metrics=['blue']", "'blue' is not a metric; did you mean 'bleu'"),
             ("model.decoder.n_heads=5", "n_heads = 5 does not divide d_model = 32"),
             (

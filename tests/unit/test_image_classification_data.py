@@ -109,6 +109,7 @@ class TestMistakes:
             ("image.size=10", "a patch of 4 pixels .* does not divide image.size = 10"),
             ("model.stem=[4, 4]", "a patch of 16 pixels .* does not divide image.size = 8"),
             ("model.encoder.n_heads=5", "n_heads = 5 does not divide d_model = 24"),
+            ("augmentation.shift=8", "augmentation.shift is 8, but images of 8 pixels"),
             ("augmentation.flipp=true", "did you mean 'flip'"),
         ],
     )

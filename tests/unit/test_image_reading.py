@@ -321,7 +321,9 @@ class TestAugment:
 
     @pytest.mark.parametrize("name", ["shift", "cutout"])
     def test_too_much_for_the_image(self, name: str) -> None:
-        with pytest.raises(SettingError, match=f"{name} is 8, but images of 8 .* at most 7"):
+        with pytest.raises(
+            SettingError, match=f"augmentation.{name} is 8, but images of 8 .* at most 7"
+        ):
             changed(torch.zeros(1, 1, 8, 9), **{name: 8})
         with pytest.raises(SettingError, match=name):
             changed(torch.zeros(1, 1, 8, 9), **{name: -1})

@@ -19,6 +19,7 @@ from helpers.tiny_run import (
 from transduce import DataError, RunError, SettingError
 from transduce.config import to_toml
 from transduce.run_directory import locked
+from transduce.tasks.translation import TranslationTraining
 from transduce.training import replaced
 from transduce.training.weights import read_tensors
 
@@ -63,6 +64,20 @@ class TestTrain:
         settings = tiny_settings(data, "training.steps=1", "seed=2")
         transduce.train(settings, path, overwrite=True)
         assert contents(path).keys() == before.keys()
+
+    def test_a_first_step_that_cannot_be_does_not_cost_it_either(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
+        before = contents(path)
+
+        def loss(*arguments: object) -> None:
+            raise RuntimeError("not on this machine")
+
+        monkeypatch.setattr(TranslationTraining, "loss", loss)
+        with pytest.raises(RuntimeError, match="not on this machine"):
+            transduce.train(tiny_settings(data), path, overwrite=True)
+        assert contents(path) == before
 
     @pytest.mark.parametrize("wrote", [(), ("recipe.toml", "tokenizer.json")])
     def test_a_killed_attempt_to_replace_a_run_does_not_cost_it(

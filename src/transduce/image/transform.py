@@ -60,6 +60,15 @@ class AugmentationConfig:
     cutout: Amount = 0
     """Side of a square, anywhere, that is blotted out (DeVries and Taylor 2017)."""
 
+    def check_size(self, size: int) -> None:
+        """Raises SettingError for images of so few pixels a side that these are too much."""
+        for name, amount in (("shift", self.shift), ("cutout", self.cutout)):
+            if amount >= size:
+                raise SettingError(
+                    f"augmentation.{name} is {amount}, but images of {size} pixels allow at most "
+                    f"{size - 1}"
+                )
+
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
     """Images (..., c, h, w), of bytes or floats, at `size` rows and columns, smoothed."""
@@ -101,12 +110,7 @@ def augment(images: Tensor, config: AugmentationConfig, generator: torch.Generat
     The draws come from `generator` alone, on its own device.  Raises SettingError for images
     too small for the settings.
     """
-    smallest = min(images.shape[-2:])
-    for name, amount in (("shift", config.shift), ("cutout", config.cutout)):
-        if amount >= smallest:
-            raise SettingError(
-                f"{name} is {amount}, but images of {smallest} pixels allow at most {smallest - 1}"
-            )
+    config.check_size(min(images.shape[-2:]))
     if config.flip:
         mirrored = _uniform(images, 1, generator)[:, 0] < 0.5
         images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)

@@ -83,6 +83,7 @@ class CaptioningRecipe:
 
     def __post_init__(self) -> None:
         self.model.vision.check_size(self.image.size)
+        self.augmentation.check_size(self.image.size)
         room = longest_sequence(self.model.decoder)
         if room is not None and room < self.text.max_length:
             raise SettingError(

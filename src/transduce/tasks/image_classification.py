@@ -68,6 +68,7 @@ class ImageClassificationRecipe:
 
     def __post_init__(self) -> None:
         self.model.check_size(self.image.size)
+        self.augmentation.check_size(self.image.size)
         check_selection(self.training.select_by, ("loss", "accuracy"))
 
 

@@ -122,8 +122,6 @@ def train(
                 raise SettingError("fit_memory does not go with training.sharding; leave one out")
             raise find_budget(task, config, optimizer, ranks, log.say)
         ranks.own_random_numbers()
-        if ranks.first:
-            let_go(run)
         return _Trainer(task, config, run, log, optimizer, adapter, shards).train(resume)
 
 
@@ -196,10 +194,15 @@ class _Trainer:
         batches = [batch for batch, _ in micro_batches]
         own = sum(batch.target_tokens for batch in batches)
         count, progress.data = self.ranks.whole_step(own, micro_batches[-1][1])
+        failure = None
         try:
             nll = self.step(step, batches, rate, count)
         except NonFiniteError as error:
-            self._skip_or_stop(step, error)
+            failure = error
+        if step == 1 and self.ranks.first:
+            let_go(self.run)  # neither a setting nor the machine forbids this training
+        if failure is not None:
+            self._skip_or_stop(step, failure)
         else:
             progress.skipped = 0
             if self.ema is not None:
