@@ -291,12 +291,16 @@ def test_memory_that_does_not_suffice_on_one(server: RankServer, tmp_path: Path)
     check_quiet([second], 1)
 
 
-def test_compiling_is_refused(server: RankServer, tmp_path: Path) -> None:
-    recipe = write_recipe(tmp_path, SHARDED, "training.compile=true")
+@pytest.mark.parametrize("setting", ["compile", "fit_memory"])
+def test_what_does_not_go_together_is_said_before_the_data_are_read(
+    server: RankServer, tmp_path: Path, setting: str
+) -> None:
+    missing = "data.train.path=nowhere.tsv"
+    recipe = write_recipe(tmp_path, SHARDED, f"training.{setting}=true", missing)
     first, second = server.run("train", recipe, "--run", tmp_path / "run")
-    check_quiet([second], 2)
+    check_quiet([second], 1)
     (complaint,) = first.complaints
-    assert first.code == 2 and "do not go together" in complaint
+    assert first.code == 2 and f"training.{setting} and training.sharding = 'full'" in complaint
 
 
 def test_torchrun_starts_again_what_was_killed(whole: Path, tmp_path: Path) -> None:

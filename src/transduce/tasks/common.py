@@ -29,6 +29,7 @@ from transduce.nn.initialise import Unfilled
 from transduce.tasks.run_files import check_files
 from transduce.tasks.task import Split
 from transduce.text import Tokenizer, load_tokenizer
+from transduce.training import sharding
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.file_head import head_of
 from transduce.training.fine_tuning import base_path
@@ -178,6 +179,7 @@ def drawn(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
 def begin(data: Splits, training: TrainingConfig, seed: int) -> None:
     """Threads, device and random numbers for a training run; what is wrong is said now."""
     check_trainable(data)
+    sharding.is_wanted(training)  # raises for what does not go with it
     _warn_of_missing_test(data)
     if training.threads:
         torch.set_num_threads(training.threads)

@@ -96,24 +96,26 @@ class Shards:
             self._parts[0].reset_iter_state()
 
 
-def shards_of(task: _Loses, config: TrainingConfig) -> Shards | None:
-    """The task with its model sharded, if the settings and the number of ranks are such.
+def is_wanted(config: TrainingConfig) -> bool:
+    """Whether there is a model to shard and ranks to share it.
 
-    Raises SettingError where they contradict each other.
+    Raises SettingError for settings that do not go with it.
     """
-    ranks = Ranks.present()
-    if config.sharding == "none" or ranks.world == 1:
-        return None
+    if config.sharding == "none" or Ranks.present().world == 1:
+        return False
     from torch.distributed.fsdp import FSDPModule
 
     error = None
-    if config.compile:
-        error = "training.compile and training.sharding = 'full' do not go together; give up one"
-    elif not hasattr(FSDPModule, "reset_iter_state"):
+    for name in ("compile", "fit_memory"):
+        if getattr(config, name):
+            error = (
+                f"training.{name} and training.sharding = 'full' do not go together; give up one"
+            )
+    if not hasattr(FSDPModule, "reset_iter_state"):
         error = f"training.sharding = 'full' needs a newer PyTorch than {torch.__version__}"
     if error is not None:
-        raise ranks.told_by_first(SettingError(error), 2)
-    return Shards(task)
+        raise SettingError(error)
+    return True
 
 
 def _units(model: nn.Module) -> list[nn.Module]:

@@ -19,6 +19,7 @@ import torch
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
 from transduce.errors import SettingError, TrainingError
+from transduce.training import sharding
 from transduce.training.averaging import MovingAverage
 from transduce.training.bad_batches import as_json, save_batches
 from transduce.training.checkpoints import (
@@ -44,7 +45,6 @@ from transduce.training.optimizer import build_optimizer
 from transduce.training.recompute import recompute_layers
 from transduce.training.replaced import let_go
 from transduce.training.schedules import learning_rate
-from transduce.training.sharding import Shards, shards_of
 from transduce.training.signals import InterruptedTraining, Signals, StoppedValidation
 from transduce.training.step import NonFiniteError, OptimizerStep
 from transduce.training.weights import checksum, load_weights, mean, read_tensors, weights_of
@@ -112,14 +112,12 @@ def train(
             recompute_layers(task.model)
         ranks.check_device(task.model)
         ranks.check_same(lambda: checksum(weights_of(task.model)))
-        shards = shards_of(task, config)
+        shards = sharding.Shards(task) if sharding.is_wanted(config) else None
         decay = fine_tune.layer_decay if fine_tune else 1.0
         fitting = config.fit_memory and not resuming
         # Each rank tries batches of its own, and not as many as the others.
         optimizer = build_optimizer(task.model, config, decay, Ranks() if fitting else ranks)
         if fitting:
-            if shards is not None:
-                raise SettingError("fit_memory does not go with training.sharding; leave one out")
             raise find_budget(task, config, optimizer, ranks, log.say)
         ranks.own_random_numbers()
         return _Trainer(task, config, run, log, optimizer, adapter, shards).train(resume)
@@ -134,7 +132,7 @@ class _Trainer:
         log: TrainingLog,
         optimizer: torch.optim.Optimizer,
         adapter: Adapter | None,
-        shards: Shards | None,
+        shards: sharding.Shards | None,
     ) -> None:
         self.task = task
         self.config = config
