@@ -193,6 +193,20 @@ class TestTrain:
             assert found == pytest.approx(wanted, rel=1e-4)
         assert transduce.load(compiled)("abc").text is not None
 
+    @pytest.mark.filterwarnings("ignore")
+    def test_a_machine_that_cannot_compile(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from torch._dynamo.exc import TorchDynamoException
+
+        def loss(*arguments: object) -> None:
+            raise TorchDynamoException("InvalidCxxCompiler: no compiler found\n\nSet TORCH_LOGS")
+
+        monkeypatch.setattr(TranslationTraining, "loss", loss)
+        said = r"training\.compile: InvalidCxxCompiler: no compiler found; leave it out$"
+        with pytest.raises(SettingError, match=said):
+            train_tiny(data, tmp_path / "run", "training.compile=true")
+
     def test_tie_that_cannot_be(self, data: Path, tmp_path: Path) -> None:
         with pytest.raises(SettingError, match="needs one joint vocabulary"):
             train_tiny(data, tmp_path / "run", "model.tie=three-way")

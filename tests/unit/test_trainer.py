@@ -150,9 +150,13 @@ class TestValidation:
         validated = read_tensors(checkpoint_path(tmp_path, 6) / "model.safetensors")
         assert equal(weights(tmp_path), validated) == (best == 6)
 
-    def test_select_by_something_else(self, tmp_path: Path) -> None:
+    def test_select_by_something_else(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         with pytest.raises(SettingError, match=r"training.select_by is 'blue'; .* 'loss'"):
             run(tmp_path, select_by="blue")
+        assert run(tmp_path, resume=True).step == 10
+        assert "resuming after step 2" in capsys.readouterr().err  # where it was noticed
 
     def test_average_last(self, tmp_path: Path) -> None:
         task = Sums()

@@ -18,7 +18,7 @@ import torch
 
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
-from transduce.errors import SettingError, TrainingError
+from transduce.errors import SettingError, TrainingError, first_line
 from transduce.training import sharding
 from transduce.training.averaging import MovingAverage
 from transduce.training.bad_batches import as_json, save_batches
@@ -197,6 +197,10 @@ class _Trainer:
             nll = self.step(step, batches, rate, count)
         except NonFiniteError as error:
             failure = error
+        except RuntimeError as error:
+            if self.config.compile:
+                raise self._not_compiled(error) from None
+            raise
         if step == 1 and self.ranks.first:
             let_go(self.run)  # neither a setting nor the machine forbids this training
         if failure is not None:
@@ -210,6 +214,15 @@ class _Trainer:
         progress.target_tokens += count
         if step % self.config.log_every == 0:
             self._log(rate)
+
+    def _not_compiled(self, error: RuntimeError) -> BaseException:
+        """The error of a step, in one line where PyTorch's compiler is at fault, or the machine."""
+        from torch._dynamo.exc import TorchDynamoException
+
+        if not isinstance(error, TorchDynamoException):
+            return error
+        told = f"training.compile: {first_line(error)}; leave it out"
+        return self.ranks.told_by_first(SettingError(told), SettingError.exit_code)
 
     def _skip_or_stop(self, step: int, error: NonFiniteError) -> None:
         own = [(self.task.describe(batch), as_json(batch)) for batch in error.batches]
@@ -282,8 +295,12 @@ class _Trainer:
             self._fail(f"validation loss is {scores['loss']}", progress.step, "")
         chosen = self.config.select_by
         if chosen not in scores:
+            progress.interrupted = True  # nothing of what was learnt is lost
+            self._save()
             known = ", ".join(repr(name) for name in scores)
-            raise SettingError(f"training.select_by is {chosen!r}; this task measures {known}")
+            error = f"training.select_by is {chosen!r}; this validation measured {known} alone; "
+            error += "give another and go on with --resume"
+            raise self.ranks.told_by_first(SettingError(error), SettingError.exit_code)
         best = self._is_best(scores)
         progress.since_best = 0 if best else progress.since_best + 1
         progress.interrupted = False
