@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce.training.checkpoints import checkpoint_path, checkpoints_of, served_weights
+from transduce.training.step import OptimizerStep
 from transduce.training.trainer import InterruptedTraining
 from transduce.training.weights import read_tensors
 
@@ -120,6 +122,26 @@ def test_exact(data: Path, tmp_path: Path, settings: tuple[str, ...], steps: lis
     train_tiny(data, whole, *BASE, *settings)
     train_interrupted(data, run, [*BASE, *settings], steps)
     assert_alike(run, whole)
+
+
+def test_a_line_of_the_log_for_several_steps(data: Path, tmp_path: Path) -> None:
+    """Those before the interruption are in it too."""
+    settings = (*BASE, "training.log_every=4", "training.validate_every=16")
+    train_tiny(data, tmp_path / "whole", *settings)
+    step = OptimizerStep.__call__
+
+    def interrupted(self: OptimizerStep, number: int, *rest: Any) -> float:
+        if number == 6:
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, number, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OptimizerStep, "__call__", interrupted)
+        with pytest.raises(InterruptedTraining, match="after step 6"):
+            train_tiny(data, tmp_path / "run", *settings)
+    train_tiny(data, tmp_path / "run", *settings, resume=True)
+    assert [step for step, _ in losses(tmp_path / "run", "train")] == [4, 8, 12, 16]
+    assert_alike(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_longer_budget_goes_on_alike(data: Path, tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class Progress:
     interrupted: bool = False
     """Written where a signal came, not after a validation.  Such a checkpoint is there to resume
     from and goes with the next one, so that an interruption leaves no trace in the results."""
+    unlogged: dict[str, float] = dataclasses.field(default_factory=dict)
+    """What was added up since the last line of the log, where `interrupted`."""
     ranks: int = 1
     """Processes that made the last step."""
     batches: int = 0

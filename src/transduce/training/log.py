@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -159,16 +159,28 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-@dataclass
+@dataclasses.dataclass
 class SinceLog:
     """Sums since the last line of the log, or the last validation: so a resumed run logs the same,
     but steps between the last line and a validation are in none."""
 
-    started: float
     nll: float = 0.0
     count: int = 0
     skipped: int = 0
     """Steps."""
+    seconds: float = 0.0
+    """Those of an earlier sitting."""
+
+    def __post_init__(self) -> None:
+        self._started = time.monotonic()
+
+    def stopped(self) -> dict[str, float]:
+        """What a later sitting has to go on with, by name."""
+        return {**dataclasses.asdict(self), "seconds": self.elapsed()}
+
+    def elapsed(self) -> float:
+        """Seconds since then, those between two sittings not counted."""
+        return self.seconds + time.monotonic() - self._started
 
     def add(self, nll: float, count: int) -> None:
         """One step more: negative log-likelihood, summed over so many target tokens."""

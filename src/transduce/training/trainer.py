@@ -154,7 +154,7 @@ class _Trainer:
                 if hasattr(self.task.model, name):
                     getattr(self.task.model, name).compile(dynamic=True)
         self._before, self._started = self.progress.seconds, time.monotonic()
-        self._since_log = SinceLog(time.monotonic())
+        self._since_log = SinceLog(**self.progress.unlogged)  # type: ignore[arg-type]
         keep_freed_memory()
         batches = prefetch(self.task.batches.iterate(self.ranks.turns(self.progress.data)))
         with self.signals.noted(), contextlib.closing(batches):
@@ -266,18 +266,18 @@ class _Trainer:
         return self._share_done() >= 1 or bool(patience and self.progress.since_best >= patience)
 
     def _log(self, rate: float) -> None:
-        now, since = time.monotonic(), self._since_log
+        since = self._since_log
         record = {
             "step": self.progress.step,
             "epoch": self.progress.data.epoch,
             "loss": since.nll / since.count if since.count else None,
             "learning_rate": rate,
-            "tokens_per_second": since.count / (now - since.started),
+            "tokens_per_second": since.count / since.elapsed(),
             "seconds": self._seconds(),
         }
         if since.skipped:
             record["skipped"] = since.skipped
-        self._since_log = SinceLog(now)
+        self._since_log = SinceLog()
         share = self._share_done()
         left = self._seconds() * (1 - share) / share if share else 0.0
         self.log.training(record, share, left)
@@ -303,7 +303,7 @@ class _Trainer:
             raise self.ranks.told_by_first(SettingError(error), SettingError.exit_code)
         best = self._is_best(scores)
         progress.since_best = 0 if best else progress.since_best + 1
-        progress.interrupted = False
+        progress.interrupted, progress.unlogged = False, {}
         if best:
             progress.best, progress.best_step = scores[chosen], progress.step
             progress.best_scores = scores
@@ -313,7 +313,7 @@ class _Trainer:
         if best:  # after the checkpoint, from which `_resume` makes up for a kill in between
             self.keeper.keep_best(progress.step)
         self._prune()
-        self._since_log = SinceLog(time.monotonic())
+        self._since_log = SinceLog()
         self._agree()
 
     def _is_best(self, scores: dict[str, float]) -> bool:
@@ -380,7 +380,7 @@ class _Trainer:
             )
 
     def _stop_for_signal(self) -> NoReturn:
-        self.progress.interrupted = True
+        self.progress.interrupted, self.progress.unlogged = True, self._since_log.stopped()
         self._save()
         stopped = f"stopped after step {self.progress.step:,}; go on with --resume"
         error = InterruptedTraining(self._signal, stopped)
