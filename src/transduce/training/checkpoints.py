@@ -202,7 +202,9 @@ def check_sums(path: Path, part: str = "") -> None:
     except (OSError, ValueError):
         raise RunError(f"{path / SUMS} is damaged") from None
     found = {name for name in sums if part in ("", re.split(r"[/.]", name)[0])}
-    for name in sorted({*found, *([] if part else [PROGRESS])} or {f"{part}.safetensors"}):
+    if not part:
+        found.add(PROGRESS)
+    for name in sorted(found or {f"{part}.safetensors"}):
         try:
             whole = sha256_of(path / name) == sums.get(name)
         except OSError as error:

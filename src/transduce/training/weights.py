@@ -234,8 +234,11 @@ def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         }:
             raise RunError("these runs have different models; only equal ones can be averaged")
         for name, tensor in weights.items():
-            dtypes[name] = tensor.dtype
-            wide = tensor.to(torch.float64)
-            total[name] = total[name] + wide if name in total else wide
+            if name in total:
+                total[name] += tensor
+            else:
+                dtypes[name] = tensor.dtype
+                total[name] = tensor.to(torch.float64, copy=True)
     assert count, "nothing to average"
-    return {name: (tensor / count).to(dtypes[name]) for name, tensor in total.items()}
+    # One by one, as all of them twice may be more than there is memory for.
+    return {name: total.pop(name).div_(count).to(dtype) for name, dtype in dtypes.items()}
