@@ -216,10 +216,11 @@ class Run:
         speaker = None
         if language_model is not None:
             predictor = language_model.predictor
-            if not isinstance(predictor, Generator):
+            task = language_model.recipe.task
+            if task != "language-model" or not isinstance(predictor, Generator):
                 raise RunError(
-                    f"{language_model.path} is a run of the task {language_model.recipe.task!r}; "
-                    "a language model is needed here"
+                    f"{language_model.path} is a run of the task {task!r}; a language model is "
+                    "needed here"
                 )
             if predictor.tokenizer.to_bytes() != own.target.to_bytes():
                 raise RunError(

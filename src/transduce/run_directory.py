@@ -286,7 +286,7 @@ def locked(path: Path) -> Iterator[IO[str]]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunError(f"{path} is being trained by another process") from None
+            raise RunError(f"{path} is in use by another process") from None
         yield file
 
 

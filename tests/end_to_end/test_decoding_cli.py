@@ -128,6 +128,7 @@ def test_each_line_may_have_its_own_settings(here: Here, run: Path, tmp_path: Pa
         ({"constraints": "ab"}, "line 2: constraints"),
         ({"constraints": ["é"]}, "line 2: constraints: 'é' has symbols"),
         ({"prefix": 3}, "line 2: prefix"),
+        ({"shortlist": True}, "line 2: this run has no shortlist"),
         ({"method": "guess"}, "line 2: method"),
         ({"beam_size": 5, "beam_groups": 2}, "line 2: beam_groups = 2 must divide"),
     ],

@@ -90,7 +90,7 @@ def test_a_second_process_refuses(recipe: Path, tmp_path: Path) -> None:
             second = transduce("train", recipe, "--run", run, how, "--set", "training.steps=60")
             assert (second.code, second.complaint) == (
                 1,
-                f"{run} is being trained by another process",
+                f"{run} is in use by another process",
             )
         first.send_signal(signal.SIGKILL)
     # What died holds nothing: the lock is the kernel's.

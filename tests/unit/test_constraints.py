@@ -15,7 +15,7 @@ from helpers.toy_search import BOS, EOS, SIZE, TokenIds, ToyModel, decode, toy
 from transduce.decoding import DecodingOptions
 from transduce.decoding.avoided import Avoided
 from transduce.decoding.demands import Demand, Wishes, demand_of
-from transduce.decoding.lexicon import Lexicon
+from transduce.decoding.lexicon import Lexicon, first_is_letter, last_is_letter
 from transduce.decoding.phrases import Phrase, Phrases, Progress
 from transduce.errors import SettingError
 from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, train_tokenizer
@@ -140,6 +140,17 @@ def test_where_there_is_no_room_the_length_goes_first() -> None:
     demand = Demand(phrases=asking([[3, 4, 5]]))
     (found,) = decode(toy(1), [0], 2, wishes=Wishes([demand]))
     assert found[0].finished and len(found[0].tokens) <= 2
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_where_there_is_room_for_one_phrase_alone_the_output_is_whole(beam_size: int) -> None:
+    """Of whole words, which what comes next may undo."""
+    words = [Phrase((3,), whole=True)], [Phrase((4, 5, 3, 4, 5, 3, 4), whole=True)]
+    demand = Demand(phrases=Phrases(list(words), frozenset([5])))
+    for seed in range(50):
+        wishes = Wishes([demand])
+        (found,) = decode(toy(seed, spread=3.0), [0], 6, wishes=wishes, beam_size=beam_size)
+        assert all(h.finished for h in found)
 
 
 def test_a_longer_word_does_not_count() -> None:
@@ -276,6 +287,12 @@ def test_scripts_without_spaces_have_no_longer_words() -> None:
         assert any(ids[t] in avoided.after(ids[:t]) for t in range(len(ids)))
     rare = lexicon.tokenizer.encode("鼠")  # spelt in bytes
     assert len(rare) > 2 and rare[-1] in Avoided(["鼠"], lexicon).after(rare[:-1])
+
+
+@pytest.mark.parametrize(("word", "longer"), [("कर", "करी"), ("cafe", "cafe\u0301"), ("אב", "אבּ")])
+def test_a_mark_makes_a_word_longer(word: str, longer: str) -> None:
+    assert last_is_letter(longer.encode()) and first_is_letter(longer[len(word) :].encode())
+    assert not first_is_letter(b"") and not first_is_letter("❤".encode())
 
 
 def test_letters_and_symbols() -> None:

@@ -87,6 +87,21 @@ def test_lengths_stay_within_their_bounds(method: str) -> None:
     assert all(h.finished for hypotheses in found for h in hypotheses)
 
 
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_an_end_that_is_free_counts_nothing_whatever_else_is_asked(method: str) -> None:
+    """The model's own log-probability is kept apart where its scores are changed."""
+    shared: dict[str, Any] = {"free_end": True, "method": method, "beam_size": 1}
+    at_limit = 0
+    for seed in range(20):
+        (plain,) = decode(toy(seed), [0], 3, **shared)
+        (other,) = decode(toy(seed), [0], 3, repetition_penalty=1 + 1e-9, **shared)
+        assert [h.tokens for h in other] == [h.tokens for h in plain]
+        logs = [[h.log_prob for h in found] for found in (other, plain)]
+        assert logs[0] == pytest.approx(logs[1], abs=1e-5)
+        at_limit += len(plain[0].tokens) == 3
+    assert at_limit
+
+
 def test_max_length_zero_is_the_empty_sentence() -> None:
     model = toy()
     ((empty,),) = decode(model, [0], max_length=0)

@@ -138,7 +138,7 @@ class TestTrain:
         ) as other:
             assert other.stdout is not None and other.stdout.readline() == "held\n"
             for how in ({"resume": True}, {"overwrite": True}):
-                with pytest.raises(RunError, match="being trained by another process"):
+                with pytest.raises(RunError, match="in use by another process"):
                     transduce.train(tiny_settings(data, "training.steps=2"), path, **how)
             assert (path / "weights.safetensors").exists()
         with locked(path):

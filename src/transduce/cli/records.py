@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from transduce.cli.lines import LineBatch
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError, RunError, SettingError
 from transduce.limits import from_json
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def with_options(
         try:
             found.append(_laid_over(base, given) if given else base)
             check(found[-1])
-        except SettingError as error:
+        except (SettingError, RunError) as error:
             items = records.items[: number - batch.first - 1]
             wrong = DataError(f"{name}: line {number}: {error}")
             return Records(items, wrong, records.names), found[: len(items)]

@@ -71,7 +71,7 @@ def hold_phrases(eos: int, tracker: Tracker) -> Filter:
                 if 0 < phrases.needed(progress) <= room:
                     log_probs[i, j, eos] = DEAD
                     _keep_room(log_probs[i, j], phrases, progress, room - 1)
-                elif room and phrases.undoes(progress):
+                elif room and not phrases.needed(progress) and phrases.undoes(progress):
                     _keep_room(log_probs[i, j], phrases, progress, room - 1)
 
     return apply

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import unicodedata
 from collections.abc import Sequence
 
 from transduce.errors import SettingError
@@ -76,7 +77,7 @@ class Lexicon:
 
 def is_letter(character: str) -> bool:
     """Part of a word, in a script that has spaces between words."""
-    if not character.isalnum():
+    if not character or unicodedata.category(character)[0] not in "LNM":  # and marks on them
         return False
     return not any(low <= character <= high for low, high in UNSPACED)
 

@@ -129,6 +129,8 @@ def search_steps(
         apply_all(filters, log_probs, live)
         candidates = chooser(log_probs, live)
         if log_probs is not own:
+            if options.free_end:
+                own[[limit <= live.length for limit in live.limits], :, eos] = 0.0
             candidates = candidates._replace(own=_own(own, live, candidates))
         going_on, ending = _split(candidates, eos, options)
         grown = _grown(live, going_on)

@@ -2,20 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from transduce.text import Tokenizer
+from transduce.text import CharacterTokenizer, Tokenizer
+from transduce.text.characters import leading_tags
+from transduce.text.marian import MarianTokenizer
+from transduce.text.scripts import UNSPACED
+from transduce.text.tokenizer import UNK
 
 SENTENCE_ENDS = tuple(".!?。！？…;；:：")
+FULL_WIDTH = ("！", "｠")
 
 
-def in_pieces(ids: list[int], longest: int, tokenizer: Tokenizer) -> Iterator[list[int]]:
-    """The ids whole, or in pieces of at most `longest`, cut after ends of sentences or words."""
-    while len(ids) > longest:
-        cut = _cut(tokenizer.tokens(ids[: longest + 1]))
-        yield ids[:cut]
-        ids = ids[cut:]
-    yield ids
+def in_pieces(
+    ids: list[int], longest: int, tokenizer: Tokenizer, tagged: bool = False
+) -> Iterator[list[int]]:
+    """The ids whole, or in pieces of at most `longest`, cut after ends of sentences or words.
+
+    tagged: a text may begin with tags.  So does each of its pieces then, for they say what is
+    wanted of all of it; and with the language code of a Marian tokenizer.
+    """
+    if len(ids) <= longest:
+        yield ids
+        return
+    head = ids[: _n_before(ids, tokenizer, tagged)]
+    if 2 * len(head) > longest:
+        head = []
+    rest, room = ids[len(head) :], longest - len(head)
+    while len(rest) > room:
+        cut = _cut(tokenizer.tokens(rest[: room + 1]))
+        yield [*head, *rest[:cut]]
+        rest = rest[cut:]
+        if isinstance(tokenizer, CharacterTokenizer):  # no text of training begins with a blank
+            while len(rest) > 1 and tokenizer.decode(rest[:1]).isspace():
+                rest = rest[1:]
+    yield [*head, *rest]
+
+
+def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
+    """The ids of a whole output of those of its pieces.
+
+    Subwords bring the blank between two pieces along; letters get one, where their script has any.
+    """
+    ids: list[int] = []
+    for part in parts:
+        if ids and part and isinstance(tokenizer, CharacterTokenizer):
+            sides = tokenizer.decode([ids[-1], part[0]])
+            blank = tokenizer.encode(" ")
+            if not (UNK in blank or " " in sides or any(map(_is_unspaced, sides))):
+                ids += blank
+        ids += part
+    return ids
+
+
+def _is_unspaced(character: str) -> bool:
+    return any(low <= character <= high for low, high in (*UNSPACED, FULL_WIDTH))
+
+
+def _n_before(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> int:
+    """How many ids are those of a language code, or of tags, before the text."""
+    if isinstance(tokenizer, MarianTokenizer):
+        (first,) = tokenizer.tokens(ids[:1])
+        return int(first.startswith(">>") and first.endswith("<<"))
+    if not tagged:
+        return 0
+    tags = "".join(leading_tags(tokenizer.decode(ids)))
+    # With letters the blank belongs to the tag, with subwords to what comes after it.
+    head = tokenizer.encode(tags if isinstance(tokenizer, CharacterTokenizer) else tags.rstrip())
+    return len(head) if ids[: len(head)] == head else 0
 
 
 def _cut(tokens: Sequence[str]) -> int:

@@ -23,6 +23,8 @@ class ExpectedTags:
         """data: what was trained on.  Tags are expected where all of it has them."""
         corpora = [part.train for part, _ in data.corpora() if part.train is not None]
         by_column = [not isinstance(p, ParallelFiles) and bool(p.tag_columns) for p in corpora]
+        self.used = any(by_column) or any(pairs.tag for pairs in corpora)
+        """Whether some of it has them."""
         self._expected = bool(corpora) and all(
             pairs.tag or columns for pairs, columns in zip(corpora, by_column, strict=True)
         )

@@ -25,7 +25,7 @@ from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
 from transduce.tasks.forced import forced_scores, in_batches
-from transduce.tasks.pieces import in_pieces
+from transduce.tasks.pieces import in_pieces, joined
 from transduce.tasks.tags import ExpectedTags
 from transduce.tasks.translations import Alignment, Candidate, Translation, least_risk
 from transduce.tasks.unknown import UnknownTokens
@@ -240,7 +240,7 @@ class Translator:
         self._demand(options)
         self._check_search(options)
         if options.coverage_penalty:
-            self._check_attention()
+            self._check_coverage()
 
     def _demand(self, options: DecodingOptions) -> Demand:
         """What options ask of an output.  Raises SettingError for what cannot be."""
@@ -329,7 +329,7 @@ class Translator:
         batch = self._batch([[*piece.ids, EOS] for piece in pieces])
         demands = [piece.demand for piece in pieces]
         if options.coverage_penalty:
-            self._check_attention()
+            self._check_coverage()
         speaker, wishes = self.company.speaker(self.model, self.reach, EOS, options, demands)
         if narrow is not None:
             speaker = narrow
@@ -357,11 +357,12 @@ class Translator:
                 ids = agreed(snapshot)
                 if narrow is not None:
                     ids = narrow.ids[ids].tolist()
-                text = self._line([*before, *ids], source).rstrip(REPLACEMENT)
+                whole = joined([before, ids], self.target)
+                text = self._line(whole, source).rstrip(REPLACEMENT)
                 if len(text) > len(written):
                     yield text[len(written) :]
                     written = text
-            before += ids
+            before = joined([before, ids], self.target)
         yield self._line(before, source)[len(written) :]
 
     def _line(self, ids: Sequence[int], source: str) -> str:
@@ -382,18 +383,22 @@ class Translator:
             self.engine.check(options)
         if options.shortlist:
             check_shortlist(options)
+            if self.shortlist is None:
+                raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
         self.company.check(options)
 
-    def _check_attention(self) -> None:
-        names = (name for name, _ in self.model.named_modules())
-        check_layer(-1, sum(name.endswith("cross_attention") for name in names))
+    def _check_coverage(self) -> None:
+        if not any(name.endswith("cross_attention") for name, _ in self.model.named_modules()):
+            raise RunError(
+                "coverage_penalty: this model has no attention that could cover a source; its "
+                "decoder sees it as one fixed vector"
+            )
 
     def _narrow(self, sources: list[list[int]], options: DecodingOptions) -> NarrowModel | None:
         """The model with the shortlists of some sources, if options ask for them."""
         if not options.shortlist:
             return None
-        if self.shortlist is None:
-            raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
+        assert self.shortlist is not None, "checked"
         return self.shortlist.narrow(self.model, sources)
 
     def _translation(
@@ -405,7 +410,7 @@ class Translator:
         candidates = []
         for rank in range(min(len(part) for part in parts)):
             chosen = [part[rank] for part in parts]
-            ids = [token for hypothesis in chosen for token in hypothesis.tokens]
+            ids = joined((hypothesis.tokens for hypothesis in chosen), self.target)
             text = self._line(ids, source)
             score = sum(h.score for h in chosen) / len(chosen)
             log_prob = sum(h.log_prob for h in chosen)
@@ -431,7 +436,8 @@ class Translator:
 
     def in_pieces(self, ids: list[int]) -> Iterator[list[int]]:
         """Source ids whole, or in the pieces that they are translated in."""
-        return in_pieces(ids, self.longest, self.source)
+        tagged = self.expected_tags is not None and self.expected_tags.used
+        return in_pieces(ids, self.longest, self.source, tagged)
 
     def _batch(self, rows: Sequence[Sequence[int]]) -> Padded:
         return Padded.from_rows(rows, PAD).to(self.device)
