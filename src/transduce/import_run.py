@@ -35,6 +35,8 @@ def import_run(
     `overwrite` replaces a run that is there.  Whatever happens, `run` is whole or as it was.
     """
     source, path = Path(directory), Path(run)
+    if path.name in ("", ".."):  # which says nothing of where it is, nor what to call it
+        path = path.resolve()
     _check_free(path, overwrite)
     imported = import_directory(source)
     recipe = parse_recipe(with_overrides(imported.recipe, overrides), str(source))

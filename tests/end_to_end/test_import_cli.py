@@ -211,6 +211,18 @@ def test_a_run_is_not_spoiled(here: Here, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert", "broken", "other", "run"]
 
 
+def test_into_the_directory_where_one_is(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = bert(tmp_path / "bert")
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    assert here("import", source, ".").code == 0
+    assert here("import", source, ".", "--overwrite").code == 0
+    assert (tmp_path / "run" / "README.md").read_text().startswith("# run\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bert", "run"]
+
+
 def test_a_directory_of_something_else_stays(here: Here, tmp_path: Path) -> None:
     source = bert(tmp_path / "bert")
     assert "is not a run directory" in here("import", source, source).complaint

@@ -24,7 +24,8 @@ from helpers.fine_tuned import (
 )
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError, SettingError
-from transduce.config import apply_overrides, parse
+from transduce.config import apply_overrides, load_toml, parse, to_toml
+from transduce.tasks.images import with_base
 from transduce.tasks.recipe import TranslationRecipe
 from transduce.training.averaging import MovingAverage
 from transduce.training.checkpoints import (
@@ -299,6 +300,21 @@ class TestTranslation:
         shutil.rmtree(copy)
         assert transduce.load(run)("abc").text is not None
 
+    @pytest.mark.parametrize("section", ["model", "text", "data"])
+    def test_a_base_run_that_is_damaged(
+        self, base: Path, data: Path, tmp_path: Path, section: str
+    ) -> None:
+        copy = Path(shutil.copytree(base, tmp_path / "base"))
+        broken = {**load_toml(base / "recipe.toml"), section: 5}
+        (copy / "recipe.toml").write_text(to_toml(broken))
+        settings = {"task": "translation", "data": tiny_settings(data)["data"]}
+        with pytest.raises(RunError, match=f"recipe.toml is damaged: {section} is no section"):
+            transduce.train({**settings, "fine_tune": {"run": str(copy)}}, tmp_path / "run")
+
+    def test_a_section_that_is_none_is_left_to_who_parses_it(self, base: Path) -> None:
+        settings = {"image": 32, "fine_tune": {"run": str(base)}}
+        assert with_base(settings, ("translation",))["image"] == 32
+
     @pytest.mark.parametrize(
         ("changes", "kind", "said"),
         [
@@ -316,6 +332,7 @@ class TestTranslation:
             (["fine_tune.lora.targets=[]"], SettingError, "fine_tune.lora.targets"),
             (["fine_tune.freeze='x'"], SettingError, "fine_tune.freeze"),
             (["fine_tune={}"], SettingError, "fine_tune.run is missing"),
+            (['fine_tune.run="a\\u0000b"'], SettingError, "fine_tune.run: .*NUL"),
         ],
     )
     def test_mistakes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,8 @@ def test_special_tokens_in_a_text_are_text(make: Any, tmp_path: Path) -> None:
         assert len(ids) > 4
         if make is gpt2:
             assert tokenizer.decode(ids) == f"ab {token} cd"
+        # Data are encoded by other processes, which get it by pickle.
+        assert pickle.loads(pickle.dumps(tokenizer.encode_batch))([f"ab {token} cd"]) == [ids]
 
 
 def test_special_tokens_that_the_vocabulary_would_find(tmp_path: Path) -> None:

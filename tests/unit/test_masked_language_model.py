@@ -11,12 +11,14 @@ import pytest
 import torch
 
 import transduce
+from helpers.hugging_face import byte_level
 from transduce.config import apply_overrides
 from transduce.data.masking import Masking, MaskingConfig, begin_words
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError, SettingError
+from transduce.interop.tokenizers import ENCODER, read_tokenizer
 from transduce.sequence import Padded
-from transduce.tasks.mask_filler import MaskFiller
+from transduce.tasks.mask_filler import Candidate, MaskFiller
 from transduce.tasks.masked_language_model import (
     MaskedLanguageModelTraining,
     parse_masked_language_model,
@@ -436,6 +438,29 @@ def test_masks_and_the_spaces_around_them() -> None:
             assert candidate[0][0].id == i
             assert filler._filled(text, [candidate[0][0]]) == wanted
             assert begins[i] == (ids is words)
+
+
+def test_masks_where_tokens_hold_a_space_that_no_text_begins_with(tmp_path: Path) -> None:
+    """As in RoBERTa: byte-level pieces, and no space is put before a text."""
+    byte_level(tmp_path, 300, ["<s>", "</s>", "<unk>", "<mask>"])
+    special = {"bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
+    tokenizer = read_tokenizer(tmp_path, 300, ENCODER, special)
+    recipe = parse_masked_language_model({"task": "masked-language-model"}, "recipe")
+    filler = MaskFiller(recipe, tokenizer)
+    encode, mask = tokenizer.encode, tokenizer.size
+    assert filler.ids("the <mask> of it") == [*encode("the"), mask, *encode(" of it")]
+    assert filler.ids("<mask> <mask>, the") == [mask, mask, *encode(", the")]
+    assert filler.ids("the <mask>.") == [*encode("the"), mask, *encode(".")]
+    shown = tokenizer.tokens(range(tokenizer.size))
+    word = next(i for i, token in enumerate(shown) if token[:1] == "▁" and token[1:].isalpha())
+    inside = next(i for i, token in enumerate(shown) if i >= 4 and token == "t")
+    for token, text, wanted in (
+        (word, "the <mask> of", f"the {shown[word][1:]} of"),
+        (word, "<mask> of", f"{shown[word][1:]} of"),
+        (word, "<mask> <mask>", f"{shown[word][1:]} <mask>"),
+        (inside, "the <mask> of", "thet of"),
+    ):
+        assert filler._filled(text, [Candidate(token, shown[token], 1.0)]) == wanted
 
 
 def test_symbols_keep_the_text_around_a_mask() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from helpers.tiny_run import write_jsonl
 from transduce.config import parse
+from transduce.data.dialogues import DialoguesConfig
+from transduce.data.documents import TextFiles
 from transduce.data.questions import (
     Answer,
     Question,
@@ -17,7 +19,7 @@ from transduce.data.questions import (
     find_answer,
     read_questions,
 )
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
 from transduce.metrics.answers import answer_f1, exact_match
 from transduce.metrics.measure import measure
 from transduce.tasks.question_answering_data import QuestionsData, questions_of
@@ -80,6 +82,9 @@ def test_squads_own_format_and_several_files(tmp_path: Path) -> None:
         ('{"context": "a", "question": 3, "answers": []}', "'question' is not text but int"),
         ('{"context": "a", "question": "b", "answers": "c"}', "'answers' is not a list but str"),
         ('{"context": "a", "question": "b", "answers": [{"answer_start": 1}]}', "no field 'text'"),
+        ('{"context": "a", "question": "b", "answers": [1903]}', "field 'text'"),
+        ('{"context": "a", "question": "b", "answers": [null]}', "field 'text'"),
+        ('{"context": "a", "question": "b", "answers": {"text": 5}}', "not a list but int"),
         (
             '{"context": "a", "question": "b", "answers": {"text": ["a"], "answer_start": [1, 2]}}',
             "as many",
@@ -99,6 +104,12 @@ def test_mistakes_name_the_line(tmp_path: Path, row: str, complaint: str) -> Non
     with pytest.raises(DataError, match=r"q\.jsonl: line 3") as raised:
         list(read_questions(QuestionLines(path=path), Path()))
     assert complaint in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("config", [QuestionLines, SquadFile, DialoguesConfig, TextFiles])
+def test_a_list_of_no_files(config: type) -> None:
+    with pytest.raises(SettingError, match="path: name at least one file"):
+        parse(config, {"path": []})
 
 
 def test_a_squad_file_of_another_shape_is_named(tmp_path: Path) -> None:

@@ -343,6 +343,7 @@ def test_settings_are_told_apart_by_kind() -> None:
         ({"kind": "bpe", "sise": 9000}, "did you mean 'size'"),
         ({"kind": "bpe", "size": 200}, "tokenizer.size"),
         ({"kind": "bpe", "character_coverage": 1.5}, "tokenizer.character_coverage"),
+        ({"kind": "bpe", "character_coverage": 0.97}, "tokenizer.character_coverage"),
         ({"kind": "bpe", "normalization": "nfx"}, "tokenizer.normalization"),
         ({"kind": "characters", "size": 300}, "tokenizer.size is not a setting"),
         ({"kind": "words"}, "tokenizer.kind is 'words'"),

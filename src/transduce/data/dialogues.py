@@ -21,8 +21,7 @@ from transduce.config import did_you_mean, section
 from transduce.data.batches import DataState, Largest, in_turn
 from transduce.data.documents import Coding, EncodedDocuments
 from transduce.data.packing import PackedBatch, PackedBatches
-from transduce.data.pairs import stamp
-from transduce.data.questions import FilePaths
+from transduce.data.pairs import FilePaths, stamp
 from transduce.data.rows import Encode, Side
 from transduce.data.tables import json_records
 from transduce.errors import DataError

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from transduce.config import section
 from transduce.data.lines import read_lines, read_whole_lines
-from transduce.data.pairs import FilePath, HubPath, files_below, stamp
+from transduce.data.pairs import FilePath, FilePaths, HubPath, files_below, stamp
 from transduce.data.rows import (
     NOTHING,
     Encode,
@@ -43,7 +43,7 @@ from transduce.text.tokenizer import BOS, EOS
 
 T = TypeVar("T")
 
-VERSION = 1
+VERSION = 2
 FILES = ("documents.tokens", "documents.offsets")
 CHUNK_CHARACTERS = 1 << 20
 CHUNKS_KEPT = 20
@@ -55,7 +55,7 @@ class TextFiles:
     """Text files, plain or `.gz`."""
 
     kind: Literal["text"] = "text"
-    path: FilePath | tuple[FilePath, ...]
+    path: FilePaths
     """A file, or a list of files."""
     documents: Literal["file", "line", "blank-line"] = "file"
     """Where a document ends: with its file, with each line, or at blank lines."""

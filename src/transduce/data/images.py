@@ -329,6 +329,8 @@ def _by_class(
     for parts in split:
         if len(parts) < outer + 2:
             raise DataError(f"{path}: {'/'.join(parts)} lies in no folder of a class; move it")
+        if any("\ud800" <= character <= "\udfff" for character in parts[outer]):
+            raise DataError(f"{path}: the folder {parts[outer]!a} has no name in UTF-8; rename it")
         if labels is not None and parts[outer] not in labels:
             hint = did_you_mean(parts[outer], labels)
             raise DataError(f"{path}: {parts[outer]!r} is not one of the labels set{hint}")

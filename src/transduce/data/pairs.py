@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from transduce.config import expanded_path, section, to_dict
 from transduce.data.lines import read_lines
@@ -37,8 +37,18 @@ def located(name: Name) -> Name:
 
 
 Column = Annotated[int, Field(ge=0)] | str
+
+
+def _some(paths: Any) -> Any:
+    if isinstance(paths, list | tuple) and not paths:
+        raise ValueError("name at least one file")
+    return paths
+
+
 FilePath = Annotated[Path, AfterValidator(located)]
 """A file or directory of data; may hold `~` and `$VARIABLE`.  Relative, it is below `data.root`."""
+FilePaths = Annotated[FilePath | tuple[FilePath, ...], BeforeValidator(_some)]
+"""One, or several."""
 HubPath = Annotated[str, AfterValidator(located)]
 """The same, or `hf://owner/name`."""
 

@@ -7,23 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from transduce.config import did_you_mean, section
 from transduce.data.lines import read_lines
-from transduce.data.pairs import FilePath
+from transduce.data.pairs import FilePaths
 from transduce.data.tables import json_records
 from transduce.errors import DataError
 from transduce.limits import from_json
-
-
-def _some(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    if not paths:
-        raise ValueError("name at least one file")
-    return paths
-
-
-FilePaths = FilePath | Annotated[tuple[FilePath, ...], AfterValidator(_some)]
 
 
 @section
@@ -167,8 +158,11 @@ def _question(row: Mapping[str, Any], context: str, title: str, place: str) -> Q
 def _answers(found: Any, place: str) -> Iterator[Answer]:
     if isinstance(found, dict):  # a list of each field, as data frames have it
         texts = _field(found, "text", f"{place}: 'answers'")
+        if not isinstance(texts, list):
+            kind = type(texts).__name__
+            raise DataError(f"{place}: 'text' of 'answers' is not a list but {kind}")
         starts = found.get("answer_start") or [None] * len(texts)
-        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+        if not isinstance(starts, list) or len(texts) != len(starts):
             raise DataError(f"{place}: 'answers' needs as many in 'answer_start' as in 'text'")
         found = [
             {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
@@ -178,7 +172,7 @@ def _answers(found: Any, place: str) -> Iterator[Answer]:
     for answer in found:
         if isinstance(answer, str):
             answer = {"text": answer}
-        start = _field(answer, "answer_start", place) if "answer_start" in answer else None
+        start = answer.get("answer_start") if isinstance(answer, Mapping) else None
         if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
             raise DataError(f"{place}: 'answer_start' is not a whole number but {start!r}")
         yield Answer(_text(answer, "text", place), start)

@@ -343,7 +343,11 @@ def base_settings(run: Path) -> dict[str, Any]:
     if not (run / "recipe.toml").is_file():
         raise RunError(f"fine_tune.run: {run} is not a run directory")
     check_files(run)
-    return load_toml(run / "recipe.toml")
+    found = load_toml(run / "recipe.toml")
+    for name in ("data", "text", "image", "model"):
+        if not isinstance(found.get(name, {}), dict):
+            raise RunError(f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is no section")
+    return found
 
 
 def named_base(settings: Mapping[str, Any]) -> Path | None:
@@ -355,7 +359,10 @@ def named_base(settings: Mapping[str, Any]) -> Path | None:
     base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
     if not isinstance(base, str | Path):
         return None
-    return Path(base_path(str(base)))
+    try:
+        return Path(base_path(nameable(str(base))))
+    except ValueError as error:
+        raise SettingError(f"fine_tune.run: {error}") from None
 
 
 def with_base_model(

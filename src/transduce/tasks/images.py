@@ -172,8 +172,10 @@ def with_base(
     base, filled = named_base(settings), with_base_model(settings, tasks, also)
     if base is None or filled is settings:  # a run's own recipe leaves nothing open
         return settings
-    image = base_settings(base).get("image", {})
-    return {**filled, "image": {**image, **settings.get("image", {})}}
+    own = settings.get("image", {})
+    if not isinstance(own, Mapping):  # which whoever parses it will say
+        return filled
+    return {**filled, "image": {**base_settings(base).get("image", {}), **own}}
 
 
 def _one_line(label: str) -> str:

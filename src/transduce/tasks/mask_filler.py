@@ -101,6 +101,8 @@ class MaskFiller:
         shown = tokenizer.tokens(range(tokenizer.size))
         self.modelling = MaskedLanguageModelling(self.model, recipe, Masking(recipe.masking, shown))
         self._goes_on = goes_on(shown)
+        self._holds_space = any(token.startswith("▁") and len(token) > 1 for token in shown)
+        """Words have tokens with the space before them, as in SentencePiece and byte-level BPE."""
         # SentencePiece sees a space before every text; a character is what it is.
         self._implies_space = any(
             t.startswith("▁") for t in tokenizer.tokens(tokenizer.encode("a"))
@@ -179,12 +181,12 @@ class MaskFiller:
         A mask stands for a token with the space before it where the tokenizer has such tokens.
         """
         before, *rest = text.split(MASK)
-        if rest and self._implies_space:
+        if rest and self._holds_space:
             before = before.removesuffix(" ")
         ids = self.tokenizer.encode(before) if before else []
         for i, part in enumerate(rest):
             ids.append(mask_id(self.tokenizer))
-            if self._implies_space:
+            if self._holds_space:
                 ids += self._behind_mask(part, i + 1 < len(rest))
             else:
                 ids += self.tokenizer.encode(part)
@@ -192,13 +194,15 @@ class MaskFiller:
 
     def _behind_mask(self, part: str, mask_follows: bool) -> list[int]:
         """The tokens of what follows a mask, where tokens hold the space before them."""
-        begins_word = part.startswith(" ")
-        if begins_word:
-            part = part.removeprefix(" ")
         if mask_follows:
             part = part.removesuffix(" ")
+        begins_word = part.startswith(" ")
+        if begins_word and self._implies_space:
+            part = part.removeprefix(" ")
         if not part:
             return []
+        if not self._implies_space:
+            return self.tokenizer.encode(part)
         return self.tokenizer.encode(part) if begins_word else within_word(self.tokenizer, part)
 
     @torch.inference_mode()
@@ -242,6 +246,8 @@ class MaskFiller:
         word = self.tokenizer.decode([candidate.id])
         if self._goes_on[candidate.id]:
             return before.removesuffix(" ") + word.removeprefix("##")
+        if word.startswith(" "):
+            return before.removesuffix(" ") + word if before else word.removeprefix(" ")
         if self._implies_space and before and not before[-1].isspace():
             return f"{before} {word}"
         return before + word

@@ -54,6 +54,10 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         self._tokenizer.encode_special_tokens = True  # that is, as ordinary text
         self._check_ids(self._tokenizer.get_vocab(with_added_tokens=True).values())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For processes that encode: the library's own pickle forgets what special tokens are."""
+        return type(self), (self._definition, self.numbering, self.marks_between)
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text; UNK for what the tokenizer does not know."""
         return self.encode_batch([text])[0]

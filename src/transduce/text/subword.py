@@ -55,10 +55,10 @@ class SubwordConfig(Normalizer):
     """Byte-pair encoding, or a unigram language model"""
     size: Annotated[int, Field(gt=260)] = 8000
     """Entries of the vocabulary, including 4 special ones and 256 bytes"""
-    character_coverage: Annotated[float, Field(gt=0, le=1)] = 0.9995
+    character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9995
     """Share of the running text whose characters get an entry of their own; the rarest beyond it
     are spelt in bytes.  That costs little, and keeps Chinese from filling the vocabulary with
-    characters seen once; 1.0 gives every character an entry"""
+    characters seen once; 1.0 gives every character an entry, and 0.98 is the least"""
     train_lines: Annotated[int, Field(ge=1)] = 1_000_000
     """Lines to learn from, drawn evenly from all; a line above 1000 characters counts as several"""
 

@@ -193,6 +193,13 @@ def write_text(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
         flush(aside)
         aside.replace(path)
+    except UnicodeEncodeError as error:
+        aside.unlink(missing_ok=True)
+        name = text[: error.end].rpartition("\n")[2][-80:]
+        raise RunError(
+            f"{path} cannot be written: it would hold a name that is not UTF-8, {name!a}; rename "
+            "the file or directory"
+        ) from None
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
