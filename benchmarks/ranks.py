@@ -31,7 +31,7 @@ from transduce.tasks.translation import pair_loss
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks, joined
 from transduce.training.optimizer import build_optimizer
-from transduce.training.sharding import shards_of
+from transduce.training.sharding import Shards, is_wanted
 from transduce.training.step import OptimizerStep
 
 ONE, PARALLEL, SHARDED = "one process", "data parallel", "sharded"
@@ -118,7 +118,7 @@ def way(name: str, size: str, ranks: Ranks) -> Way:
         model=model, loss=lambda batch: pair_loss(model, batch, 0.1, 0.0), describe=str
     )
     config = TrainingConfig(sharding="full" if name == SHARDED else "none")
-    shards = shards_of(task, config)
+    shards = Shards(task) if is_wanted(config) else None
     taking_part = Ranks() if name == ONE else ranks
     optimizer = build_optimizer(model, config)
     say = partial(print, file=sys.stderr)  # hints are no result

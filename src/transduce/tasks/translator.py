@@ -383,9 +383,9 @@ class Translator:
             self.engine.check(options)
         if options.shortlist:
             check_shortlist(options)
-            if self.shortlist is None:
-                raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
         self.company.check(options)
+        if options.shortlist and self.shortlist is None:
+            raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
 
     def _check_coverage(self) -> None:
         if not any(name.endswith("cross_attention") for name, _ in self.model.named_modules()):
