@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import transduce
-from transduce.config import apply_overrides
+from transduce.config import apply_overrides, to_toml
 from transduce.tasks.recipe import TranslationRecipe, parse_translation
 from transduce.tasks.translation import TrainedTranslator, TranslationTraining
 from transduce.tasks.translation_data import encoded_pairs, vocabularies
@@ -65,6 +65,14 @@ def tiny_settings(data: Path, *overrides: str) -> dict[str, Any]:
         "evaluation": {"validation_pairs": 8},
     }
     return apply_overrides(settings, overrides)
+
+
+def write_tiny(directory: Path, *overrides: str) -> Path:
+    """A TOML file of such a recipe, for pairs that are beside it."""
+    data = write_tsv(directory / "a.tsv", reversal_pairs(60))
+    file = directory / "tiny.toml"
+    file.write_text(to_toml(tiny_settings(data, *overrides)), encoding="utf-8")
+    return file
 
 
 def tiny_recipe(data: Path, *overrides: str) -> TranslationRecipe:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import transduce
-from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
-from transduce.config import load_toml, to_toml
+from helpers.tiny_run import write_tiny
+from transduce.config import load_toml
 from transduce.errors import MemoryLimitError, RunError, SettingError
 from transduce.experiments.attempts import Job, Result, attempt
 from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
@@ -29,12 +29,8 @@ from transduce.training.trainer import InterruptedTraining
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("recipe")
-    data = write_tsv(directory / "a.tsv", reversal_pairs(60))
-    settings = tiny_settings(data, "training.steps=6", "training.validate_every=3")
-    file = directory / "tiny.toml"
-    file.write_text(to_toml(settings), encoding="utf-8")
-    return file
+    settings = ("training.steps=6", "training.validate_every=3")
+    return write_tiny(tmp_path_factory.mktemp("recipe"), *settings)
 
 
 @pytest.fixture(scope="module")
@@ -120,22 +116,6 @@ def test_another_kind_means_what_it_means_to_train(
     sweep(recipe, [*overrides, "seed=1,2"], tmp_path / "sweep")
     swept = load_toml(tmp_path / "sweep" / "001" / "recipe.toml")
     assert swept == load_toml(path / "recipe.toml")
-
-
-def test_a_sweep_from_another_run_goes_on_from_anywhere(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    transduce.train(recipe, Path("base"))
-    settings = {**load_toml(recipe), "fine_tune": {"run": "base"}}
-    settings.pop("model"), settings.pop("text")
-    Path("tuned.toml").write_text(to_toml(settings), encoding="utf-8")
-    directory = sweep(Path("tuned.toml"), ["seed=1,2"], tmp_path / "sweep").directory
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    assert len(sweep(directory, [], None, resume=True).runs) == 2
-    monkeypatch.chdir(tmp_path)
-    assert len(sweep(Path("tuned.toml"), ["seed=1,2,3"], directory, resume=True).runs) == 3
 
 
 # what is remembered

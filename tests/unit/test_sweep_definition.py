@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import transduce
-from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
+from helpers.tiny_run import write_tiny
 from transduce.config import load_toml, to_toml
 from transduce.errors import SettingError
 from transduce.experiments.sweep import sweep
@@ -13,12 +13,8 @@ from transduce.experiments.sweep import sweep
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("recipe")
-    data = write_tsv(directory / "a.tsv", reversal_pairs(60))
-    settings = tiny_settings(data, "training.steps=2", "training.validate_every=2")
-    file = directory / "tiny.toml"
-    file.write_text(to_toml(settings), encoding="utf-8")
-    return file
+    settings = ("training.steps=2", "training.validate_every=2")
+    return write_tiny(tmp_path_factory.mktemp("recipe"), *settings)
 
 
 def test_a_setting_of_all_runs_reaches_the_kind_that_varies(recipe: Path, tmp_path: Path) -> None:
@@ -68,3 +64,19 @@ def test_a_file_that_is_named_from_here_is_found_from_elsewhere(
     assert [run.result.error for run in again.runs] == ["", ""]
     monkeypatch.chdir(tmp_path)
     assert len(sweep(Path("here.toml"), overrides, directory, resume=True).runs) == 2
+
+
+def test_a_sweep_from_another_run_goes_on_from_anywhere(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    transduce.train(recipe, Path("base"))
+    settings = {**load_toml(recipe), "fine_tune": {"run": "base"}}
+    settings.pop("model"), settings.pop("text")
+    Path("tuned.toml").write_text(to_toml(settings), encoding="utf-8")
+    directory = sweep(Path("tuned.toml"), ["seed=1,2"], tmp_path / "sweep").directory
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(sweep(directory, [], None, resume=True).runs) == 2
+    monkeypatch.chdir(tmp_path)
+    assert len(sweep(Path("tuned.toml"), ["seed=1,2,3"], directory, resume=True).runs) == 3
