@@ -28,6 +28,7 @@ from pydantic_core import core_schema
 from transduce.errors import SettingError, printable
 
 T = TypeVar("T")
+Name = TypeVar("Name", str, Path)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -84,13 +85,24 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
 
 
+def nameable(name: Name, setting: str = "") -> Name:
+    """The name of a file itself.
+
+    setting: its name, for the SettingError of one that no file can have.  Without it that is a
+    ValueError: what checks a field of a section, whose name `parse` knows.
+    """
+    if "\0" in str(name):
+        problem = "a file's name cannot hold the character NUL"
+        raise SettingError(f"{setting}: {problem}") if setting else ValueError(problem)
+    return name
+
+
 def expanded_path(text: str, setting: str = "") -> str:
     """A path with `~` and `$VARIABLE` replaced; a relative one stays relative.
 
-    setting: its name, for the SettingError of a variable that is not set.  Without one that is a
-    ValueError: what checks a field of a section, whose name `parse` knows.
+    setting: as `nameable` has it; so is what is raised, for a variable that is not set too.
     """
-    expanded = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111
+    expanded = os.path.expandvars(os.path.expanduser(nameable(text, setting)))  # noqa: PTH111
     if unset := re.search(r"\$\{?(\w+)", expanded):
         problem = f"names the variable {unset[1]}, which is not set; export it"
         if not setting:

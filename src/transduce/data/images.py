@@ -23,6 +23,7 @@ from transduce.data.tables import no_column, open_parquet, tsv_rows
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
 from transduce.limits import IMAGE_LIMIT, from_json
+from transduce.text.normalizer import SURROGATES
 
 CHUNK_IMAGES = 64  # rows of Parquet taken at once; few, for images are large
 
@@ -329,7 +330,7 @@ def _by_class(
     for parts in split:
         if len(parts) < outer + 2:
             raise DataError(f"{path}: {'/'.join(parts)} lies in no folder of a class; move it")
-        if any("\ud800" <= character <= "\udfff" for character in parts[outer]):
+        if SURROGATES.search(parts[outer]):
             raise DataError(f"{path}: the folder {parts[outer]!a} has no name in UTF-8; rename it")
         if labels is not None and parts[outer] not in labels:
             hint = did_you_mean(parts[outer], labels)

@@ -122,11 +122,16 @@ def begin_words(shown: Sequence[str]) -> list[bool]:
     return [not _is_letter(token[:1]) and not _BYTE.fullmatch(token) for token in shown]
 
 
+def hold_spaces(shown: Sequence[str]) -> bool:
+    """Whether tokens of words have the space before them in them: SentencePiece, byte-level BPE."""
+    words = shown[len(SPECIAL_TOKENS) :]
+    return any(token.startswith(_SPACE) and len(token) > 1 for token in words)
+
+
 def goes_on(shown: Sequence[str]) -> list[bool]:
     """For each token of a vocabulary, given as text, whether it is written without a space before
     it even where the one before it ends a word: "ing", "##ing", but not single characters."""
-    words = shown[len(SPECIAL_TOKENS) :]
-    if any(token.startswith(_SPACE) and len(token) > 1 for token in words):
+    if hold_spaces(shown):
         return [not token.startswith(_SPACE) for token in shown]
     return [token.startswith(_CONTINUED) and len(token) > 2 for token in shown]
 

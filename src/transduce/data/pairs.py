@@ -7,16 +7,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from transduce.config import expanded_path, section, to_dict
+from transduce.config import Name, expanded_path, section, to_dict
 from transduce.data.lines import read_lines
 from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows, tsv_rows
 from transduce.errors import DataError, reading
-
-Name = TypeVar("Name", str, Path)
 
 GLANCES = 32
 GLANCE_BYTES = 2**16
@@ -24,16 +22,9 @@ GLANCE_BYTES = 2**16
 _MARKS = re.compile(r"(?:<[^<>]*> )+")
 
 
-def nameable(name: Name) -> Name:
-    """The name itself.  Raises ValueError for one that no file can have."""
-    if "\0" in str(name):
-        raise ValueError("a file's name cannot hold the character NUL")
-    return name
-
-
 def located(name: Name) -> Name:
     """The name with `~` and `$VARIABLE` replaced.  Raises ValueError for one that cannot be."""
-    return type(name)(expanded_path(str(nameable(name))))
+    return type(name)(expanded_path(str(name)))
 
 
 Column = Annotated[int, Field(ge=0)] | str

@@ -47,8 +47,7 @@ def bound_length(eos: int, least: Sequence[int], free_end: bool = False) -> Filt
     longest = max(least, default=0)
 
     def apply(log_probs: Tensor, live: Live) -> None:
-        full = [i for i, limit in enumerate(live.limits) if limit <= live.length]
-        if full:
+        if full := live.full:
             rows = torch.tensor(full, device=log_probs.device)
             end = log_probs[rows, :, eos]  # (full, w)
             log_probs[rows] = DEAD

@@ -69,6 +69,11 @@ class Live:
         """Hypotheses per sentence."""
         return self.tokens.shape[1]
 
+    @property
+    def full(self) -> list[int]:
+        """Places of those at their limit, which can but end."""
+        return [i for i, limit in enumerate(self.limits) if limit <= self.length]
+
 
 class Candidates(NamedTuple):
     """Ways to go on, best first where it matters.

@@ -130,7 +130,7 @@ def search_steps(
         candidates = chooser(log_probs, live)
         if log_probs is not own:
             if options.free_end:
-                own[[limit <= live.length for limit in live.limits], :, eos] = 0.0
+                own[live.full, :, eos] = 0.0
             candidates = candidates._replace(own=_own(own, live, candidates))
         going_on, ending = _split(candidates, eos, options)
         grown = _grown(live, going_on)
@@ -196,7 +196,7 @@ def _is_foregone(live: Live, options: DecodingOptions, wishes: Wishes) -> bool:
     """Whether all hypotheses can but end now, at no cost: then the model need not be asked."""
     alone = wishes.token_bonus is None and wishes.end_bonus is None
     plain = alone and options.repetition_penalty == 1
-    full = all(limit <= live.length for limit in live.limits)
+    full = len(live.full) == len(live.limits)
     return plain and full and options.free_end and live.length > 0
 
 

@@ -29,6 +29,7 @@ from transduce.errors import (
     MemoryLimitError,
     TrainingError,
     TransduceError,
+    first_line,
     is_out_of_memory,
 )
 from transduce.experiments.grid import Overrides
@@ -85,8 +86,7 @@ def attempt(job: Job) -> Result:
             return Result(error=OUT_OF_MEMORY, final=False)
         # A bug of ours: the others shall go on.
         traceback.print_exc()
-        first_line = str(error).partition("\n")[0]
-        return Result(error=f"{type(error).__name__}: {first_line}", final=False)
+        return Result(error=f"{type(error).__name__}: {first_line(error)}", final=False)
     finally:
         if "torch._dynamo" in sys.modules:  # what was compiled for one model is of no use to others
             torch.compiler.reset()

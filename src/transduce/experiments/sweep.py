@@ -165,20 +165,20 @@ def _defined(
         return recipe, dataclasses.replace(before, search=search or before.search), before
     fixed, varied = read_varied(overrides)
     file = recipe / "recipe.toml" if recipe.is_dir() else recipe
-    settings = load_toml(file)
     given = tuple(one for one in overrides if one not in fixed)
     if not varied:
         raise SettingError("nothing varies; give --set section.name=value,value")
     directory = directory if directory is not None else Path("runs") / f"{recipe.stem}-sweep"
-    now = Definition(settings, given, search, tuple(fixed))
+    now = Definition(load_toml(file), given, search, tuple(fixed))
     if (directory / SWEEP_FILE).is_file():
         if not resume:
             raise RunError(
                 f"{directory} holds a sweep already; go on with --resume, or give another --runs"
             )
         before = Definition.read(directory)
-        again = _in_order_of(before, given), search or before.search
-        return directory, Definition(settings, *again, tuple(fixed)), before
+        varied_so = _in_order_of(before, given)
+        now = dataclasses.replace(now, varied=varied_so, search=search or before.search)
+        return directory, now, before
     if directory.exists() and not directory.is_dir():
         raise RunError(f"{directory} is a file; give another --runs")
     if directory.is_dir() and any(file.name != ".lock" for file in directory.iterdir()):

@@ -18,7 +18,8 @@ from transduce.inspect.alignment import Symmetry, attended_above, most_attended,
 from transduce.inspect.attention import record_attention
 from transduce.sequence import Padded
 from transduce.tasks.forced import SCORED_TOGETHER, SCORED_TOKENS, in_batches, longest_scored
-from transduce.tasks.translator import Translator, check_layer
+from transduce.tasks.translations import check_layer
+from transduce.tasks.translator import Translator
 from transduce.text import BOS, EOS, PAD
 from transduce.text.pharaoh import Link
 from transduce.text.units import Unit, units_of_tokens

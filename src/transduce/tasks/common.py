@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 from torch import nn
 
-from transduce.config import absolute_path, load_toml, merge, to_dict
-from transduce.data.pairs import nameable
+from transduce.config import absolute_path, load_toml, merge, nameable, to_dict
 from transduce.data.unfinished import held
 from transduce.errors import DataError, RunError, SettingError
 from transduce.nn.initialise import Unfilled
@@ -359,10 +358,7 @@ def named_base(settings: Mapping[str, Any]) -> Path | None:
     base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
     if not isinstance(base, str | Path):
         return None
-    try:
-        return Path(base_path(nameable(str(base))))
-    except ValueError as error:
-        raise SettingError(f"fine_tune.run: {error}") from None
+    return Path(base_path(str(base)))
 
 
 def with_base_model(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.data.masking import Masking, goes_on
+from transduce.data.masking import Masking, goes_on, hold_spaces
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import measure
@@ -101,8 +101,7 @@ class MaskFiller:
         shown = tokenizer.tokens(range(tokenizer.size))
         self.modelling = MaskedLanguageModelling(self.model, recipe, Masking(recipe.masking, shown))
         self._goes_on = goes_on(shown)
-        self._holds_space = any(token.startswith("▁") and len(token) > 1 for token in shown)
-        """Words have tokens with the space before them, as in SentencePiece and byte-level BPE."""
+        self._hold_spaces = hold_spaces(shown)
         # SentencePiece sees a space before every text; a character is what it is.
         self._implies_space = any(
             t.startswith("▁") for t in tokenizer.tokens(tokenizer.encode("a"))
@@ -181,12 +180,12 @@ class MaskFiller:
         A mask stands for a token with the space before it where the tokenizer has such tokens.
         """
         before, *rest = text.split(MASK)
-        if rest and self._holds_space:
+        if rest and self._hold_spaces:
             before = before.removesuffix(" ")
         ids = self.tokenizer.encode(before) if before else []
         for i, part in enumerate(rest):
             ids.append(mask_id(self.tokenizer))
-            if self._holds_space:
+            if self._hold_spaces:
                 ids += self._behind_mask(part, i + 1 < len(rest))
             else:
                 ids += self.tokenizer.encode(part)
@@ -196,14 +195,14 @@ class MaskFiller:
         """The tokens of what follows a mask, where tokens hold the space before them."""
         if mask_follows:
             part = part.removesuffix(" ")
-        begins_word = part.startswith(" ")
-        if begins_word and self._implies_space:
+        within = not part.startswith(" ")
+        if self._implies_space:
             part = part.removeprefix(" ")
         if not part:
             return []
-        if not self._implies_space:
-            return self.tokenizer.encode(part)
-        return self.tokenizer.encode(part) if begins_word else within_word(self.tokenizer, part)
+        if self._implies_space and within:
+            return within_word(self.tokenizer, part)
+        return self.tokenizer.encode(part)
 
     @torch.inference_mode()
     def _read(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from transduce.decoding.minimum_risk import expected_utilities
 from transduce.decoding.options import DecodingOptions
+from transduce.errors import RunError, SettingError
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,20 @@ class Alignment:
     target: tuple[str, ...]
     weights: Tensor
     """(len(target), len(source)): each row sums to one; mean over the heads of a layer."""
+
+
+def check_layer(layer: int, n_layers: int) -> None:
+    """Raises RunError where no layer looks at the source, SettingError where this one is none."""
+    if not n_layers:
+        raise RunError(
+            "this model has no attention to align by: its decoder sees the source as one fixed "
+            "vector; train one with another model.decoder.context.kind, such as 'general'"
+        )
+    if not -n_layers <= layer < n_layers:
+        raise SettingError(
+            f"there is no layer {layer} to align by; this model has {n_layers}: 0 to "
+            f"{n_layers - 1}, or from the last on -1 to {-n_layers}"
+        )
 
 
 def least_risk(

@@ -27,7 +27,13 @@ from transduce.sequence import Padded
 from transduce.tasks.forced import forced_scores, in_batches
 from transduce.tasks.pieces import in_pieces, joined
 from transduce.tasks.tags import ExpectedTags
-from transduce.tasks.translations import Alignment, Candidate, Translation, least_risk
+from transduce.tasks.translations import (
+    Alignment,
+    Candidate,
+    Translation,
+    check_layer,
+    least_risk,
+)
 from transduce.tasks.unknown import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.listed import ListedTokenizer
@@ -441,20 +447,6 @@ class Translator:
 
     def _batch(self, rows: Sequence[Sequence[int]]) -> Padded:
         return Padded.from_rows(rows, PAD).to(self.device)
-
-
-def check_layer(layer: int, n_layers: int) -> None:
-    """Raises RunError where no layer looks at the source, SettingError where this one is none."""
-    if not n_layers:
-        raise RunError(
-            "this model has no attention to align by: its decoder sees the source as one fixed "
-            "vector; train one with another model.decoder.context.kind, such as 'general'"
-        )
-    if not -n_layers <= layer < n_layers:
-        raise SettingError(
-            f"there is no layer {layer} to align by; this model has {n_layers}: 0 to "
-            f"{n_layers - 1}, or from the last on -1 to {-n_layers}"
-        )
 
 
 def alike(options: DecodingOptions) -> DecodingOptions:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from transduce.config import section
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
+SURROGATES = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 _FORMS: Final[dict[str, Literal["NFC", "NFD", "NFKC", "NFKD"]]] = {
     "nfc": "NFC",
@@ -34,7 +34,7 @@ class Normalizer:
         Applying it twice changes nothing more.
         """
         if not text.isascii():
-            text = _SURROGATES.sub(_REPLACEMENT, text)
+            text = SURROGATES.sub(_REPLACEMENT, text)
             text = self._in_form(text)
         if self.lowercase:
             # Lowering can take a letter apart (İ), so the form is restored after it.

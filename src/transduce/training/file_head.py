@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,17 @@ ORIGIN = "transduce_origin"
 def of_step(step: int) -> str:
     """The origin of weights that are those after a step."""
     return f"of step {step}"
+
+
+def of_mean(count: int) -> str:
+    """The origin of weights that are the mean of so many checkpoints."""
+    return f"a mean of {count} checkpoints"
+
+
+def count_in_mean(origin: str) -> int:
+    """Of how many checkpoints weights of this origin are the mean; 0 where they are none."""
+    found = re.fullmatch(r"a mean of (\d+) checkpoints", origin)
+    return int(found[1]) if found else 0
 
 
 class FileHead(NamedTuple):

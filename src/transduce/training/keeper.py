@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from transduce.training.checkpoints import (
     served_weights,
 )
 from transduce.training.distributed import Ranks
-from transduce.training.file_head import ORIGIN, of_step
+from transduce.training.file_head import ORIGIN, count_in_mean, of_mean, of_step
 from transduce.training.fine_tuning import Adapter
 from transduce.training.sharding import gathered_on_first, is_sharded
 from transduce.training.weights import (
@@ -75,7 +74,7 @@ class Keeper:
 
     def keep_mean(self, weights: Mapping[str, Tensor], count: int) -> None:
         """Make these, sharded or not, the weights of the run: the mean of so many checkpoints."""
-        self._keep(weights, f"a mean of {count} checkpoints")
+        self._keep(weights, of_mean(count))
         self.mean = count
 
     def _keep(self, weights: Mapping[str, Tensor], origin: str) -> None:
@@ -149,8 +148,8 @@ class Keeper:
             try:
                 found = served_weights(best)
             except RunError:
-                if mean := re.fullmatch(r"a mean of (\d+) checkpoints", origin):
-                    self.mean = int(mean[1])
+                self.mean = count_in_mean(origin)
+                if self.mean:
                     self._say(f"{weights} is {origin}, and stays until a step is the best")
                 else:
                     self._say(f"{error}; the best from now on will be kept in its place")

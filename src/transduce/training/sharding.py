@@ -105,16 +105,15 @@ def is_wanted(config: TrainingConfig) -> bool:
         return False
     from torch.distributed.fsdp import FSDPModule
 
-    error = None
+    if not hasattr(FSDPModule, "reset_iter_state"):
+        raise SettingError(
+            f"training.sharding = 'full' needs a newer PyTorch than {torch.__version__}"
+        )
     for name in ("compile", "fit_memory"):
         if getattr(config, name):
-            error = (
+            raise SettingError(
                 f"training.{name} and training.sharding = 'full' do not go together; give up one"
             )
-    if not hasattr(FSDPModule, "reset_iter_state"):
-        error = f"training.sharding = 'full' needs a newer PyTorch than {torch.__version__}"
-    if error is not None:
-        raise SettingError(error)
     return True
 
 

@@ -360,12 +360,11 @@ class _Trainer:
             self.log.rewind(0)
             return
         self.progress = progress
-        # Resumed with another `select_by`, old and new scores must not be compared.
-        self.progress.best = self.progress.best_scores.get(self.config.select_by)
-        if (
-            self.progress.best_scores and self.progress.best is None
-        ):  # nor end the old one's patience
-            self.progress.since_best = 0
+        # Resumed with another `select_by`, old and new scores must not be compared, nor may the
+        # patience of the old one end this.
+        self.progress.best = progress.best_scores.get(self.config.select_by)
+        if progress.best_scores and progress.best is None:
+            progress.since_best = 0
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
         then, now = progress.ranks, self.ranks.world
@@ -418,10 +417,15 @@ class _Trainer:
         count = self.ranks.from_first(lambda: self.keeper.mean)
         if not count:
             return None
+        return count, self._scores_of_mean(count)[0]
+
+    def _scores_of_mean(self, count: int) -> tuple[dict[str, float], bool]:
+        """Those of the model, a mean of so many checkpoints, and whether they are the best."""
         scores = self._scores()
         assert scores is not None, "no signal is noted any more"
-        self.log.validation({"step": self.progress.step, "averaged": count, **scores}, False)
-        return count, scores
+        best = self._is_best(scores)
+        self.log.validation({"step": self.progress.step, "averaged": count, **scores}, best)
+        return scores, best
 
     def _average_last(self) -> tuple[int, dict[str, float] | None]:
         """Keep the mean of the last checkpoints: of how many it is, and its scores.
@@ -437,10 +441,7 @@ class _Trainer:
             return 0, None
         averaged = mean(map(served_weights, last))
         load_weights(self.task.model, averaged, "the average of the last checkpoints")
-        scores = self._scores()
-        assert scores is not None, "no signal is noted any more"
-        best = self._is_best(scores)
-        self.log.validation({"step": self.progress.step, "averaged": len(last), **scores}, best)
+        scores, best = self._scores_of_mean(len(last))
         better = "" if best else f", though step {self.progress.best_step:,} was no worse"
         self.log.say(f"the mean of the last {len(last)} checkpoints is kept{better}")
         self.keeper.keep_mean(averaged, len(last))
