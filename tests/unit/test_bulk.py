@@ -110,7 +110,7 @@ class TestParquet:
 
     def write(self, directory: Path, table: Any) -> Path:
         parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra `scale`")
-        (directory / "in").mkdir()
+        (directory / "in").mkdir(parents=True)
         parquet.write_table(table, directory / "in" / "a.parquet", row_group_size=700)
         return directory / "in"
 
@@ -134,6 +134,10 @@ class TestParquet:
             with pytest.raises(DataError, match=said):
                 translate_shard(run, SPEAKER.options, replace(shard, column=column))
         with pytest.raises(DataError, match="'translation' already"):
+            translate_shard(run, SPEAKER.options, shard)
+        twice = self.write(tmp_path / "twice", table.append_column("text", table["text"]))
+        (shard,) = planned(twice, column="text").todo
+        with pytest.raises(DataError, match="several columns 'text'; rename all but one"):
             translate_shard(run, SPEAKER.options, shard)
 
     @pytest.mark.parametrize("content", [b"", b"PAR1 no table at all PAR1", b"text\n"])

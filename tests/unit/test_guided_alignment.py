@@ -154,6 +154,8 @@ class TestTraining:
         assert rates[1] < 30 and rates[1] < rates[0] / 2, rates
         attention, head = attention_of(translator, AlignmentOptions())
         assert head == 1 and attention is attention_of(translator, AlignmentOptions(layer=0))[0]
+        for layer in (0, -1):
+            assert attention_of(translator, AlignmentOptions(layer=layer))[1] == 1
         assert attention_of(translator, AlignmentOptions(mean=True))[1] is None
 
 

@@ -25,8 +25,10 @@ from transduce import DataError, DecodingOptions, Run, RunError, SettingError
 from transduce.metrics.measure import measure
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
+from transduce.nn.state import State
 from transduce.run import STREAM_TEXTS, average_runs
 from transduce.run_directory import read_recipe
+from transduce.sequence import Padded
 from transduce.tasks.alignment import align_pairs
 from transduce.tasks.recipe import read_pairs_of
 from transduce.tasks.task import Evaluation
@@ -289,6 +291,22 @@ class TestScore:
         pairs = [(word, " ".join(reversed(word))) for word in WORDS] * 10  # more than a batch
         alone = [next(run.score([pair])) for pair in pairs[: len(WORDS)]]
         assert list(run.score(iter(pairs))) == pytest.approx(alone * 10, abs=1e-4)
+
+    def test_a_source_is_read_once_for_all_its_targets(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read: list[int] = []
+        start = run.model.start
+
+        def counted(source: Padded) -> State:
+            read.append(len(source.values))
+            return start(source)
+
+        monkeypatch.setattr(run.model, "start", counted)
+        pairs = [(word, target) for target in ("a b", "c d", "b") for word in ("abc", "cd", "e")]
+        found = list(run.score(pairs))
+        assert sum(read) == 3
+        assert found == pytest.approx([next(run.score([pair])) for pair in pairs], abs=1e-4)
 
 
 class TestAlign:

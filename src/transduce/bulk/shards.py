@@ -142,11 +142,13 @@ def _translate_table(
 
 
 def _schema_with_translation(arrow: Any, schema: Any, shard: Shard) -> Any:
-    """Raises DataError where the column is missing or no text, or the new one is there already."""
+    """Raises DataError unless the column is there, once, and text, and the new one is not."""
     if shard.column not in schema.names:
         raise DataError(
             f"{shard.source} has no column {shard.column!r}; it has {', '.join(schema.names)}"
         )
+    if schema.names.count(shard.column) > 1:
+        raise DataError(f"{shard.source} has several columns {shard.column!r}; rename all but one")
     kind = schema.field(shard.column).type
     if arrow.types.is_dictionary(kind):
         kind = kind.value_type

@@ -102,11 +102,11 @@ def attention_of(translator: Translator, options: AlignmentOptions) -> tuple[nn.
     trained_layer, trained_head = translator.aligning
     layer = trained_layer if options.layer is None else options.layer
     head = options.head
-    if head is None and not options.mean and layer == trained_layer:
-        head = trained_head
     named = translator.model.named_modules()
     layers = [module for name, module in named if name.endswith("cross_attention")]
     check_layer(layer, len(layers))
+    if head is None and not options.mean and layers[layer] is layers[trained_layer]:
+        head = trained_head
     n_heads = int(getattr(layers[layer], "n_heads", 1))
     if head is not None and not 0 <= head < n_heads:
         raise SettingError(

@@ -77,10 +77,14 @@ def forced_scores(
 @torch.inference_mode()
 def _together(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
     device = next(model.parameters()).device
-    source = Padded.from_rows([[*ids, EOS] for ids, _ in pairs], PAD).to(device)
+    sources: dict[tuple[int, ...], int] = {}  # each is read once, however many targets it has
+    rows = [sources.setdefault(tuple(ids), len(sources)) for ids, _ in pairs]
+    state = model.start(Padded.from_rows([[*ids, EOS] for ids in sources], PAD).to(device))
+    if len(sources) < len(pairs):
+        state.select(torch.tensor(rows, device=device))
     given = Padded.from_rows([[BOS, *ids] for _, ids in pairs], PAD).to(device)
     wanted = Padded.from_rows([[*ids, EOS] for _, ids in pairs], PAD).to(device)
-    log_probs = model(source, given).float().log_softmax(-1)  # (b, t, v)
+    log_probs = model.step(given, state).float().log_softmax(-1)  # (b, t, v)
     at_target = log_probs.gather(-1, wanted.values[..., None])[..., 0].tolist()
     return [row[: len(ids) + 1] for row, (_, ids) in zip(at_target, pairs, strict=True)]
 
