@@ -77,8 +77,16 @@ class Order:
         return {"source": source, "target": target}
 
 
-def distillation(data: DataConfig, options: DecodingOptions) -> Order:
-    """The sources of training data, to be translated by a teacher."""
+def distillation(
+    data: DataConfig, options: DecodingOptions, monolingual: Sequence[Path] = ()
+) -> Order:
+    """The sources of training data, or else lines of the source language, for a teacher.
+
+    Sources that nobody translated teach what several teachers know together to one model (Sun et
+    al. 2019, with words without a pronunciation).
+    """
+    if monolingual:
+        return Order("transduce distil", *_lines_of(monolingual), "target", options)
     return Order(
         "transduce distil",
         lambda: (source for source, _ in read_pairs_of(data, "train")),
@@ -90,13 +98,7 @@ def distillation(data: DataConfig, options: DecodingOptions) -> Order:
 
 def back_translation(monolingual: Sequence[Path], options: DecodingOptions) -> Order:
     """Lines of the target language, to be translated by a run of the other direction."""
-    return Order(
-        "transduce backtranslate",
-        lambda: (line for path in monolingual for line in read_lines(path)),
-        tuple(str(path.resolve()) for path in monolingual),
-        "source",
-        options,
-    )
+    return Order("transduce backtranslate", *_lines_of(monolingual), "source", options)
 
 
 def with_pairs(
@@ -245,6 +247,15 @@ def _join(shards: Iterable[Path], whole: Path) -> None:
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise RunError(f"{whole} cannot be written: {error.strerror}") from None
+
+
+def _lines_of(monolingual: Sequence[Path]) -> tuple[Callable[[], Iterable[str]], tuple[str, ...]]:
+    """What reads the lines of some files, and the files' names."""
+
+    def lines() -> Iterable[str]:
+        return (line for path in monolingual for line in read_lines(path))
+
+    return lines, tuple(str(path.resolve()) for path in monolingual)
 
 
 def _named_files(data: DataConfig) -> Iterable[str]:

@@ -77,6 +77,34 @@ def test_teachers_and_reverse_runs_work_together(
     assert "is the run that translates" in here(*itself).complaint
 
 
+def test_a_student_learns_texts_without_references(
+    here: Here, run: Path, twin: Path, recipe: Path, tmp_path: Path
+) -> None:
+    words = some_words(40, seed=9)
+    halves = tmp_path / "a.txt", tmp_path / "b.txt.gz"
+    halves[0].write_text("".join(f"{word}\n" for word in words[:25]))
+    with gzip.open(halves[1], "wt") as file:
+        file.write("".join(f"{word}\n" for word in words[25:]))
+    texts = ("--monolingual", halves[0], "--monolingual", halves[1])
+    student = tmp_path / "student"
+    arguments = ("distil", run, recipe, "--run", student, *texts, "--ensemble", twin)
+    done = here(*arguments, "--keep-references", "--weight", 2, *SHORT)
+    assert done.lines == [str(student)], done.err
+    made = pairs_of(student / "synthetic" / "pairs.jsonl")
+    assert [pair["source"] for pair in made] == words
+    whole = tmp_path / "words.txt"
+    whole.write_text("".join(f"{word}\n" for word in words))
+    said = here("translate", run, whole, "--ensemble", twin).lines
+    assert [pair["target"] for pair in made] == said
+    data = json.loads(here("info", student, "--json").out)["recipe"]["data"]
+    assert data["train_weight"] == 1 and [corpus["weight"] for corpus in data["mix"]] == [2]
+    (facts,) = json.loads((student / "provenance.json").read_bytes())["synthetic"]
+    assert facts["made_by"] == "transduce distil"
+    assert facts["files"] == [str(file) for file in halves] and facts["texts"] == 40
+    pattern = ("distil", run, recipe, "--run", tmp_path / "c", "--monolingual", *halves)
+    assert "each text has a --monolingual of its own" in here(*pattern).complaint
+
+
 def test_threads_are_of_the_run_that_translates_alone(
     here: Here, run: Path, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from transduce.cli.options import THIS_MACHINE, TOGETHER_AS_THE_RECIPE, EnsembleDecoding, Machine
 from transduce.cli.synthetic import Student
-from transduce.errors import SettingError
 
 AS_GIVEN = Student()
 
@@ -51,9 +50,6 @@ def backtranslate(
     """
     from transduce.synthetic import back_translation
 
-    for one in more:
-        if "=" not in one:  # as a pattern of the shell gives several
-            raise SettingError(f"{one!r} is no setting; each text has a --monolingual of its own")
     plan = student.plan((reverse, *ensemble), recipe, more, True, tag)
     model = machine.load_together(reverse, ensemble)
     options = decoding.over(model.translator)

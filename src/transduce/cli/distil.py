@@ -24,13 +24,14 @@ def distil(
     recipe: Path,
     /,
     *more: Annotated[str, Parameter(show=False)],
+    monolingual: tuple[Path, ...] = (),
     keep_references: Flag = False,
     ensemble: tuple[Path, ...] = (),
     student: Student = AS_GIVEN,
     decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Train a student on what a teacher makes of the training sources.
+    """Train a student on what a teacher makes of the training sources, or of other texts.
 
     The teacher translates the source side of the recipe's training data; the student learns these
     translations instead of the references. Validation and test data stay as they are. Prints the
@@ -44,6 +45,9 @@ def distil(
         The recipe of the student: a TOML file.
     more
         Further overrides, as in `--set a.b=1 c.d=2`.
+    monolingual
+        Text of the source language, one a line, plain or .gz, to be translated instead of the
+        training sources; may be given several times.
     keep_references
         Train on the original pairs as well.
     ensemble
@@ -55,6 +59,6 @@ def distil(
     plan = student.plan((teacher, *ensemble), recipe, more, keep_references)
     model = machine.load_together(teacher, ensemble)
     options = decoding.over(model.translator)
-    plan.make_pairs(model, distillation(plan.given.data, options))
+    plan.make_pairs(model, distillation(plan.given.data, options, monolingual))
     del model  # its memory is for the student
     plan.train()

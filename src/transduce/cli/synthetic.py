@@ -58,6 +58,11 @@ class Student:
         from transduce.tasks.common import check_trainable, find_device
         from transduce.tasks.recipe import TranslationRecipe
 
+        for one in more:
+            if "=" not in one:  # as a pattern of the shell gives several
+                raise SettingError(
+                    f"{one!r} is no setting; each text has a --monolingual of its own"
+                )
         if self.resume and self.overwrite:
             raise SettingError("--resume keeps what --overwrite would delete; give one of them")
         given, name = as_recipe(recipe, (*self.overrides, *more))
