@@ -192,6 +192,11 @@ def test_candidates_are_put_into_a_new_order(here: Here, run: Path, tmp_path: Pa
     assert float(first[0][2]) == pytest.approx(max(known.values()), abs=1e-4)
     back = here("score", run, "--source", source, "--n-best", candidates, "--reverse")
     assert back.code == 0 and len(back.lines) == len(given)
+    # The same ones as the files of two runs, one after the other, have them.
+    halves = [line for part in (0, 1) for line in given[part::2]]
+    candidates.write_text("".join(" ||| ".join(row) + "\n" for row in halves))
+    joined = here("score", run, "--source", source, "--n-best", candidates, "--weight", 2)
+    assert joined.lines == done.lines
     candidates.write_text("0 ||| a ||| -0.4\n0 |||  ||| 9.0\n1 |||  ||| 0\n")
     done = here("score", run, "--source", source, "--n-best", candidates)
     # An output that says nothing has a probability too; a line that says nothing was not asked.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +35,8 @@ def score(
 
     With --n-best instead of --target, the candidates of another run are put into a new order:
     lines `id ||| text ||| score` as `translate --n-best` writes them come back, best first for
-    each id, with --weight times the log-probability added to their scores.
+    each id, with --weight times the log-probability added to their scores. Those of one id need
+    not stand together, as where the files of two runs were joined.
 
     Parameters
     ----------
@@ -101,7 +101,10 @@ def _rescored(
         c._replace(score=c.score + weight * next(scores)) if real else c
         for c, real in zip(found, said, strict=True)
     ]
-    for number, group in itertools.groupby(totals, key=lambda c: c.number):
+    groups: dict[int, list[_Candidate]] = {}  # in the order in which each is begun
+    for candidate in totals:
+        groups.setdefault(candidate.number, []).append(candidate)
+    for number, group in groups.items():
         # what is too long to score is no number, and comes last
         order = sorted(group, key=lambda c: (c.score != c.score, -c.score))
         yield from (f"{number}{BAR}{c.text}{BAR}{c.score:.6f}" for c in order)
