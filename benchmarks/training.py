@@ -242,10 +242,10 @@ def summary(measured: Sequence[Measured], peaks: dict[str, float]) -> dict[str, 
 
 
 def against_best(measured: Sequence[Measured], peaks: dict[str, float]) -> dict[str, Any]:
-    """Our fastest and the fastest peer among these."""
+    """Our fastest and, among these, the peer that it is least ahead of."""
     ours = fastest([one for one in measured if one.library == OURS])
     others = [one for one in measured if one.library != OURS]
-    best = fastest(others) if others else None
+    best = min(others, key=lambda peer: ratio(ours, peer), default=None)
     return {
         "ratio": round(ratio(ours, best), 3) if best else None,
         "peer": best.library if best else None,
