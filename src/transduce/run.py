@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import torch
+
 from transduce.config import to_dict, to_toml
 from transduce.decoding.company import Company, Draft, least
 from transduce.decoding.options import DecodingOptions
@@ -320,6 +322,7 @@ def train(
     its processes train together; they need one file system.  Where one of them dies and torchrun
     starts them again, they resume by themselves.
     """
+    threads = torch.get_num_threads()
     try:
         with joined() as ranks:
             if not ranks.first:
@@ -338,7 +341,8 @@ def train(
                     "made; give a --run on a file system that all machines share"
                 )
     finally:
-        give_back_freed_memory()  # whoever goes on from here has other uses for it
+        give_back_freed_memory()  # whoever goes on from here has other uses for it ...
+        torch.set_num_threads(threads)  # ... and training.threads was this run's
     return path, outcome
 
 

@@ -197,8 +197,8 @@ def check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Non
         # The model card is written last, so the weights beside it are results, not a first try.
         if (path / "README.md").is_file() and not checkpoints_of(path):
             raise RunError(
-                f"{path} has no checkpoints to resume from; --overwrite trains it from the "
-                "beginning"
+                f"{path} has no checkpoints to resume from; --overwrite with --run {path} trains "
+                "it from the beginning"
             )
     elif begun and not overwrite:
         raise RunError(

@@ -129,8 +129,8 @@ def make_pairs(run: Run, order: Order, directory: Path, overwrite: bool = False)
     cannot be read.
     """
     pairs = directory / PAIRS
-    check_written_to(directory.parent)
-    with locked(directory.parent):
+    check_written_to(directory)
+    with locked(directory):
         facts = _facts(run, order)
         facts["begun"] = _make_place(pairs, facts, overwrite)
         if pairs.is_file():

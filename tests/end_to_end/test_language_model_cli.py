@@ -71,8 +71,13 @@ def test_generate(run: Path) -> None:
 
 def test_outputs_that_there_are_none_of(run: Path, tmp_path: Path) -> None:
     done = transduce("evaluate", run, "--split", "valid", "--output", tmp_path / "out")
-    assert "no outputs that could be written" in done.complaint
+    assert done.code == 1 and "no outputs that could be written" in done.complaint
     assert not (tmp_path / "out").exists()
+    plain = transduce("evaluate", run, "--split", "valid")
+    assert done.lines == plain.lines and "perplexity" in plain.lines[1]  # measured all the same
+    done = transduce("evaluate", run, "--split", "valid", "--beam-size", 3)
+    assert (done.code, done.lines) == (2, [])
+    assert done.complaint.startswith("this evaluation decodes nothing; leave out")
 
 
 def test_predict_gives_one_line_for_each(run: Path) -> None:

@@ -250,6 +250,22 @@ def test_what_is_started_again(server: RankServer, whole: Path, tmp_path: Path) 
     check_alike(tmp_path / "new", whole)
 
 
+CARD_FAILS = """
+import transduce.errors, transduce.run
+def fail(*_):
+    raise transduce.errors.RunError("no room for the card")
+transduce.run.model_card = fail
+"""
+
+
+def test_a_failure_after_the_last_step_is_said_once(
+    server: RankServer, recipe: Path, tmp_path: Path
+) -> None:
+    first, second = server.run("train", recipe, "--run", tmp_path / "run", before=(CARD_FAILS, ""))
+    assert (first.code, first.complaints) == (1, ["no room for the card"])
+    assert (second.code, second.complaints) == (1, [])
+
+
 TOGETHER = """
 import torch
 from transduce.data.batches import DataState

@@ -45,6 +45,7 @@ class Sums:
         self.validations = validations
         self.validated = 0
         self.bad_batch = bad_batch
+        self.data = "the same"
 
     @property
     def batches(self) -> "Sums":
@@ -60,6 +61,9 @@ class Sums:
                 values[0] = math.nan
             position += 1
             yield Numbers(values, rows), DataState(0, position)
+
+    def checksum(self) -> str:
+        return self.data
 
     def loss(self, batch: Numbers) -> LossSums:
         total = (self.model(batch.values)[:, 0] - batch.values.sum(1)).square().sum()

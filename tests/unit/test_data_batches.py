@@ -138,7 +138,7 @@ def test_resuming_anywhere_gives_the_same_batches(
 ) -> None:
     data = data_of_lengths(*zip(*shape, strict=True))
     batches = pair_batches(data, batch_tokens, seed=1)
-    whole = list(itertools.islice(batches.iterate(), 2 * batches.batches_per_epoch + 5))
+    whole = list(itertools.islice(batches.iterate(), 2 * batches.batches_in(0) + 5))
     cut = draw.draw(st.integers(0, len(whole) - 2))
     afresh = pair_batches(data, batch_tokens, seed=1)
     resumed = afresh.iterate(whole[cut][1])

@@ -192,7 +192,7 @@ def test_batches_without_anything_to_learn_are_passed_over() -> None:
     assert all(batch.target_tokens for batch, _ in found)
     assert sum(batch.target_tokens for batch, _ in found if _.epoch == 0) <= 2 + 26 + 4
     learned = sum(batch.target_tokens for batch in batches.in_order())
-    assert learned == 2 + 26 + 4 < data.n_predictions
+    assert learned == 2 + 26 + 4 < len(data.tokens) - len(data)
     assert all(int(batch.given.values.max()) < layout.rows for batch, _ in found)
     for (batch, state), (again, after) in zip(
         found[5:], batches.iterate(found[4][1]), strict=False

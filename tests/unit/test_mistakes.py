@@ -130,8 +130,14 @@ def test_a_moving_average_cannot_begin_midway(data: Path, tmp_path: Path) -> Non
 def test_resuming_does_not_spoil_an_averaged_run(data: Path, tmp_path: Path) -> None:
     path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
     average_runs([path, path], tmp_path / "mean")
-    with pytest.raises(RunError, match="no checkpoints to resume from; --overwrite"):
+    with pytest.raises(RunError, match="no checkpoints to resume from; --overwrite with --run "):
         train_tiny(data, tmp_path / "mean", "training.steps=2", resume=True)
+
+
+def test_threads_are_those_of_one_training_alone(data: Path, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    train_tiny(data, tmp_path / "run", "training.steps=1", f"training.threads={before + 1}")
+    assert torch.get_num_threads() == before
 
 
 def test_what_a_kill_left_in_the_checkpoints_goes(data: Path, tmp_path: Path) -> None:

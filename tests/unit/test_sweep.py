@@ -208,8 +208,9 @@ def test_a_failed_run_is_named_and_stops_no_other(
     caplog.clear()
     assert [run.name for run in runs_in(tmp_path / "s")] == ["001", "003"]
     said = [record.message for record in caplog.records]
-    assert len(said) == 2 and "002: left out, as it failed: " in said[0] and "n_heads" in said[0]
-    assert "004: " in said[1]
+    assert len(said) == 3 and "002: left out, as it failed: " in said[0] and "n_heads" in said[0]
+    assert "003: compared by what there is, as it failed: " in said[1]
+    assert "004: left out" in said[2]
 
 
 def test_a_bug_in_one_run_does_not_stop_the_others(

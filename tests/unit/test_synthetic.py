@@ -95,6 +95,7 @@ class TestMakePairs:
         with pytest.raises(KeyboardInterrupt):
             make_pairs(as_run(stopped), order, directory)
         assert sorted(file.name for file in directory.iterdir()) == [
+            ".lock",
             "pairs.provenance.json",
             "shards",
         ]
@@ -172,6 +173,12 @@ class TestMakePairs:
         (second.path / "weights.safetensors").write_bytes(b"others")
         with pytest.raises(RunError, match="with other runs_beside;"):
             make_pairs(as_run(run), order, together.parent)
+
+    def test_only_its_own_directory_matters(self, texts: Path, tmp_path: Path) -> None:
+        (tmp_path / "python").symlink_to("/usr/bin/env")  # as in a virtual environment beside it
+        order = back_translation([texts], OPTIONS)
+        make_pairs(as_run(Shouting(tmp_path / "reverse")), order, tmp_path / "pairs")
+        assert not (tmp_path / ".lock").exists()
 
     def test_provenance(self, texts: Path, tmp_path: Path) -> None:
         run = Shouting(tmp_path / "reverse")

@@ -186,6 +186,23 @@ class TestValidation:
         assert (back.averaged, back.scores) == (0, {"loss": 1.0}) and equal(weights(tmp_path), best)
         assert kept_scores(tmp_path) == {"loss": 1.0}
 
+    @pytest.mark.parametrize("lacking", [{"loss": math.nan, "bleu": 1.0}, {"loss": 1.0}])
+    def test_average_that_cannot_be_measured(
+        self, tmp_path: Path, lacking: dict[str, float], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        class Gone(Sums):
+            def validate(self) -> dict[str, float]:
+                last = self.validated == 5
+                self.validated += 1
+                return lacking if last else {"loss": 1.0, "bleu": 10.0 - self.validated}
+
+        outcome = run(tmp_path, Gone(), average_last=3, select_by="bleu")
+        assert (outcome.averaged, outcome.best_step, outcome.scores["bleu"]) == (0, 2, 9.0)
+        last = read_tensors(checkpoint_path(tmp_path, 10) / "model.safetensors")
+        assert not equal(weights(tmp_path), last)
+        said = "has no bleu that could be measured; the weights of step 2 are kept"
+        assert said in capsys.readouterr().err
+
     def test_fewer_checkpoints_than_are_to_be_averaged(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -288,6 +305,19 @@ class TestResume:
         )
         assert (better.best_step, better.averaged, better.scores) == (16, 0, {"loss": 0.5})
         assert not equal(weights(tmp_path), mean)
+
+    def test_data_that_changed_are_said(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run(tmp_path, steps=4)
+        run(tmp_path, steps=6, resume=True)
+        assert "not those of before" not in capsys.readouterr().err
+        task = Sums()
+        task.data = "others"
+        assert run(tmp_path, task, steps=8, resume=True).step == 8
+        assert "the training data are not those of before; with" in capsys.readouterr().err
+        run(tmp_path, task, resume=True)
+        assert "not those of before" not in capsys.readouterr().err  # said once
 
     def test_nothing_to_resume(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n')

@@ -86,6 +86,7 @@ def evaluate(
         evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
         if file is not None:
             if not evaluation.hypotheses:
+                _print_scores(evaluation, {}, "", json)
                 raise DataError(
                     "this task has no outputs that could be written; leave out --output"
                 )
@@ -96,10 +97,7 @@ def evaluate(
             outputs = _outputs(other, model, evaluation, options, split or "test")
             comparison = evaluation.against(outputs)
     finally:  # whatever is wrong with the others, these have been measured
-        if json:
-            print_lines(json_format.dumps(_as_object(evaluation, comparison)))
-        else:
-            print_lines(*_as_table(evaluation, comparison, str(against)))
+        _print_scores(evaluation, comparison, str(against), json)
 
 
 def _data_of(run: Run) -> Iterator[Path]:
@@ -169,6 +167,15 @@ def _outputs(
         return list(own.hypotheses)
     inputs = evaluation.inputs or [(line,) for line in evaluation.sources]
     return [prediction.text for prediction in other.predict(inputs, options)]
+
+
+def _print_scores(
+    evaluation: Evaluation, comparison: Mapping[str, Comparison], other: str, as_json: bool
+) -> None:
+    if as_json:
+        print_lines(json_format.dumps(_as_object(evaluation, comparison)))
+    else:
+        print_lines(*_as_table(evaluation, comparison, other))
 
 
 def _as_object(evaluation: Evaluation, comparison: Mapping[str, Comparison]) -> dict[str, Any]:

@@ -95,10 +95,11 @@ class Plan:
 
     def make_pairs(self, model: Run, order: Order) -> None:
         """Translate what `order` says with `model`."""
-        from transduce.run_directory import SYNTHETIC
+        from transduce.run_directory import SYNTHETIC, locked
         from transduce.synthetic import make_pairs
 
-        pairs = make_pairs(model, order, self.run / SYNTHETIC, self.student.overwrite)
+        with locked(self.run):
+            pairs = make_pairs(model, order, self.run / SYNTHETIC, self.student.overwrite)
         if self.student.only_data:
             print_lines(str(pairs))
 

@@ -11,10 +11,10 @@ random, anew in each epoch.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -119,6 +119,9 @@ class Batches(Protocol):
     def largest(self, batch_tokens: int) -> Largest[Any]:
         """What takes the most memory of all batches that so many positions allow."""
 
+    def checksum(self) -> str:
+        """Of how many items there are and of their lengths; other data have another."""
+
 
 class TokenBatches(Generic[B]):
     """All items, or those chosen, once an epoch, in batches of at most `batch_tokens` positions.
@@ -149,11 +152,6 @@ class TokenBatches(Generic[B]):
         self.chosen = chosen
         self._kept: tuple[int, _Plan] | None = None
 
-    @cached_property
-    def batches_per_epoch(self) -> int:
-        """Batches in epoch 0; other epochs have the same number but for a few."""
-        return self.batches_in(0)
-
     def batches_in(self, epoch: int) -> int:
         """Batches in an epoch."""
         return len(self._plan(epoch))
@@ -166,6 +164,10 @@ class TokenBatches(Generic[B]):
         that cannot be of this data.
         """
         return resumable(self.batches_in, self._batch, state)
+
+    def checksum(self) -> str:
+        """Of how many items there are and of their lengths."""
+        return checksum(*self.widths)
 
     def with_widths(self, widths: tuple[Ints, Ints]) -> TokenBatches[B]:
         """The same items, put together as if they had other widths."""
@@ -213,6 +215,14 @@ class TokenBatches(Generic[B]):
                 plan = _Plan(items[plan.order], plan.starts, plan.ends)
             self._kept = kept = (epoch, plan)
         return kept[1]
+
+
+def checksum(*numbers: Ints) -> str:
+    """Of numbers in their order, whatever they are stored in."""
+    digest = hashlib.sha256()
+    for part in numbers:
+        digest.update(np.ascontiguousarray(part, dtype=np.int64).data)
+    return digest.hexdigest()[:16]
 
 
 def resumable(

@@ -206,11 +206,6 @@ class EncodedDocuments:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
-    def n_predictions(self) -> int:
-        """Tokens that can be predicted: all but the BOS of each document."""
-        return int(self.offsets[-1]) - len(self)
-
 
 @dataclass(frozen=True)
 class Coding(Generic[T]):

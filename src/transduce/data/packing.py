@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import DataState, Largest, in_halves, resumable
+from transduce.data.batches import DataState, Largest, checksum, in_halves, resumable
 from transduce.data.documents import EncodedDocuments
 from transduce.sequence import Padded
 from transduce.text.tokenizer import PAD
@@ -130,6 +130,10 @@ class PackedBatches:
         plan = _lay(pieces, self.block, None)
         for i in range(-(-plan.n_rows // self.rows)):
             yield self._batch(plan, i)
+
+    def checksum(self) -> str:
+        """Of how many documents there are and of their lengths."""
+        return checksum(self.data.offsets)
 
     def largest(self, batch_tokens: int) -> Largest[PackedBatch]:
         """What takes the most memory of all batches of so many positions: one of full rows."""

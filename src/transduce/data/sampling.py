@@ -41,6 +41,10 @@ class SampledBatches(Generic[B]):
             chance = np.random.SeedSequence([self.plain.seed, after.epoch, after.position])
             yield self.redraw(batch, int(chance.generate_state(1)[0])), after
 
+    def checksum(self) -> str:
+        """Of how many items there are and of their plain lengths."""
+        return self.plain.checksum()
+
     def largest(self, batch_tokens: int) -> Largest[B]:
         """What takes the most memory of all batches that so many positions allow."""
         tokens, batches = self.plain.largest(batch_tokens)

@@ -70,8 +70,9 @@ def runs_in(path: Path) -> list[Path]:
     runs = sorted(file.parent for file in path.glob("*/recipe.toml"))
     ended = {path / name: result for _, name, result in _remembered(path)}
     for run, result in ended.items():
-        if run not in runs and result is not None and result.error:
-            _log.warning("%s: left out, as it failed: %s", run, result.error)
+        if result is not None and result.error:
+            how = "compared by what there is" if run in runs else "left out"
+            _log.warning("%s: %s, as it failed: %s", run, how, result.error)
     return runs
 
 

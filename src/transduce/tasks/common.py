@@ -23,6 +23,7 @@ from torch import nn
 
 from transduce.config import absolute_path, load_toml, merge, nameable, to_dict
 from transduce.data.unfinished import held
+from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 from transduce.nn.initialise import Unfilled
 from transduce.tasks.run_files import check_files
@@ -173,6 +174,12 @@ def drawn(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
         return []
     found = heapq.nsmallest(count, enumerate(items), key=lambda item: place_of(text(item[1])))
     return [item for _, item in sorted(found, key=lambda item: item[0])]
+
+
+def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> None:
+    """Raises SettingError for decoding options, given to measure probabilities alone."""
+    if given is not None and given != dataclasses.replace(own, n_best=given.n_best):
+        raise SettingError("this evaluation decodes nothing; leave out the options of decoding")
 
 
 def begin(data: Splits, training: TrainingConfig, seed: int) -> None:

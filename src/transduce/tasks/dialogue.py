@@ -32,6 +32,7 @@ from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_
 from transduce.tasks.common import (
     Root,
     begin,
+    check_not_decoding,
     check_selection,
     find_device,
     read_split,
@@ -254,8 +255,10 @@ class TrainedDialogue(Generator):
     ) -> Evaluation:
         """Loss, perplexity and bits per byte of what the recipe learns of a split.
 
-        examples: histories and the replies to them to measure instead, as dialogues.
+        examples: histories and the replies to them to measure instead, as dialogues.  options:
+        none but the recipe's, since nothing is decoded.
         """
+        check_not_decoding(options, self.options)
         dialogues: list[Dialogue]
         if examples is None:
             dialogues = list(dialogues_of(self.recipe.data, split))

@@ -35,6 +35,7 @@ from transduce.models.stacks import longest_sequence
 from transduce.tasks.common import (
     Root,
     begin,
+    check_not_decoding,
     check_r_drop,
     check_selection,
     describe_batch,
@@ -290,8 +291,10 @@ class TrainedLanguageModel(Generator):
     ) -> Evaluation:
         """Loss, perplexity and bits per byte of a split, or of texts.
 
-        examples: texts in two halves, of which both are measured, as one text.
+        examples: texts in two halves, of which both are measured, as one text.  options: none but
+        the recipe's, since nothing is decoded.
         """
+        check_not_decoding(options, self.options)
         if examples is None:
             texts = list(read_documents_of(self.recipe.data, split))
         else:

@@ -78,6 +78,8 @@ class Progress:
     """Processes that made the last step."""
     batches: int = 0
     """Batches of a step, of all ranks together; 0 where it was not noted yet."""
+    data_checksum: str = ""
+    """Of what is trained on; empty where it was not noted yet."""
 
 
 def checkpoint_path(run: Path, step: int) -> Path:

@@ -259,7 +259,8 @@ def joined() -> Iterator[Ranks]:
     finally:
         logger.setLevel(level)
     # After an error the process ends, and with it its connections, which tells the others.
-    dist.barrier()  # none hangs up while another may still be listening
+    with ranks._together():
+        dist.barrier()  # none hangs up while another may still be listening
     dist.destroy_process_group()
 
 

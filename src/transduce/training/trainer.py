@@ -145,6 +145,7 @@ class _Trainer:
         self.keeper = Keeper(run, task.model, optimizer, self.ema, adapter, log.say)
         self.progress = Progress()
         self.signals = Signals()
+        self._data_checksum = task.batches.checksum() if self.ranks.first else ""
 
     def train(self, resume: bool) -> Outcome:
         if resume:
@@ -349,6 +350,7 @@ class _Trainer:
 
     def _save(self) -> None:
         self.progress.seconds, self.progress.ranks = self._seconds(), self.ranks.world
+        self.progress.data_checksum = self._data_checksum
         self.progress.batches = self._batches
         self.log.flush()
         self.keeper.save(self.progress)
@@ -367,6 +369,11 @@ class _Trainer:
             progress.since_best = 0
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
+        if self.ranks.first and progress.data_checksum not in ("", self._data_checksum):
+            self.log.say(
+                "the training data are not those of before; with these it goes on, at the same "
+                "place of an epoch"
+            )
         then, now = progress.ranks, self.ranks.world
         if then != now:
             self.log.say(
@@ -417,12 +424,18 @@ class _Trainer:
         count = self.ranks.from_first(lambda: self.keeper.mean)
         if not count:
             return None
-        return count, self._scores_of_mean(count)[0]
+        found = self._scores_of_mean(count)
+        return None if found is None else (count, found[0])
 
-    def _scores_of_mean(self, count: int) -> tuple[dict[str, float], bool]:
-        """Those of the model, a mean of so many checkpoints, and whether they are the best."""
+    def _scores_of_mean(self, count: int) -> tuple[dict[str, float], bool] | None:
+        """Those of the model, a mean of so many checkpoints, and whether they are the best.
+
+        None where the score that decides could not be measured, or the loss is no number.
+        """
         scores = self._scores()
         assert scores is not None, "no signal is noted any more"
+        if self.config.select_by not in scores or not math.isfinite(scores["loss"]):
+            return None
         best = self._is_best(scores)
         self.log.validation({"step": self.progress.step, "averaged": count, **scores}, best)
         return scores, best
@@ -441,7 +454,14 @@ class _Trainer:
             return 0, None
         averaged = mean(map(served_weights, last))
         load_weights(self.task.model, averaged, "the average of the last checkpoints")
-        scores, best = self._scores_of_mean(len(last))
+        found_scores = self._scores_of_mean(len(last))
+        if found_scores is None:
+            self.log.say(
+                f"the mean of the last {len(last)} checkpoints has no {self.config.select_by} that "
+                f"could be measured; the weights of step {self.progress.best_step:,} are kept"
+            )
+            return 0, None
+        scores, best = found_scores
         better = "" if best else f", though step {self.progress.best_step:,} was no worse"
         self.log.say(f"the mean of the last {len(last)} checkpoints is kept{better}")
         self.keeper.keep_mean(averaged, len(last))
