@@ -135,6 +135,14 @@ def test_learns_a_language_of_known_entropy(
     assert len(steps) == 256 and sum(step in (1, 3) for step in steps) > 240
 
 
+@pytest.mark.parametrize("setting", ["shortlist=true", "minimum_risk='chrf'"])
+def test_settings_of_translation_alone(tmp_path: Path, setting: str) -> None:
+    (tmp_path / "a.txt").write_text(cycle_text(2500))
+    given = settings(tmp_path, f"decoding.{setting}")
+    with pytest.raises(SettingError, match=rf"decoding\.{setting.split('=')[0]} is for translat"):
+        transduce.train(given, tmp_path / "runs" / "r")
+
+
 def test_resumed_is_as_never_interrupted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(cycle_text(2500))
     whole, _ = transduce.train(settings(tmp_path), tmp_path / "runs" / "whole")

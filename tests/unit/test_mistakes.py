@@ -134,6 +134,11 @@ def test_resuming_does_not_spoil_an_averaged_run(data: Path, tmp_path: Path) -> 
         train_tiny(data, tmp_path / "mean", "training.steps=2", resume=True)
 
 
+def test_settings_of_continuations_alone(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"decoding\.max_tokens is for continuations"):
+        train_tiny(data, tmp_path / "run", "training.steps=1", "decoding.max_tokens=9")
+
+
 def test_threads_are_those_of_one_training_alone(data: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
     train_tiny(data, tmp_path / "run", "training.steps=1", f"training.threads={before + 1}")

@@ -26,22 +26,8 @@ Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Flag = Annotated[bool, Parameter(show_default=False)]
 # Options without a meaning: where nothing is drawn at random, ...
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed", "candidates")
-# ... where it is, ...
+# ... and where it is.
 SEARCHING = ("beam_size", "beam_groups", "diversity")
-# ... where an output continues its source, ...
-FOR_TRANSLATIONS = (
-    "coverage_penalty",
-    "min_length_ratio",
-    "max_length_ratio",
-    "max_length_extra",
-    "shortlist",
-    "language_model_weight",
-    "ensemble_mean",
-    "minimum_risk",
-    "candidates",
-)
-# ... and where the source says how long the output may be.
-FOR_CONTINUATIONS = ("max_tokens", "stop_strings")
 SPELLED = {"constraints": "constraint", "stop_strings": "stop", "ensemble": "ensemble_mean"}
 
 
@@ -120,19 +106,23 @@ class Decoding:
         Raises SettingError for a value that cannot be, and for an option without a meaning here.
         """
         from transduce.config import parse, to_dict
-        from transduce.decoding.options import DecodingOptions
+        from transduce.decoding.options import (
+            FOR_CONTINUATIONS,
+            FOR_TRANSLATIONS,
+            DecodingOptions,
+        )
         from transduce.tasks.translator import Translator
 
         recipe = predictor.options
         assert recipe is not None
         given = self._given()
+        if "ensemble_mean" in given:
+            given["ensemble"] = given.pop("ensemble_mean")
         translator = predictor if isinstance(predictor, Translator) else None
         for name in FOR_CONTINUATIONS if translator else FOR_TRANSLATIONS:
             if name in given:
                 task = "continuations and dialogue" if translator else "translations"
                 raise SettingError(f"{_spelled(name)} is for {task}; leave it out")
-        if "ensemble_mean" in given:
-            given["ensemble"] = given.pop("ensemble_mean")
         if "constraints" in given:
             given["constraints"] = [_alternatives(text) for text in given["constraints"]]
         sample = given.pop("sample", False)

@@ -17,6 +17,22 @@ Natural = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(min_length=1)]
 
 
+# Settings without a meaning where an output continues its source ...
+FOR_TRANSLATIONS = (
+    "coverage_penalty",
+    "min_length_ratio",
+    "max_length_ratio",
+    "max_length_extra",
+    "shortlist",
+    "language_model_weight",
+    "ensemble",
+    "minimum_risk",
+    "candidates",
+)
+# ... and where the source says how long the output may be.
+FOR_CONTINUATIONS = ("max_tokens", "stop_strings")
+
+
 @section
 class DecodingOptions:
     """Beam search or sampling, and when to stop.

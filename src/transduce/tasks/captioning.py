@@ -27,7 +27,14 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.stacks import longest_sequence
 from transduce.models.vision import CaptioningConfig, build_captioning, fit_positions
 from transduce.sequence import Padded
-from transduce.tasks.common import begin, check_selection, find_device, rooted, with_weights
+from transduce.tasks.common import (
+    begin,
+    check_decoding,
+    check_selection,
+    find_device,
+    rooted,
+    with_weights,
+)
 from transduce.tasks.images import (
     ImageDataConfig,
     SplitImages,
@@ -311,6 +318,7 @@ def parse_captioning(settings: Mapping[str, Any], where: str) -> CaptioningRecip
 
 def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outcome:
     """Train from a recipe into the directory `run`."""
+    check_decoding(recipe.decoding)
     begin(recipe.data, recipe.training, recipe.seed)
     cache = run.parent / ".cache"
     data = training_images(recipe.data, recipe.image, cache)

@@ -23,7 +23,7 @@ from torch import nn
 
 from transduce.config import absolute_path, load_toml, merge, nameable, to_dict
 from transduce.data.unfinished import held
-from transduce.decoding.options import DecodingOptions
+from transduce.decoding.options import FOR_CONTINUATIONS, FOR_TRANSLATIONS, DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 from transduce.nn.initialise import Unfilled
 from transduce.tasks.run_files import check_files
@@ -174,6 +174,15 @@ def drawn(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
         return []
     found = heapq.nsmallest(count, enumerate(items), key=lambda item: place_of(text(item[1])))
     return [item for _, item in sorted(found, key=lambda item: item[0])]
+
+
+def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
+    """Raises SettingError for a setting that decoding in this task never looks at."""
+    plain = DecodingOptions()
+    for name in FOR_CONTINUATIONS if translates else FOR_TRANSLATIONS:
+        if getattr(options, name) != getattr(plain, name):
+            tasks = "continuations and dialogue" if translates else "translations"
+            raise SettingError(f"decoding.{name} is for {tasks}; leave it out")
 
 
 def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> None:

@@ -32,6 +32,7 @@ from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_
 from transduce.tasks.common import (
     Root,
     begin,
+    check_decoding,
     check_not_decoding,
     check_selection,
     find_device,
@@ -135,6 +136,7 @@ def dialogues_of(config: DataConfig, split: Split) -> Iterator[Dialogue]:
 
 def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
     """Train tokenizer and model from a recipe into the directory `run`."""
+    check_decoding(recipe.decoding)
     begin(recipe.data, recipe.training, recipe.seed)
     texts = (turn.text for dialogue in dialogues_of(recipe.data, "train") for turn in dialogue)
     section = TokenizerSection(tokenizer=recipe.text.tokenizer)

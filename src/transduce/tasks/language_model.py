@@ -35,6 +35,7 @@ from transduce.models.stacks import longest_sequence
 from transduce.tasks.common import (
     Root,
     begin,
+    check_decoding,
     check_not_decoding,
     check_r_drop,
     check_selection,
@@ -258,6 +259,7 @@ def text_scores(model: DecoderOnly, batches: PackedBatches, stride: int = 0) -> 
 
 def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -> Outcome:
     """Train tokenizer and model from a recipe into the directory `run`."""
+    check_decoding(recipe.decoding)
     begin(recipe.data, recipe.training, recipe.seed)
     tokenizer = tokenizer_for(
         TokenizerSection(tokenizer=recipe.text.tokenizer),

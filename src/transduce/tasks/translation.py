@@ -25,6 +25,7 @@ from transduce.models.stacks import longest_sequence
 from transduce.sequence import Padded
 from transduce.tasks.common import (
     begin,
+    check_decoding,
     check_selection,
     describe_batch,
     drawn,
@@ -171,6 +172,7 @@ def pair_loss(
 
 def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
     """Train tokenizers and model from a recipe into the directory `run`."""
+    check_decoding(recipe.decoding, translates=True)
     begin(recipe.data, recipe.training, recipe.seed)
     record_provenance(recipe.data.files(), run)
     source, target = vocabularies(recipe, run)
