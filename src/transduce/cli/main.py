@@ -27,7 +27,7 @@ from transduce.errors import OUT_OF_MEMORY, SettingError, TransduceError, is_out
 
 VERBS = {
     "train": "Train a model by a recipe.",
-    "distil": "Train a student on what a teacher makes of the training sources, or other texts.",
+    "distil": "Train a student on what a teacher makes of the training sources, or of other texts.",
     "backtranslate": "Train on monolingual text too, with sources that a reverse run makes.",
     "sweep": "Train a recipe with several values of some settings, and say which did best.",
     "translate": "Translate lines of text, from a file or as they come.",
