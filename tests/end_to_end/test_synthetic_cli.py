@@ -101,6 +101,12 @@ def test_a_student_learns_texts_without_references(
     (facts,) = json.loads((student / "provenance.json").read_bytes())["synthetic"]
     assert facts["made_by"] == "transduce distil"
     assert facts["files"] == [str(file) for file in halves] and facts["texts"] == 40
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "synthetic").symlink_to(tmp_path / "elsewhere")
+    linked = here("distil", run, recipe, "--run", tmp_path / "linked", *texts, "--only-data")
+    assert "leads outside the run directory" in linked.complaint
+    assert not list((tmp_path / "elsewhere").iterdir())
     pattern = ("distil", run, recipe, "--run", tmp_path / "c", "--monolingual", *halves)
     assert "each text has a --monolingual of its own" in here(*pattern).complaint
 

@@ -106,11 +106,7 @@ class Decoding:
         Raises SettingError for a value that cannot be, and for an option without a meaning here.
         """
         from transduce.config import parse, to_dict
-        from transduce.decoding.options import (
-            FOR_CONTINUATIONS,
-            FOR_TRANSLATIONS,
-            DecodingOptions,
-        )
+        from transduce.decoding.options import DecodingOptions, without_meaning
         from transduce.tasks.translator import Translator
 
         recipe = predictor.options
@@ -119,10 +115,10 @@ class Decoding:
         if "ensemble_mean" in given:
             given["ensemble"] = given.pop("ensemble_mean")
         translator = predictor if isinstance(predictor, Translator) else None
-        for name in FOR_CONTINUATIONS if translator else FOR_TRANSLATIONS:
+        names, tasks = without_meaning(translates=translator is not None)
+        for name in names:
             if name in given:
-                task = "continuations and dialogue" if translator else "translations"
-                raise SettingError(f"{_spelled(name)} is for {task}; leave it out")
+                raise SettingError(f"{_spelled(name)} is for {tasks}; leave it out")
         if "constraints" in given:
             given["constraints"] = [_alternatives(text) for text in given["constraints"]]
         sample = given.pop("sample", False)

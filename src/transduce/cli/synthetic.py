@@ -97,7 +97,9 @@ class Plan:
         """Translate what `order` says with `model`."""
         from transduce.run_directory import SYNTHETIC, locked
         from transduce.synthetic import make_pairs
+        from transduce.tasks.run_files import check_written_to
 
+        check_written_to(self.run)
         with locked(self.run):
             pairs = make_pairs(model, order, self.run / SYNTHETIC, self.student.overwrite)
         if self.student.only_data:

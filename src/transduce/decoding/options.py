@@ -33,6 +33,13 @@ FOR_TRANSLATIONS = (
 FOR_CONTINUATIONS = ("max_tokens", "stop_strings")
 
 
+def without_meaning(translates: bool) -> tuple[tuple[str, ...], str]:
+    """Settings that a task never looks at, and the tasks that they are for."""
+    if translates:
+        return FOR_CONTINUATIONS, "continuations and dialogue"
+    return FOR_TRANSLATIONS, "translations"
+
+
 @section
 class DecodingOptions:
     """Beam search or sampling, and when to stop.

@@ -23,7 +23,7 @@ from torch import nn
 
 from transduce.config import absolute_path, load_toml, merge, nameable, to_dict
 from transduce.data.unfinished import held
-from transduce.decoding.options import FOR_CONTINUATIONS, FOR_TRANSLATIONS, DecodingOptions
+from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import DataError, RunError, SettingError
 from transduce.nn.initialise import Unfilled
 from transduce.tasks.run_files import check_files
@@ -179,9 +179,9 @@ def drawn(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
 def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
     """Raises SettingError for a setting that decoding in this task never looks at."""
     plain = DecodingOptions()
-    for name in FOR_CONTINUATIONS if translates else FOR_TRANSLATIONS:
+    names, tasks = without_meaning(translates)
+    for name in names:
         if getattr(options, name) != getattr(plain, name):
-            tasks = "continuations and dialogue" if translates else "translations"
             raise SettingError(f"decoding.{name} is for {tasks}; leave it out")
 
 
