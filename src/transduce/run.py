@@ -25,11 +25,12 @@ from transduce.run_directory import (
     as_recipe,
     is_begun_by_this_job,
     model_card,
+    note_budget,
     read_recipe,
     taken,
     vocabularies_of,
-    with_budget,
     with_budget_of,
+    with_size,
     write_run,
 )
 from transduce.tasks import TASKS
@@ -365,12 +366,11 @@ def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]
     try:
         return recipe, TASKS[recipe.task].train(recipe, path, resume)
     except FoundBudget as found:
-        recipe = with_budget(recipe, found.batch_tokens, found.accumulate)
+        budget = found.batch_tokens, found.accumulate
     give_back_freed_memory()
     ranks = Ranks.present()
-    if ranks.first:
-        write_text(path / "recipe.toml", to_toml(recipe))
-    else:
+    recipe = note_budget(path, recipe, *budget) if ranks.first else with_size(recipe, *budget)
+    if not ranks.first:
         ranks.wait()  # in `trainer.train` the first one says that the data are prepared
     return recipe, TASKS[recipe.task].train(recipe, path, resume)
 

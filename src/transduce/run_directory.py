@@ -13,6 +13,7 @@
         shortlist.safetensors   which target tokens a source can need, if that was learnt
         quality.json            what confidence says of the quality, if it was calibrated
         provenance.json         where the synthetic pairs come from, if there are any
+        fitted.json             which batches were asked for and found, with training.fit_memory
         synthetic/              synthetic pairs that were made for this run
         checkpoints/            to resume from; may be deleted once training has ended
 
@@ -25,6 +26,7 @@ import dataclasses
 import datetime
 import fcntl
 import importlib.metadata
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +38,7 @@ from torch import Tensor
 
 from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict, to_toml
 from transduce.errors import RunError, SettingError
+from transduce.limits import read_json
 from transduce.tasks import TASKS
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
 from transduce.tasks.run_files import check_files, check_written_to
@@ -55,6 +58,8 @@ SYNTHETIC = "synthetic"
 """Directory of the pairs that `transduce distil` and `transduce backtranslate` make."""
 LEARNT_AFTER = ("shortlist.safetensors", "quality.json")
 """Files that `transduce shortlist` and `transduce calibrate` add to a run."""
+FITTED = "fitted.json"
+"""What `training.fit_memory` was asked to cut a step of, and into what it did."""
 MAY_CHANGE = ("training", "decoding", "evaluation")
 """Sections that may change when a run is resumed; of `training`, not what makes a batch."""
 
@@ -121,21 +126,34 @@ def _closed_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
 
 def with_budget_of(path: Path, recipe: Recipe) -> Recipe:
     """A recipe that asks for what fits into the memory, with what the run it resumes has found."""
-    training = recipe.training
-    if not training.fit_memory or not (path / "recipe.toml").is_file():
+    if not recipe.training.fit_memory or not (path / FITTED).is_file():
         return recipe
-    before = read_recipe(path).training
-    whole = training.batch_tokens * training.accumulate
-    parts = -(-whole // before.accumulate)
-    if before.batch_tokens > parts and -(-whole // before.batch_tokens) == before.accumulate:
-        parts = before.batch_tokens  # as a row is longer than an equal part
-    if before.fit_memory or before.batch_tokens != parts:
-        return recipe  # killed before it was found; or for a step of another size
-    return with_budget(recipe, before.batch_tokens, before.accumulate)
+    try:
+        fitted = read_json(path / FITTED)
+        same, found = fitted["asked"] == _size(recipe), with_size(recipe, **fitted["found"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunError(f"{path / FITTED} is damaged; resume without training.fit_memory") from None
+    if read_recipe(path).training.fit_memory or not same:
+        return recipe  # killed before it was noted; or for a step of another size
+    return found
 
 
-def with_budget(recipe: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
-    """A recipe with what was found to fit into the memory."""
+def note_budget(path: Path, asked: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
+    """The recipe with what was found to fit into the memory, in the run directory too."""
+    found = with_size(asked, batch_tokens, accumulate)
+    noted = {"asked": _size(asked), "found": _size(found)}
+    write_text(path / FITTED, json.dumps(noted) + "\n")
+    write_text(path / "recipe.toml", to_toml(found))
+    return found
+
+
+def _size(recipe: Recipe) -> dict[str, int]:
+    training = recipe.training
+    return {"batch_tokens": training.batch_tokens, "accumulate": training.accumulate}
+
+
+def with_size(recipe: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
+    """The recipe with such batches, which are not to be searched for."""
     found: Any = recipe
     training = dataclasses.replace(
         recipe.training, batch_tokens=batch_tokens, accumulate=accumulate, fit_memory=False
@@ -265,6 +283,7 @@ def _made_by_a_run(path: Path) -> Iterator[Path]:
         "events.out.tfevents.*",
         "README.md",
         PROVENANCE,
+        FITTED,
         *LEARNT_AFTER,
         "recipe.toml",
     ):
@@ -334,7 +353,9 @@ def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
     train_data = "\n".join(f"    {line}" for line in to_toml(recipe.data).splitlines())
     scores = "\n".join(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items())
     kept = f"best at step {outcome.best_step:,}"
-    if outcome.averaged:
+    if outcome.averaged == 1:
+        kept = "the last checkpoint"
+    elif outcome.averaged:
         kept = f"the mean of the last {outcome.averaged} checkpoints"
     return (
         f"# {path.name}\n\n"

@@ -61,6 +61,12 @@ def test_an_epoch_sees_a_corpus_as_often_as_its_weight_says() -> None:
         assert all(counts[row] == 2 for row in range(52, 57))
 
 
+def test_no_epoch_is_empty_by_rounding() -> None:
+    """In floating point 29 · 0.01 · 100 is less than 29."""
+    mixed = MixedPairs([corpus(100, 10)], [0.01])
+    assert [len(mixed.epoch(epoch, SEED)) for epoch in range(200)] == [1] * 200
+
+
 def test_every_sample_is_new_until_all_were_seen() -> None:
     mixed = MixedPairs([corpus(40, 10)], [0.25])
     samples = [frozenset(mixed.epoch(epoch, SEED).tolist()) for epoch in range(8)]

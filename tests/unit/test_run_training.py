@@ -21,6 +21,7 @@ from transduce.config import to_toml
 from transduce.run_directory import locked
 from transduce.tasks.translation import TranslationTraining
 from transduce.training import replaced
+from transduce.training.checkpoints import checkpoints_of, served_weights
 from transduce.training.weights import read_tensors
 
 
@@ -276,3 +277,15 @@ class TestResumingOtherwise:
         now = ("training.select_by=per", "evaluation.validation_pairs=8")
         _, again = train_tiny(data, run, *patient, still, *now, resume=True)
         assert again.step > outcome.step and "per" in again.scores
+        back = train_tiny(data, run, *patient, still, "training.select_by=loss", resume=True)[1]
+        assert back.step > again.step, "though the loss was measured all the time"
+
+    def test_the_last_weights_can_be_kept(self, data: Path, tmp_path: Path) -> None:
+        """As the mean of the last checkpoint alone, however it scores."""
+        worse = ("training.schedule.peak=3.0", "training.clip_norm=0", "training.validate_every=6")
+        run, outcome = train_tiny(data, tmp_path / "run", *worse, "training.average_last=1")
+        assert outcome.averaged == 1
+        kept = read_tensors(run / "weights.safetensors")
+        last = served_weights(checkpoints_of(run)[-1])
+        assert all(torch.equal(kept[name], last[name]) for name in last)
+        assert "the last checkpoint" in (run / "README.md").read_text(encoding="utf-8")

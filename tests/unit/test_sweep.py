@@ -359,11 +359,13 @@ def test_a_directory_with_other_things_is_left_alone(recipe: Path, tmp_path: Pat
 VARIED = read_varied(["x=1e-4..1e-1", "n=1..64", "c=pre,'[1,2]'"])[1]
 
 
-def search_all(directory: Path, count: int, sittings: int = 1) -> list[tuple[str, ...]]:
+def search_all(
+    directory: Path, count: int, sittings: int = 1, seed: int = 3
+) -> list[tuple[str, ...]]:
     """What a search tries, in one sitting or cut into several, for a score known beforehand."""
     tried = []
     for sitting in range(1, sittings + 1):
-        search = Search(VARIED, count, directory, seed=3, select_by="loss")
+        search = Search(VARIED, count, directory, seed=seed, select_by="loss")
         while (overrides := search.ask()) is not None:
             if sitting < sittings and len(tried) >= sitting * count // sittings:
                 break  # left open, as by a kill
@@ -385,6 +387,16 @@ def test_a_search_keeps_to_its_ranges_and_goes_on_where_it_was(tmp_path: Path) -
         assert c in ("c=pre", "c='[1,2]'")
     assert len({x for x, _, _ in tried}) == 15
     assert search_all(tmp_path / "three", 15, sittings=3) == tried
+
+
+def test_another_seed_is_another_search(tmp_path: Path) -> None:
+    """And not the same one, a trial earlier or later."""
+    pytest.importorskip("optuna")
+    tried: set[tuple[str, ...]] = set()
+    for seed in (1, 2, 3):
+        (tmp_path / str(seed)).mkdir()
+        tried |= set(search_all(tmp_path / str(seed), 8, seed=seed))
+    assert len(tried) == 24
 
 
 def test_a_search_looks_for_high_scores_where_high_is_better(tmp_path: Path) -> None:

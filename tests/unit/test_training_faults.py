@@ -19,6 +19,8 @@ from transduce.errors import MemoryLimitError, TrainingError
 from transduce.sequence import Padded
 from transduce.training import signals as signals_module
 from transduce.training.bad_batches import MOST_FILES, as_json, save_batches
+from transduce.training.checkpoints import Progress
+from transduce.training.keeper import Keeper
 from transduce.training.loss import LossSums
 from transduce.training.signals import InterruptedTraining
 
@@ -282,6 +284,25 @@ class TestSignals:
         task.loss = loss  # type: ignore[method-assign]
         with pytest.raises(InterruptedTraining, match="after step 10"):
             run(tmp_path / "run", task)
+        assert run(tmp_path / "run", resume=True).step == 10
+        assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
+
+    def test_while_the_last_checkpoint_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was heard, though nothing is left to do: a sweep is not to go on with the next run."""
+        run(tmp_path / "whole")
+        plain = Keeper.save
+
+        def save(keeper: Keeper, progress: Progress) -> None:
+            plain(keeper, progress)
+            if progress.step == 10:
+                signal.raise_signal(signal.SIGTERM)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Keeper, "save", save)
+            with pytest.raises(InterruptedTraining, match="after step 10"):
+                run(tmp_path / "run")
         assert run(tmp_path / "run", resume=True).step == 10
         assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
 

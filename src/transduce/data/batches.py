@@ -116,6 +116,10 @@ class Batches(Protocol):
     def iterate(self, state: DataState) -> Iterator[tuple[Any, DataState]]:
         """Batches from `state` on, without end, each with the state after it."""
 
+    @property
+    def row(self) -> int:
+        """Positions of a row, where all rows are as wide; 1 where they are not."""
+
     def largest(self, batch_tokens: int) -> Largest[Any]:
         """What takes the most memory of all batches that so many positions allow."""
 
@@ -181,6 +185,12 @@ class TokenBatches(Generic[B]):
         plan = _plan_batches(self.widths, batch_tokens or self.batch_tokens, None)
         for i in range(len(plan)):
             yield self.assemble(plan.rows(i))
+
+    @property
+    def row(self) -> int:
+        """Positions of a row, where all rows are as wide; 1 where they are not."""
+        wider = np.maximum(*self.widths)
+        return int(wider[0]) if wider.min() == wider.max() else 1
 
     def largest(self, batch_tokens: int) -> Largest[B]:
         """What takes the most memory of all batches that so many positions allow.

@@ -135,6 +135,11 @@ class PackedBatches:
         """Of how many documents there are and of their lengths."""
         return checksum(self.data.offsets)
 
+    @property
+    def row(self) -> int:
+        """Positions of a row: the block."""
+        return self.block
+
     def largest(self, batch_tokens: int) -> Largest[PackedBatch]:
         """What takes the most memory of all batches of so many positions: one of full rows."""
         plan, n_rows = self._plan(0), max(1, batch_tokens // self.block)

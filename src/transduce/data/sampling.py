@@ -45,6 +45,11 @@ class SampledBatches(Generic[B]):
         """Of how many items there are and of their plain lengths."""
         return self.plain.checksum()
 
+    @property
+    def row(self) -> int:
+        """Positions of a row, where all rows are as wide when plain; 1 where they are not."""
+        return self.plain.row
+
     def largest(self, batch_tokens: int) -> Largest[B]:
         """What takes the most memory of all batches that so many positions allow."""
         tokens, batches = self.plain.largest(batch_tokens)

@@ -92,7 +92,7 @@ def attempt(job: Job) -> Result:
             torch.compiler.reset()
     return Result(
         step=outcome.step,
-        best_step=outcome.best_step,
+        best_step=outcome.step if outcome.averaged else outcome.best_step,  # as `compare` has it
         seconds=outcome.seconds,
         scores=outcome.scores,
         higher_is_better=outcome.higher_is_better,

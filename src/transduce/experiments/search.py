@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from transduce.errors import SettingError, needs_extra
 from transduce.experiments.attempts import Result
 from transduce.experiments.grid import Overrides, Range, Values
@@ -74,7 +76,9 @@ class Search:
             return None
         from optuna.samplers import TPESampler
 
-        seed = (self._seed + len(self._study.trials)) % 2**32
+        # Of both, or a search with the next seed would try the same things, one trial later.
+        chance = np.random.SeedSequence([self._seed, len(self._study.trials)])
+        seed = int(chance.generate_state(1)[0])
         self._study.sampler = TPESampler(seed=seed, constant_liar=self._parallel)
         return self._opened(self._study.ask(self._space))
 

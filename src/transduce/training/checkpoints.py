@@ -66,6 +66,8 @@ class Progress:
     """All validation scores of the best weights."""
     since_best: int = 0
     """Validations since the best one."""
+    select_by: str = ""
+    """What decided which is best; empty where it was not noted yet."""
     target_tokens: int = 0
     skipped: int = 0
     """Steps up to this one, without a break, that were skipped as their gradient was not finite."""

@@ -126,7 +126,8 @@ class TrainingConfig:
     """Decay of an exponential moving average of the weights, which is then validated and kept;
     0 for none."""
     average_last: CountOrOff = 0
-    """Average the weights of the last so many checkpoints at the end (section 6.1); 0 for none."""
+    """Average the weights of the last so many checkpoints at the end (section 6.1); 0 for none,
+    which keeps the best weights, 1 to keep the last."""
     validate_every: Count = 1000
     """Steps between validations; each also writes a checkpoint to resume from."""
     patience: CountOrOff = 0

@@ -1,10 +1,10 @@
 """How large batches may be: found before training begins, by steps that are then forgotten.
 
 A step keeps its size, `batch_tokens` times `accumulate`: it is cut into the fewest batches that
-fit.  On a GPU the largest that fits is searched for, since running out of its memory is an
-exception that can be caught.  On a CPU it is not: the system would end this process, or another
-one.  There three small steps are measured, and what larger ones need is extrapolated, to the safe
-side.
+fit, or a few more where only those hold as many rows.  On a GPU the largest that fits is searched
+for, since running out of its memory is an exception that can be caught.  On a CPU it is not: the
+system would end this process, or another one.  There three small steps are measured, and what
+larger ones need is extrapolated, to the safe side.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ class FoundBudget(Exception):  # noqa: N818  # it is none
         self.batch_tokens = batch_tokens
         self.accumulate = accumulate
 
+    @property
+    def step(self) -> int:
+        """Positions of a step."""
+        return self.batch_tokens * self.accumulate
+
 
 def find_budget(
     task: Fitting,
@@ -97,14 +102,27 @@ def find_budget(
                 "model, or raise training.memory_limit"
             )
         )
-    accumulate = -(-whole // found)
-    tokens = max(-(-whole // accumulate), min(row, whole))
+    budget = cut_step(config.batch_tokens, config.accumulate, task.batches.row, found)
+    tokens, accumulate = budget.batch_tokens, budget.accumulate
     say(
         f"fit_memory: batches of {tokens:,} tokens fit into {limit / GIB:.1f} GiB; "
         f"training.batch_tokens = {tokens}, training.accumulate = {accumulate} make up a step of "
-        f"{tokens * accumulate:,}"
+        f"{budget.step:,}"
     )
-    return FoundBudget(tokens, accumulate)
+    return budget
+
+
+def cut_step(batch_tokens: int, accumulate: int, row: int, fitting: int) -> FoundBudget:
+    """A step, cut into equal batches of no more than `fitting` positions.
+
+    row: positions of each row; batches hold whole rows, so of up to twice the fewest batches those
+    are taken that come nearest to the size of the step.  1 where rows are not alike.
+    """
+    rows = accumulate * max(batch_tokens // row, 1)
+    fewest = -(-rows // max(fitting // row, 1))
+    numbers = range(fewest, (min(2 * fewest, rows) if row > 1 else fewest) + 1)
+    cuts = [FoundBudget(-(-rows // number) * row, number) for number in numbers]
+    return min(cuts, key=lambda cut: cut.step - rows * row)
 
 
 def largest_fitting(fits: Callable[[int], bool], smallest: int, largest: int) -> int:

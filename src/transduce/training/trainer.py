@@ -178,6 +178,8 @@ class _Trainer:
                 if finished or self._validation_is_due():
                     self._validate()
                     finished = finished or self._finished()
+            if self._signal:  # while the last checkpoint was written
+                self._fail_by_signal()
         return self._finish()
 
     def _agree(self) -> None:
@@ -351,6 +353,7 @@ class _Trainer:
     def _save(self) -> None:
         self.progress.seconds, self.progress.ranks = self._seconds(), self.ranks.world
         self.progress.data_checksum = self._data_checksum
+        self.progress.select_by = self.config.select_by
         self.progress.batches = self._batches
         self.log.flush()
         self.keeper.save(self.progress)
@@ -365,7 +368,8 @@ class _Trainer:
         # Resumed with another `select_by`, old and new scores must not be compared, nor may the
         # patience of the old one end this.
         self.progress.best = progress.best_scores.get(self.config.select_by)
-        if progress.best_scores and progress.best is None:
+        unknown = progress.best_scores and progress.best is None
+        if unknown or progress.select_by not in ("", self.config.select_by):
             progress.since_best = 0
         self.log.rewind(self.progress.step)
         self.log.say(f"resuming after step {self.progress.step:,}")
@@ -388,6 +392,9 @@ class _Trainer:
     def _stop_for_signal(self) -> NoReturn:
         self.progress.interrupted, self.progress.unlogged = True, self._since_log.stopped()
         self._save()
+        self._fail_by_signal()
+
+    def _fail_by_signal(self) -> NoReturn:
         stopped = f"stopped after step {self.progress.step:,}; go on with --resume"
         error = InterruptedTraining(self._signal, stopped)
         raise self.ranks.told_by_first(error, 128 + self._signal)
@@ -443,26 +450,29 @@ class _Trainer:
     def _average_last(self) -> tuple[int, dict[str, float] | None]:
         """Keep the mean of the last checkpoints: of how many it is, and its scores.
 
-        0 and None where there is but one.
+        0 and None where there is but one and more were wanted.
         """
         found = self.ranks.from_first(lambda: [str(path) for path in checkpoints_of(self.run)])
         wanted = self.config.average_last
         last = [Path(path) for path in found[-wanted:]]
         if len(last) < wanted:
             self.log.say(f"training.average_last = {wanted}, but checkpoints there are {len(last)}")
-        if len(last) < 2:
+        if len(last) < min(wanted, 2):
             return 0, None
+        what = (
+            f"the mean of the last {len(last)} checkpoints" if wanted > 1 else "the last checkpoint"
+        )
         averaged = mean(map(served_weights, last))
         load_weights(self.task.model, averaged, "the average of the last checkpoints")
         found_scores = self._scores_of_mean(len(last))
         if found_scores is None:
             self.log.say(
-                f"the mean of the last {len(last)} checkpoints has no {self.config.select_by} that "
-                f"could be measured; the weights of step {self.progress.best_step:,} are kept"
+                f"{what} has no {self.config.select_by} that could be measured; the weights of "
+                f"step {self.progress.best_step:,} are kept"
             )
             return 0, None
         scores, best = found_scores
         better = "" if best else f", though step {self.progress.best_step:,} was no worse"
-        self.log.say(f"the mean of the last {len(last)} checkpoints is kept{better}")
+        self.log.say(f"{what} is kept{better}")
         self.keeper.keep_mean(averaged, len(last))
         return len(last), scores
