@@ -224,6 +224,21 @@ def test_what_is_wrong_is_said_once(server: RankServer, whole: Path, tmp_path: P
     assert len(first.complaints) == 1 and "holds a run already" in first.err
 
 
+def test_work_of_one_process_is_refused(server: RankServer, whole: Path, tmp_path: Path) -> None:
+    """All processes would do it, each in the way of the others."""
+    recipe, run = whole.parent / "recipe.toml", tmp_path / "run"
+    for command in (
+        ("distil", whole, recipe, "--run", run),
+        ("backtranslate", whole, recipe, "--run", run, "--monolingual", recipe),
+        ("sweep", recipe, "--runs", run, "--set", "seed=1,2"),
+    ):
+        first, second = server.run(*command)
+        check_quiet([second], first.code)
+        assert first.code and len(first.complaints) == 1
+        assert "torchrun is for `transduce train`" in first.err
+        assert not run.exists()
+
+
 AGAIN = """
 import os
 os.environ.update(TORCHELASTIC_RESTART_COUNT="1", TORCHELASTIC_RUN_ID="this")

@@ -36,6 +36,7 @@ class Sums:
     """Learn to add three numbers; `losses` and `scores` may be replaced by given ones."""
 
     d_model = 16
+    unit = "numbers"
 
     def __init__(
         self, validations: dict[str, list[float]] | None = None, bad_batch: int = -1

@@ -57,7 +57,9 @@ def sweep(
         Print one JSON object.
     """
     from transduce.experiments.sweep import sweep as run_sweep
+    from transduce.training.distributed import check_alone
 
+    check_alone("sweep")
     done = run_sweep(recipe, (*overrides, *more), runs, search, jobs, resume)
     if json:
         print_lines(json_format.dumps(_as_object(done), ensure_ascii=False))

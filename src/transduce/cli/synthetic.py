@@ -57,7 +57,9 @@ class Student:
         from transduce.synthetic import PAIRS, with_pairs
         from transduce.tasks.common import check_trainable, find_device
         from transduce.tasks.recipe import TranslationRecipe
+        from transduce.training.distributed import check_alone
 
+        check_alone("make pairs")
         for one in more:
             if "=" not in one:  # as a pattern of the shell gives several
                 raise SettingError(

@@ -252,6 +252,8 @@ class Captioner:
 class CaptioningTraining:
     """Images, captions, model and loss as the training loop wants them."""
 
+    unit = "tokens"
+
     def __init__(self, captioner: Captioner, data: dict[Split, SplitImages]) -> None:
         self.recipe = recipe = captioner.recipe
         self.captioner = captioner

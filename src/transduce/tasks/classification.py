@@ -138,6 +138,8 @@ def parse_classification(settings: Mapping[str, Any], where: str) -> Classificat
 class ClassificationTraining:
     """Examples, model and loss as the training loop wants them."""
 
+    unit = "texts"
+
     def __init__(
         self,
         recipe: ClassificationRecipe,

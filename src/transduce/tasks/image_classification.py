@@ -171,6 +171,8 @@ class ImageClassifier:
 class ImageClassificationTraining:
     """Images, model and loss as the training loop wants them."""
 
+    unit = "images"
+
     def __init__(self, classifier: ImageClassifier, data: dict[Split, SplitImages]) -> None:
         self.recipe = recipe = classifier.recipe
         self.classifier = classifier

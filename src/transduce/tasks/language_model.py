@@ -184,6 +184,8 @@ class PackedTraining:
     smoothing: of labels.  r_drop: α of R-Drop.
     """
 
+    unit = "tokens"
+
     def __init__(
         self, model: DecoderOnly, train: PackedBatches, smoothing: float, r_drop: float = 0.0
     ) -> None:

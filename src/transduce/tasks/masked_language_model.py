@@ -312,6 +312,8 @@ class MaskedLanguageModelling:
 class MaskedLanguageModelTraining:
     """Texts, model and loss as the training loop wants them."""
 
+    unit = "hidden tokens"
+
     def __init__(self, modelling: MaskedLanguageModelling, data: Mapping[Split, TextRows]) -> None:
         self.modelling = modelling
         self.model = modelling.model

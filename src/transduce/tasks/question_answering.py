@@ -103,6 +103,8 @@ def parse_question_answering(settings: Mapping[str, Any], where: str) -> Questio
 class QuestionAnsweringTraining:
     """Questions, model and loss as the training loop wants them."""
 
+    unit = "ends of answers"
+
     def __init__(
         self,
         recipe: QuestionAnsweringRecipe,

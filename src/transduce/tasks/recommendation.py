@@ -210,6 +210,8 @@ def measure(scored: Scored, questions: Sequence[Question], at: int) -> dict[str,
 class RecommendationTraining(PackedTraining):
     """Histories, model and loss as the training loop wants them."""
 
+    unit = "items"
+
     def __init__(
         self,
         model: DecoderOnly,

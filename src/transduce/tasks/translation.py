@@ -56,6 +56,8 @@ TRANSLATED_TOGETHER = 512
 class TranslationTraining:
     """Pairs, model and loss as the training loop wants them."""
 
+    unit = "tokens"
+
     def __init__(
         self,
         recipe: TranslationRecipe,

@@ -223,6 +223,16 @@ def is_first() -> bool:
     return not _started_together() or os.environ["RANK"] == "0"
 
 
+def check_alone(work: str) -> None:
+    """Raises SettingError under torchrun, of whose processes each would do all of this work."""
+    if _started_together():
+        alone = SettingError(
+            f"torchrun is for `transduce train`: {work} without it; a run that has begun can then "
+            "be gone on with by `torchrun ... -m -- transduce train RUN --run RUN --resume`"
+        )
+        raise alone if is_first() else SystemExit(alone.exit_code)
+
+
 @contextlib.contextmanager
 def joined() -> Iterator[Ranks]:
     """The ranks that torchrun started, joined for as long as the context lasts.

@@ -93,8 +93,10 @@ class TrainingLog:
         if self._path.exists():
             flush(self._path)
 
-    def training(self, record: Mapping[str, Any], share_done: float, seconds_left: float) -> None:
-        """A record of training: step, loss, learning rate, speed.
+    def training(
+        self, record: Mapping[str, Any], unit: str, share_done: float, seconds_left: float
+    ) -> None:
+        """A record of training: step, loss, learning rate, speed in units a second.
 
         The loss is None where all steps since the last record were skipped.
         """
@@ -102,7 +104,7 @@ class TrainingLog:
         loss = "none" if record["loss"] is None else f"{record['loss']:.3f}"
         text = (
             f"step {record['step']:,}  loss {loss}  "
-            f"rate {record['learning_rate']:.2e}  {record['tokens_per_second']:,.0f} tokens/s  "
+            f"rate {record['learning_rate']:.2e}  {record['tokens_per_second']:,.0f} {unit}/s  "
             f"{_clock(seconds_left)} left"
         )
         if self._bar is not None and self._task is not None:

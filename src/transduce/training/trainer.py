@@ -54,6 +54,8 @@ class Trainable(Fitting, Protocol):
     """What the loop needs to know of a task, beside what a step and the search of its size do."""
 
     d_model: int
+    unit: str
+    """What the loss is the mean of, for the log: "tokens", "images"."""
 
     def validate(self) -> dict[str, float]:
         """Scores on held-out data, "loss" among them."""
@@ -283,7 +285,7 @@ class _Trainer:
         self._since_log = SinceLog()
         share = self._share_done()
         left = self._seconds() * (1 - share) / share if share else 0.0
-        self.log.training(record, share, left)
+        self.log.training(record, self.task.unit, share, left)
 
     def _validate(self) -> None:
         """Score the weights, write a checkpoint, keep the weights if they are the best."""
