@@ -31,6 +31,7 @@ from transduce.run_directory import (
     vocabularies_of,
     with_budget_of,
     with_size,
+    with_size_of,
     write_run,
 )
 from transduce.tasks import TASKS
@@ -330,11 +331,12 @@ def train(
                 ranks.wait()  # in `trainer.train` the first one says that the data are prepared
             parsed, name = as_recipe(recipe, overrides)
             path = Path(run) if run is not None else Path("runs") / name
-            if resume or restarts() > 0:
-                parsed = with_budget_of(path, parsed)
             if ranks.first:
+                if resume or is_begun_by_this_job(path):
+                    parsed = with_budget_of(path, parsed)
                 outcome = _train_and_describe(parsed, path, resume, overwrite)
             elif (path / "recipe.toml").is_file():
+                parsed = with_size_of(path, parsed)
                 outcome = _trained(parsed, path, resume or restarts() > 0)[1]
             else:
                 raise RunError(

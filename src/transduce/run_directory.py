@@ -130,12 +130,23 @@ def with_budget_of(path: Path, recipe: Recipe) -> Recipe:
         return recipe
     try:
         fitted = read_json(path / FITTED)
-        same, found = fitted["asked"] == _size(recipe), with_size(recipe, **fitted["found"])
+        asked, found = fitted["asked"], fitted["found"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise RunError(f"{path / FITTED} is damaged; resume without training.fit_memory") from None
-    if read_recipe(path).training.fit_memory or not same:
+        raise RunError(
+            f"{path / FITTED} is damaged; `transduce train {path} --run {path} --resume` goes on "
+            "by the run's own recipe"
+        ) from None
+    if found != _size(read_recipe(path)) or asked != _size(recipe):
         return recipe  # killed before it was noted; or for a step of another size
-    return found
+    return with_size_of(path, recipe)
+
+
+def with_size_of(path: Path, recipe: Recipe) -> Recipe:
+    """The recipe with the batches of a run's own, unless that is still to search for them."""
+    before = read_recipe(path)
+    if before.training.fit_memory or not recipe.training.fit_memory:
+        return recipe
+    return with_size(recipe, **_size(before))
 
 
 def note_budget(path: Path, asked: Recipe, batch_tokens: int, accumulate: int) -> Recipe:

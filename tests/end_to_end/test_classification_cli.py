@@ -71,6 +71,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = transduce("train", write(directory), "--run", directory / "run")
     assert done.code == 0, done.err
     assert done.lines == [str(directory / "run")]
+    assert " texts/s  " in done.err  # and not tokens
     return directory / "run"
 
 

@@ -21,7 +21,7 @@ from transduce.config import load_toml, merge
 from transduce.data.batches import Largest, TokenBatches
 from transduce.data.documents import EncodedDocuments
 from transduce.data.packing import PackedBatches
-from transduce.errors import MemoryLimitError, SettingError
+from transduce.errors import MemoryLimitError, RunError, SettingError
 from transduce.training import fit_memory as module
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
@@ -317,6 +317,29 @@ def test_resumed_without_another_search(
     assert (run / name).read_bytes() == (whole / name).read_bytes()
     with pytest.raises(SettingError, match=r"begun with other settings of 'training\.batch_tokens"):
         transduce.train(tiny, run, [*fitting, "training.accumulate=7"], resume=True)
+
+
+def test_what_was_noted_and_is_damaged_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And that the run itself still knows; what another hand wrote there is not trained with."""
+    tiny = tiny_settings(write_tsv(tmp_path / "pairs.tsv", reversal_pairs(200)))
+    fit_parts(monkeypatch, 2)
+    fitting = ["training.fit_memory=true", "training.steps=2", "training.validate_every=1"]
+    run, _ = transduce.train(tiny, tmp_path / "run", fitting)
+    before, noted = (run / "recipe.toml").read_bytes(), run / "fitted.json"
+    whole = noted.read_text(encoding="utf-8")
+    for damage in ("", "[1]", '{"asked": 3}'):
+        noted.write_text(damage, encoding="utf-8")
+        with pytest.raises(
+            RunError, match=r"fitted\.json is damaged; `transduce train .* --resume"
+        ):
+            transduce.train(tiny, run, fitting, resume=True)
+    noted.write_text(whole.replace('"accumulate": 2', '"accumulate": -3'), encoding="utf-8")
+    with pytest.raises(SettingError, match="begun with other settings"):
+        transduce.train(tiny, run, fitting, resume=True)
+    assert (run / "recipe.toml").read_bytes() == before
+    assert transduce.train(run, run, ["training.steps=3"], resume=True)[1].step == 3
 
 
 def test_killed_during_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,8 +107,8 @@ class TrainingConfig:
     accumulate: Count = 1
     """Batches whose gradients are summed into one step."""
     fit_memory: bool = False
-    """Before training, find the fewest batches that a step of `batch_tokens * accumulate` can be
-    cut into; the recipe in the run directory then has both, and this off."""
+    """Before training, find batches that fit, which a step of `batch_tokens * accumulate` is cut
+    into; the recipe in the run directory then has both, and this off."""
     memory_limit: Positive | None = None
     """GiB that `fit_memory` may fill: of the GPU, or of this process; by default most of what is
     free."""

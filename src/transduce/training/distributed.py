@@ -224,7 +224,10 @@ def is_first() -> bool:
 
 
 def check_alone(work: str) -> None:
-    """Raises SettingError under torchrun, of whose processes each would do all of this work."""
+    """Raises SettingError under torchrun, of whose processes each would do all of this work.
+
+    That is said by the first one; the others end.
+    """
     if _started_together():
         alone = SettingError(
             f"torchrun is for `transduce train`: {work} without it; a run that has begun can then "

@@ -1,10 +1,10 @@
 """How large batches may be: found before training begins, by steps that are then forgotten.
 
 A step keeps its size, `batch_tokens` times `accumulate`: it is cut into the fewest batches that
-fit, or a few more where only those hold as many rows.  On a GPU the largest that fits is searched
-for, since running out of its memory is an exception that can be caught.  On a CPU it is not: the
-system would end this process, or another one.  There three small steps are measured, and what
-larger ones need is extrapolated, to the safe side.
+fit, or up to twice as many where rows are alike and only those hold as many of them.  On a GPU the
+largest that fits is searched for, since running out of its memory is an exception that can be
+caught.  On a CPU it is not: the system would end this process, or another one.  There three small
+steps are measured, and what larger ones need is extrapolated, to the safe side.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def find_budget(
     ranks: Ranks,
     say: Callable[[str], None],
 ) -> FoundBudget:
-    """The fewest batches that a step can be cut into; said in one line.
+    """The batches that a step is to be cut into; said in one line.
 
     The weights are spoilt by the steps that are tried.  Raises MemoryLimitError where not even one
     row fits, SettingError for a limit that is needed and not given.

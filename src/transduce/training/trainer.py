@@ -474,7 +474,8 @@ class _Trainer:
             )
             return 0, None
         scores, best = found_scores
-        better = "" if best else f", though step {self.progress.best_step:,} was no worse"
+        same = wanted == 1 and self.progress.best_step == self.progress.step
+        better = "" if best or same else f", though step {self.progress.best_step:,} was no worse"
         self.log.say(f"{what} is kept{better}")
         self.keeper.keep_mean(averaged, len(last))
         return len(last), scores
