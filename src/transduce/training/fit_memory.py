@@ -122,7 +122,7 @@ def cut_step(batch_tokens: int, accumulate: int, row: int, fitting: int) -> Foun
     fewest = -(-rows // max(fitting // row, 1))
     numbers = range(fewest, (min(2 * fewest, rows) if row > 1 else fewest) + 1)
     cuts = [FoundBudget(-(-rows // number) * row, number) for number in numbers]
-    return min(cuts, key=lambda cut: cut.step - rows * row)
+    return min(cuts, key=lambda cut: cut.step)  # none is smaller than it
 
 
 def largest_fitting(fits: Callable[[int], bool], smallest: int, largest: int) -> int:
