@@ -158,7 +158,7 @@ def decoding(axis: str, value: int) -> dict[str, float]:
     import torch
     from decoding_peers import Question, marian_shaped, transduce
 
-    from transduce.decoding import DecodingOptions
+    from transduce.decoding.options import DecodingOptions
 
     torch.set_num_threads(1)
     size = list(SIZES.values())[value] if axis == "weights" else TINY

@@ -43,7 +43,7 @@ from decoding_peers import (
 )
 from workload import LENGTHS, SIZES, machine, median, peak_memory, random_pairs, timed
 
-from transduce.decoding import DecodingOptions
+from transduce.decoding.options import DecodingOptions
 
 PRECISIONS = ("float32", "int8")
 LATENCIES = (50, 95, 99)

@@ -20,7 +20,7 @@ from marian import marian
 from torch import nn
 from workload import BOS, EOS, PAD, UNK, VOCABULARY, Size
 
-from transduce.decoding import DecodingOptions
+from transduce.decoding.options import DecodingOptions
 from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.models.encoder_decoder import (
     EncoderDecoder,

@@ -24,7 +24,7 @@ from decoding_peers import POSITIONS
 from workload import machine, median, timed
 
 import transduce
-from transduce.decoding import DecodingOptions
+from transduce.decoding.options import DecodingOptions
 from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.nn.int8 import to_int8
 from transduce.nn.products import Precision

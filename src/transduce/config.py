@@ -8,11 +8,15 @@ default stands there and nowhere else.  A union of sections is told apart by its
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import functools
+import inspect
+import itertools
 import os
 import re
+import textwrap
 import tomllib
 import types
 import typing
@@ -41,6 +45,24 @@ def section(cls: type[T]) -> type[T]:
         extra="forbid", use_attribute_docstrings=True
     )
     return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+
+def field_help(cls: type) -> dict[str, str]:
+    """The docstring under each field of a section, as one line; none without its source file."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    except OSError:
+        return {}
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in itertools.pairwise(body.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from helpers.golden import golden_encoder_decoder, read_golden
-from transduce.decoding import DecodingOptions, Hypothesis, search
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.search import search
 from transduce.nn.residual import NormOrder
 from transduce.sequence import Padded
 

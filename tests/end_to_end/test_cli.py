@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import os
@@ -18,6 +19,9 @@ import pytest
 
 from helpers.command_line import Done, command, environment, transduce
 from transduce.cli.main import VERBS, build_app, name_in_python, with_plain_hyphens
+from transduce.cli.options import OWN
+from transduce.config import field_help
+from transduce.decoding.options import DecodingOptions
 
 Here = Callable[..., Done]
 
@@ -54,12 +58,14 @@ def test_help_of_a_verb_begins_as_the_list_of_verbs_says(verb: str) -> None:
     assert (inspect.getdoc(function) or "").splitlines()[0] == VERBS[verb]
 
 
-@pytest.mark.parametrize("verb", ["chat", "generate", "predict"])
-def test_help_says_whose_length_is_bounded_how(verb: str, here: Here) -> None:
+@pytest.mark.parametrize("verb", ["chat", "generate", "predict", "translate"])
+def test_help_of_decoding_is_that_of_the_settings(verb: str, here: Here) -> None:
     # Panels wrap their texts between bars.
     text = " ".join(" ".join(here(verb, "--help").lines).replace("│", " ").split())
-    assert "Tokens that a continuation, an answer in a dialogue or a caption may have" in text
-    assert "Where there is a source text: tokens allowed per token of it" in text
+    settings = field_help(DecodingOptions)
+    assert set(settings) == {field.name for field in dataclasses.fields(DecodingOptions)}
+    for name in set(settings) - set(OWN):
+        assert " ".join(settings[name].split()) in text
 
 
 @pytest.mark.parametrize(

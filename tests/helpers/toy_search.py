@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from transduce.config import parse
-from transduce.decoding import DecodingOptions, Hypothesis, search
 from transduce.decoding.demands import NO_WISHES, Wishes
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.search import search
 from transduce.sequence import Padded
 
 PAD, BOS, EOS = 0, 1, 2

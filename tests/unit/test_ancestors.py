@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from transduce.config import parse, to_dict
-from transduce.decoding import DecodingOptions, Hypothesis, search
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.search import search
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import (
     EncoderDecoder,

@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from helpers.toy_search import BOS, EOS, SIZE, TokenIds, ToyModel, decode, toy
-from transduce.decoding import DecodingOptions
 from transduce.decoding.avoided import Avoided
 from transduce.decoding.demands import Demand, Wishes, demand_of
 from transduce.decoding.lexicon import Lexicon, first_is_letter, last_is_letter
+from transduce.decoding.options import DecodingOptions
 from transduce.decoding.phrases import Phrase, Phrases, Progress
 from transduce.errors import SettingError
 from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, train_tokenizer

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from helpers.toy_search import BOS, EOS, PAD, ToyModel, ToyState, decode, greedy, toy
 from transduce.config import parse
-from transduce.decoding import DecodingOptions, search, search_steps
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.search import search, search_steps
 from transduce.errors import SettingError, TransduceError
 from transduce.sequence import Padded
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.toy_search import BOS, EOS, SIZE, TokenIds, ToyModel, decode, greedy, toy
-from transduce.decoding import DecodingOptions
 from transduce.decoding.hypotheses import length_penalty
+from transduce.decoding.options import DecodingOptions
 
 
 def penalty_of(name: str, alpha: float) -> Callable[[int], float]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter, validators
 
+from transduce.config import field_help, parse, to_dict
+from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from transduce.decoding.options import DecodingOptions
     from transduce.run import Run
     from transduce.tasks.task import Predictor
     from transduce.tasks.translator import Translator
@@ -29,65 +31,50 @@ SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed", "candidates")
 # ... and where it is.
 SEARCHING = ("beam_size", "beam_groups", "diversity")
 SPELLED = {"constraints": "constraint", "stop_strings": "stop", "ensemble": "ensemble_mean"}
+ON_THE_COMMAND_LINE = {
+    "constraints": "Separate alternatives by |. May be repeated.",
+    "avoid": "May be repeated.",
+    "stop_strings": "May be repeated.",
+}
+# Settings with another option (method has --sample), with one of their own in each verb, or none.
+OWN = ("method", "n_best", "ensemble", "language_model_weight", "stop", "free_end", "batch_tokens")
+SHARED = [f.name for f in dataclasses.fields(DecodingOptions) if f.name not in OWN]
+
+T = TypeVar("T")
+
+
+def _spelled(name: str) -> str:
+    """An option as the command line has it."""
+    return f"--{SPELLED.get(name, name).replace('_', '-')}"
+
+
+def _options_of(*names: str) -> Callable[[type[T]], type[T]]:
+    """Class decorator: a dataclass with an option, None by default, for each of these settings.
+
+    Type, name and help of an option are those of the setting, the bounds are checked by `over`.
+    """
+    hints = typing.get_type_hints(DecodingOptions)
+    texts = field_help(DecodingOptions)
+
+    def with_options(cls: type[T]) -> type[T]:
+        for name in names:
+            hint = tuple[str, ...] if typing.get_origin(hints[name]) is tuple else hints[name]
+            text = f"{texts.get(name, '')} {ON_THE_COMMAND_LINE.get(name, '')}".strip()
+            parameter = Parameter(name=_spelled(name), help=text)
+            cls.__annotations__[name] = Annotated[hint | None, parameter]
+            setattr(cls, name, None)
+        return dataclass(frozen=True, kw_only=True)(cls)
+
+    return with_options
 
 
 @Parameter(name="*", group="Decoding (by default as the recipe says)")
-@dataclass(frozen=True, kw_only=True)
+@_options_of(*SHARED)
 class Decoding:
-    """How to decode; what is not given stays as the run's recipe says."""
+    """Decoding options of one call, laid over the recipe's."""
 
-    beam_size: Count | None = None
-    """Hypotheses kept side by side; 1 is greedy search."""
-    length_penalty: Literal["none", "mean", "gnmt"] | None = None
-    """What log-probabilities are divided by before hypotheses are compared."""
-    alpha: float | None = None
-    """Strength of the gnmt penalty."""
-    prefix: str | None = None
-    """Begin every output with this text."""
-    constraints: Annotated[tuple[str, ...] | None, Parameter(name="--constraint")] = None
-    """Let every output hold this phrase, or one of several with | between; may be repeated."""
-    avoid: tuple[str, ...] | None = None
-    """Let no output hold this word or phrase; may be repeated."""
-    coverage_penalty: float | None = None
-    """Take off a score what of the source got little attention, times this (Wu et al. 2016)."""
-    beam_groups: Count | None = None
-    """Parts of the beam that are kept apart (Vijayakumar et al. 2018) ..."""
-    diversity: float | None = None
-    """... by this much for each time that a token was chosen."""
-    min_length: int | None = None
-    """Tokens before an output may end."""
-    min_length_ratio: float | None = None
-    """The same as tokens per token of the source text."""
-    max_length_ratio: float | None = None
-    """Where there is a source text: tokens allowed per token of it ..."""
-    max_length_extra: int | None = None
-    """... and on top of that."""
-    max_tokens: Count | None = None
-    """Tokens that a continuation, an answer in a dialogue or a caption may have."""
-    stop_strings: Annotated[tuple[str, ...] | None, Parameter(name="--stop")] = None
-    """End a continuation or an answer before this text; may be given several times."""
-    no_repeat_ngram: int | None = None
-    """Let no row of N tokens come twice in an output."""
-    shortlist: Annotated[bool | None, Parameter(show_default=False)] = None
-    """Choose among the few target tokens that `transduce shortlist` found for each source."""
-    repetition_penalty: float | None = None
-    """Above 1: make tokens that the output has already less likely."""
-    minimum_risk: Literal["none", "chrf", "bleu"] | None = None
-    """Choose the output most like all that were found (with --sample: drawn), by this measure."""
     sample: Flag = False
     """Draw outputs at random instead of searching for the best."""
-    temperature: float | None = None
-    """With --sample: below 1 for likelier outputs, above 1 for more varied ones."""
-    top_k: int | None = None
-    """With --sample: draw from the K likeliest tokens only."""
-    top_p: float | None = None
-    """With --sample: draw from the fewest tokens that together hold this probability."""
-    min_p: float | None = None
-    """With --sample: draw from tokens with at least this share of the likeliest's probability."""
-    seed: int | None = None
-    """With --sample: where the random numbers start."""
-    candidates: Count | None = None
-    """With --sample and --minimum-risk: how many are drawn to choose among."""
 
     def over_any(self, predictor: Predictor) -> DecodingOptions | None:
         """The same as `over`, for a task that perhaps decodes nothing: then nothing may be given.
@@ -105,15 +92,11 @@ class Decoding:
 
         Raises SettingError for a value that cannot be, and for an option without a meaning here.
         """
-        from transduce.config import parse, to_dict
-        from transduce.decoding.options import DecodingOptions, without_meaning
         from transduce.tasks.translator import Translator
 
         recipe = predictor.options
         assert recipe is not None
         given = self._given()
-        if "ensemble_mean" in given:
-            given["ensemble"] = given.pop("ensemble_mean")
         translator = predictor if isinstance(predictor, Translator) else None
         names, tasks = without_meaning(translates=translator is not None)
         for name in names:
@@ -162,27 +145,14 @@ class Decoding:
         return given
 
 
-@dataclass(frozen=True, kw_only=True)
+@_options_of("ensemble")
 class EnsembleDecoding(Decoding):
-    """How to decode, for a verb that has --ensemble."""
-
-    ensemble_mean: Annotated[
-        Literal["geometric", "arithmetic"] | None, Parameter(name="--ensemble-mean")
-    ] = None
-    """With --ensemble: mean of log-probabilities, or of probabilities."""
+    """Decoding options for a verb that has --ensemble."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@_options_of("language_model_weight")
 class CompanyDecoding(EnsembleDecoding):
-    """How to decode, for a verb that has --ensemble and --language-model."""
-
-    language_model_weight: float | None = None
-    """With --language-model: how much its word counts."""
-
-
-def _spelled(name: str) -> str:
-    """An option as the command line has it."""
-    return f"--{SPELLED.get(name, name).replace('_', '-')}"
+    """Decoding options for a verb that has --ensemble and --language-model."""
 
 
 def _alternatives(constraint: str) -> str | list[str]:

@@ -1,7 +1,4 @@
-"""From a model's steps to hypotheses: beam search, greedy search and sampling, one loop."""
+"""From a model's steps to hypotheses: beam search, greedy search and sampling in one loop.
 
-from transduce.decoding.hypotheses import Hypothesis
-from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import Snapshot, State, search, search_steps
-
-__all__ = ["DecodingOptions", "Hypothesis", "Snapshot", "State", "search", "search_steps"]
+Imports nothing, so that the command line reads `options` without torch.
+"""

@@ -1,16 +1,20 @@
-"""How to decode: every setting of the search, checked once."""
+"""Decoding options: every setting of the search, declared and checked once.
+
+No import of torch: the command line makes its options of this section.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from transduce.config import check_fields, section
 from transduce.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -44,87 +48,85 @@ def without_meaning(translates: bool) -> tuple[tuple[str, ...], str]:
 class DecodingOptions:
     """Beam search or sampling, and when to stop.
 
-    Building one checks each setting, and what they mean for each other; raises SettingError.
+    Building one checks each setting, and each against the others; raises SettingError.  The
+    docstrings are the help of the command line too.
     """
 
     method: Literal["beam", "sample"] = "beam"
-    """Look for the best hypotheses (beam) or draw them at random (sample)."""
+    """Search for the best hypotheses (beam) or draw them at random (sample)."""
     prefix: str = ""
-    """Every output starts with this text; a token of it counts in scores and lengths as any."""
+    """Begin every output with this text; its tokens count in scores and lengths."""
     constraints: tuple[Text | Annotated[tuple[Text, ...], Field(min_length=1)], ...] = ()
-    """Phrases that an output must hold, each a text or several to choose from, in any order, cut
-    into tokens as after a space; where the greatest length has room for them."""
+    """Require this phrase in every output, or one of several alternatives, in any order; cut into
+    tokens as after a space, as far as the maximum length has room."""
     avoid: tuple[Text, ...] = ()
-    """Words and phrases that an output must not hold, however they are cut into tokens."""
+    """Ban this word or phrase from every output, however it is cut into tokens."""
     beam_size: Count = 5
-    """Live hypotheses kept per sentence; 1 is greedy search.  Beam only."""
+    """Hypotheses kept per sentence; 1 is greedy search."""
     n_best: Count = 1
     """Hypotheses returned per sentence, best first; in sampling, samples drawn."""
     length_penalty: Literal["none", "mean", "gnmt"] = "gnmt"
-    """What log-probabilities are divided by before hypotheses are compared: 1, the length L, or
-    ((5 + L) / 6)^alpha (Wu et al. 2016, equation 14).  L counts the end of sentence."""
+    """Divide log-probabilities by 1, by the length L or by ((5 + L) / 6)^alpha (Wu et al. 2016,
+    equation 14) before hypotheses are compared; L counts the end of sentence."""
     alpha: Annotated[float, Field(ge=0, le=10)] = 0.6
-    """Strength of the gnmt penalty: 0 is none, higher favours longer hypotheses."""
+    """Strength of the gnmt length penalty: 0 is none, higher favours longer hypotheses."""
     stop: Literal["first", "exact", "present"] = "first"
-    """When a sentence is done: once beam_size hypotheses have finished or no live one can still
-    win (first), or only in the latter case (exact); or once beam_size have finished and no live
-    one, if it ended now, would beat the worst of them (present), as transformers does."""
+    """Stop when beam_size hypotheses have finished or no live one can still win (first), only in
+    the latter case (exact), or when beam_size have finished and no live one, ended now, would beat
+    the worst of them (present, the rule of transformers)."""
     free_end: bool = False
-    """At the most tokens allowed an end of sentence costs nothing, as in transformers; else it
-    costs what the model says."""
+    """Let an end of sentence at the maximum length cost nothing, as in transformers."""
     coverage_penalty: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """What is taken off a score for source tokens that got little attention: beta in Wu et al.
-    2016, equation 14, over the last layer's cross-attention.  For translation."""
+    """Penalise source tokens that received little attention: beta of Wu et al. 2016, equation 14,
+    over the last layer's cross-attention.  For translation."""
     beam_groups: Count = 1
-    """Parts of the beam that are kept apart from each other (Vijayakumar et al. 2018) ..."""
+    """Groups of a diverse beam search (Vijayakumar et al. 2018)."""
     diversity: Annotated[float, Field(ge=0, le=100)] = 0.5
-    """... by taking this from a token each time that a group before has chosen it in this step."""
+    """Diversity penalty of a token for each earlier group that chose it in the same step."""
     min_length: Natural = 0
-    """Tokens before the end of sentence may come; the maximum goes first where they conflict."""
+    """Minimum length of an output in tokens; the maximum goes first where they conflict."""
     min_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """The same as tokens per token of the source; the greater of the two counts."""
+    """Minimum length in tokens per source token; the greater of the two minimums counts."""
     max_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 2.0
-    """Tokens allowed per token of the source ..."""
+    """Maximum length in tokens per source token.  For translation."""
     max_length_extra: Annotated[int, Field(ge=0, le=1_000_000)] = 20
-    """... and on top of that."""
+    """Tokens added to the maximum length that max_length_ratio gives."""
     max_tokens: Count = 256
-    """Tokens that a continuation, an answer in a dialogue or a caption may have: there, where no
-    source says how long an output may be, the two settings before this have no meaning."""
+    """Maximum number of new tokens of a continuation, a reply or a caption, where no source text
+    limits the length."""
     stop_strings: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """A continuation or an answer ends once it contains one of these, and is cut before it."""
+    """End a continuation or a reply before this text."""
     no_repeat_ngram: Natural = 0
-    """No row of so many tokens comes twice in an output (Paulus et al. 2018); 0 is no limit."""
+    """Never repeat an n-gram of this size in an output (Paulus et al. 2018); 0 is no limit."""
     repetition_penalty: Annotated[float, Field(ge=1, le=100)] = 1.0
-    """Above 1: log-probabilities of tokens that the output has already are multiplied by it, before
-    all else (after Keskar et al. 2019)."""
+    """Multiply log-probabilities of tokens already in the output by this factor, before all other
+    filters (after Keskar et al. 2019); 1 is none."""
     language_model_weight: Annotated[float, Field(ge=0, le=100)] = 0.2
-    """With a language model beside: what its log-probabilities are multiplied by before they are
-    added (shallow fusion, Gulcehre et al. 2015)."""
+    """Weight of the language model in shallow fusion (Gulcehre et al. 2015)."""
     ensemble: Literal["geometric", "arithmetic"] = "geometric"
-    """With several models: mean of their log-probabilities, made to sum to one again, or of their
-    probabilities."""
+    """Mean of an ensemble: of log-probabilities (geometric) or of probabilities (arithmetic)."""
     minimum_risk: Literal["none", "chrf", "bleu"] = "none"
-    """Of all that was found, choose what is most like the rest by this measure, rather than what
-    is likeliest (Kumar and Byrne 2004; Eikema and Aziz 2020).  For translation."""
+    """Minimum Bayes risk decoding with this utility, instead of the most probable output (Kumar
+    and Byrne 2004; Eikema and Aziz 2020).  For translation."""
     candidates: Count = 32
-    """Samples among which minimum_risk chooses; with a beam it is beam_size outputs, weighed by
+    """Samples for minimum Bayes risk decoding; a beam supplies its beam_size outputs, weighted by
     their probabilities."""
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Logits are divided by it: below 1 samples are likelier, above 1 more varied.  Sampling only,
-    as are the next ones, in this order."""
+    """Sampling: divide logits by this temperature; below 1 favours probable tokens."""
     top_k: Natural = 0
-    """Sample from the k likeliest tokens; 0 is from all."""
+    """Sampling: draw from the k most probable tokens; 0 is all."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Sample from the fewest tokens that together hold this probability (Holtzman et al. 2020)."""
+    """Sampling: draw from the smallest set of tokens with this total probability (nucleus
+    sampling, Holtzman et al. 2020)."""
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Sample from tokens with at least this share of the likeliest one's probability."""
+    """Sampling: draw from tokens with at least this share of the highest probability."""
     seed: Natural = 0
-    """Where the random numbers of sampling start."""
+    """Seed of sampling."""
     shortlist: bool = False
-    """Choose among the few target tokens that the run's shortlist has for each source.  For
-    translation."""
+    """Restrict each output to the target tokens that the run's shortlist holds for its source.
+    For translation."""
     batch_tokens: Count = 4096
-    """Source tokens decoded at once, padding included; no influence on what is found."""
+    """Source tokens decoded at once, padding included; changes speed and memory, never outputs."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -167,7 +169,7 @@ class DecodingOptions:
     def max_lengths(self, source_lengths: Tensor) -> Tensor:
         """Most tokens (n,) before the end of sentence, for sources of lengths (n,)."""
         # float64: float32 would round the product of a long source differently from Python
-        scaled = (source_lengths.to("cpu", torch.float64) * self.max_length_ratio).long()
+        scaled = (source_lengths.cpu().double() * self.max_length_ratio).long()
         return scaled + self.max_length_extra
 
     def min_length_for(self, source_length: int) -> int:
