@@ -24,7 +24,7 @@ def ids(name: str) -> Padded:
 @pytest.mark.parametrize("order", ORDERS)
 def test_memory_and_logits_are_the_known_ones(order: NormOrder) -> None:
     golden, model = read_golden("encoder_decoder")[order], golden_encoder_decoder(order)
-    memory = model.encoder(model.source(ids("source"))).values[0]
+    memory = model.encoder(model.front_end(ids("source"))).values[0]
     logits = model(ids("source"), ids("target_input"))[0]
     torch.testing.assert_close(memory, exact(golden["memory"]), **TO_SIX)
     torch.testing.assert_close(logits, exact(golden["logits"]), **TO_SIX)

@@ -79,7 +79,7 @@ def with_weights_of(model: EncoderDecoder, order: Order) -> Plain:
     """The plain network with the same weights, under PyTorch's names."""
     plain = Plain(order).double().train()
     found = model.state_dict()
-    renamed = {"embedding.weight": found["source.embedding.weight"]}
+    renamed = {"embedding.weight": found["front_end.embedding.weight"]}
     for side in ("encoder", "decoder"):
         names = {
             "self_attention_residual.norm": "norm1",

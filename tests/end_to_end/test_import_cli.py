@@ -148,7 +148,7 @@ def test_dialogues_start_from_an_imported_language_model(
     }
     run, outcome = transduce.train(recipe, tmp_path / "run")
     before, after = (
-        safetensors.torch.load_file(place / "weights.safetensors")["target.embedding.weight"]
+        safetensors.torch.load_file(place / "weights.safetensors")["front_end.embedding.weight"]
         for place in (base, run)
     )
     assert len(after) == len(before) + 2  # the marks of two roles

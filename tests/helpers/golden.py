@@ -45,7 +45,7 @@ def golden_encoder_decoder(norm_order: NormOrder) -> EncoderDecoder:
     model = build_encoder_decoder(config, size, size, joint=True).double().eval()
     weights = golden["parameters"]
     with torch.no_grad():
-        model.target.embedding.weight.copy_(exact(weights["embedding"]))
+        model.target_front_end.embedding.weight.copy_(exact(weights["embedding"]))
         _load_stack(model.encoder, weights["encoder"])
         _load_stack(model.decoder, weights["decoder"])
         if norm_order == "pre":

@@ -313,7 +313,7 @@ def find(
 def sharp(model: EncoderDecoder) -> EncoderDecoder:
     """In float64, with opinions: differences that no order of sums can turn round."""
     with torch.no_grad():
-        model.target.embedding.weight.mul_(4)
+        model.target_front_end.embedding.weight.mul_(4)
     return model.double().eval()
 
 

@@ -128,7 +128,7 @@ def build(data: Path, *overrides: str, seed: int = 0) -> TrainedDialogue:
     torch.manual_seed(seed)
     model = TrainedDialogue(parse_dialogue(settings(data, *overrides), "recipe"), CHARACTERS)
     with torch.no_grad():
-        model.model.target.embedding.weight.mul_(3)
+        model.model.front_end.embedding.weight.mul_(3)
     model.model.double().eval()
     return model
 
@@ -393,7 +393,7 @@ def test_starts_from_another_run(data: Path, tmp_path: Path, task: str, tie: boo
     assert before.keys() == after.keys()
     marks = 0 if task == "dialogue" else 2
     for name, tensor in before.items():
-        more = marks if name.startswith(("target.", "head.")) else 0
+        more = marks if name.startswith(("front_end.", "head.")) else 0
         assert len(after[name]) == len(tensor) + more, name
         torch.testing.assert_close(after[name][: len(tensor)], tensor, atol=1e-6, rtol=0)
     assert transduce.load(path).predict(["ab"])

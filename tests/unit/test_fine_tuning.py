@@ -144,7 +144,7 @@ class TestFreezing:
     def test_by_any_name_of_a_tied_matrix(self, base: Path, data: Path, tmp_path: Path) -> None:
         run = tune(base, data, tmp_path / "run", "fine_tune.freeze=['head.weight']")
         assert set(weights(base)) - changed(weights(base), weights(run)) == {
-            "target.embedding.weight"
+            "target_front_end.embedding.weight"
         }
 
     def test_moving_average_of_frozen_weights(self, tmp_path: Path) -> None:
@@ -209,10 +209,10 @@ class TestLayerDecay:
         config = parse(EncoderDecoderConfig, settings)
         scales = learning_rate_scales(build_encoder_decoder(config, 9, 9, joint=False), 0.5)
         expected = {
-            "source.embedding.weight": 1 / 16,
+            "front_end.embedding.weight": 1 / 16,
             "encoder.layers.cells.weight_ih_l0": 1 / 8,
             "encoder.layers.cells.bias_hh_l2_reverse": 1 / 2,
-            "target.embedding.weight": 1 / 4,
+            "target_front_end.embedding.weight": 1 / 4,
             "decoder.layers.0.cross_attention.query.weight": 1 / 2,
             "decoder.norm.weight": 1.0,
         }

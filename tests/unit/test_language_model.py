@@ -36,7 +36,7 @@ def build(positions: Any = "rotary", size: int = CHARACTERS.size, seed: int = 0)
     )
     model = build_decoder_only(DecoderOnlyConfig(d_model=16, decoder=stack), size)
     with torch.no_grad():
-        model.target.embedding.weight.mul_(3)
+        model.front_end.embedding.weight.mul_(3)
     return model.double().eval()
 
 

@@ -87,8 +87,8 @@ def test_tied_matrices_are_one(tie: str) -> None:
     source, target, head = (
         matrix.data_ptr()
         for matrix in (
-            model.source.embedding.weight,
-            model.target.embedding.weight,
+            model.front_end.embedding.weight,
+            model.target_front_end.embedding.weight,
             model.head.weight,
         )
     )
@@ -103,8 +103,8 @@ def test_ties_outlive_a_step_and_a_change_of_precision(tie: str) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     model(ids([4, 5]), ids([2, 6])).sum().backward()
     optimizer.step()
-    assert model.head.weight is model.target.embedding.weight
-    assert (model.source.embedding.weight is model.head.weight) == (tie == "three-way")
+    assert model.head.weight is model.target_front_end.embedding.weight
+    assert (model.front_end.embedding.weight is model.head.weight) == (tie == "three-way")
 
 
 def test_three_way_tie_without_a_joint_vocabulary_is_refused() -> None:
@@ -163,7 +163,7 @@ def test_feed_forward_starts_with_xavier_and_biases_at_zero() -> None:
 def test_embeddings_come_in_and_logits_go_out_with_unit_variance(tie: str) -> None:
     model = wide_model(tie=tie)
     tokens = Padded.unpadded(torch.randint(0, 2000, (4, 50)))
-    for front_end in (model.source, model.target):
+    for front_end in (model.front_end, model.target_front_end):
         assert front_end.embedding.weight.std().item() == pytest.approx(128**-0.5, rel=0.03)
         assert front_end(tokens).values.std().item() == pytest.approx(1, rel=0.05)
     assert model.head.weight.std().item() == pytest.approx(128**-0.5, rel=0.03)

@@ -213,11 +213,11 @@ class TestContent:
     def test_a_newer_format_is_said_to_be_newer(self, run: Path) -> None:
         path = run / WEIGHTS
         write_tensors(path, read_tensors(path))
-        newer = path.read_bytes().replace(b'"transduce_format":"1"', b'"transduce_format":"2"')
+        newer = path.read_bytes().replace(b'"transduce_format":"2"', b'"transduce_format":"3"')
         path.write_bytes(newer)
-        assert "of format 2, newer than this version of transduce" in refusal(run)
+        assert "of format 3, newer than this version of transduce" in refusal(run)
         change_recipe(run, lambda recipe: recipe.update(invented_later=1))
-        assert "of format 2, newer than this version of transduce" in refusal(run)
+        assert "of format 3, newer than this version of transduce" in refusal(run)
 
     @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(data=st.data())

@@ -237,7 +237,7 @@ class TestWeights:
                 read_tensors(path)
             assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("version", ["2", "999", "x"])
+    @pytest.mark.parametrize("version", ["3", "999", "x"])
     def test_newer_format(self, tmp_path: Path, version: str) -> None:
         path = tmp_path / "w.safetensors"
         metadata = {"transduce_format": version}

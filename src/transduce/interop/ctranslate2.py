@@ -78,8 +78,8 @@ def write_ctranslate2(
         **_shape(specs, config.decoder),
         alignment_heads=config.decoder.n_heads,  # their mean, of the last layer
     )
-    _front_end(encoder, encoder.embeddings[0], model.source)
-    _front_end(decoder, decoder.embeddings, model.target)
+    _front_end(encoder, encoder.embeddings[0], model.front_end)
+    _front_end(decoder, decoder.embeddings, model.target_front_end)
     _stack(encoder, model.encoder, config.encoder, config.d_model, positions)
     _stack(decoder, model.decoder, config.decoder, config.d_model, positions)
     _linear(decoder.projection, model.head.weight, model.head.bias)

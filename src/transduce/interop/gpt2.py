@@ -38,7 +38,7 @@ def import_gpt2(directory: Path, config: Config) -> Imported:
     tokenizer = read_tokenizer(directory, numbering_size, DECODER, _END)
     rows = tokenizer.numbering.rows
     words = reordered(checkpoint.take("wte.weight", numbering_size, m), rows)
-    copier.weights["target.embedding.weight"] = words
+    copier.weights["front_end.embedding.weight"] = words
     copier.weights["decoder.positions.table.weight"] = checkpoint.take("wpe.weight", n_positions, m)
     for i in range(n_layers):
         _layer(config, copier, i, m, d_ff)

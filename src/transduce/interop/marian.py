@@ -139,10 +139,10 @@ def _embeddings(copier: Copier, shared: bool, source: Numbering, target: Numberi
     tied = torch.equal(output, tables["decoder"])
     one = shared and source.rows == target.rows and torch.equal(*tables.values())
     if tied and one:
-        copier.weights["source.embedding.weight"] = reordered(tables["encoder"], source.rows)
+        copier.weights["front_end.embedding.weight"] = reordered(tables["encoder"], source.rows)
         return "three-way"
-    copier.weights["source.embedding.weight"] = reordered(tables["encoder"], source.rows)
-    copier.weights["target.embedding.weight"] = reordered(tables["decoder"], target.rows)
+    copier.weights["front_end.embedding.weight"] = reordered(tables["encoder"], source.rows)
+    copier.weights["target_front_end.embedding.weight"] = reordered(tables["decoder"], target.rows)
     if tied:
         return "two-way"
     copier.weights["head.weight"] = reordered(output, target.rows)

@@ -43,10 +43,10 @@ class DecoderOnly(nn.Module):
     """Front end, decoder, head: the target half of an encoder-decoder, without a memory."""
 
     def __init__(
-        self, target: TextFrontEnd, decoder: TransformerDecoder, head: VocabularyHead
+        self, front_end: TextFrontEnd, decoder: TransformerDecoder, head: VocabularyHead
     ) -> None:
         super().__init__()
-        self.target = target
+        self.front_end = front_end
         self.decoder = decoder
         self.head = head
 
@@ -56,7 +56,7 @@ class DecoderOnly(nn.Module):
 
     def advance(self, target: Padded, state: DecoderState) -> Padded:
         """The decoder's vectors (r, t, m) under the head, for `target` ids (r, t)."""
-        return self.decoder(self.target(target), state)  # type: ignore[no-any-return]
+        return self.decoder(self.front_end(target), state)  # type: ignore[no-any-return]
 
     def step(self, target: Padded, state: DecoderState) -> Tensor:
         """Logits (r, t, v) of what follows each of `target` (r, t); `state` moves on by t."""
@@ -77,7 +77,7 @@ def build_decoder_only(config: DecoderOnlyConfig, vocabulary_size: int) -> Decod
     )
     initialise(model, d_model)
     if config.tie:
-        model.head.weight = model.target.embedding.weight
+        model.head.weight = model.front_end.embedding.weight
     else:
         nn.init.normal_(model.head.weight, std=d_model**-0.5)
     return model

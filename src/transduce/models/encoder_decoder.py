@@ -17,7 +17,7 @@ from transduce.models.stacks import (
     build_encoder,
     check_stack,
 )
-from transduce.nn.front_ends.patches import PatchFrontEnd
+from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import FirstWeights, embedding_, initialise
@@ -59,26 +59,26 @@ class EncoderDecoder(nn.Module):
 
     def __init__(
         self,
-        source: TextFrontEnd | PatchFrontEnd,
+        front_end: FrontEnd,
         encoder: Encoder,
-        target: TextFrontEnd,
+        target_front_end: TextFrontEnd,
         decoder: Decoder,
         head: VocabularyHead,
     ) -> None:
         super().__init__()
-        self.source = source
+        self.front_end = front_end
         self.encoder = encoder
-        self.target = target
+        self.target_front_end = target_front_end
         self.decoder = decoder
         self.head = head
 
     def start(self, source: Padded | Tensor) -> State:
         """Read the source, whatever its front end takes; the state to decode from."""
-        return self.decoder.start(self.encoder(self.source(source)))
+        return self.decoder.start(self.encoder(self.front_end(source)))
 
     def advance(self, target: Padded, state: State) -> Padded:
         """The decoder's vectors (r, t, m) under the head, for `target` ids (r, t)."""
-        return self.decoder(self.target(target), state)
+        return self.decoder(self.target_front_end(target), state)
 
     def step(self, target: Padded, state: State) -> Tensor:
         """Logits (r, t, v) of what follows each of `target` (r, t); `state` moves on by t."""
@@ -108,18 +108,20 @@ def build_encoder_decoder(
     """
     check_tie(config, joint)
     d_model = config.d_model
+    front_end = TextFrontEnd(source_size, d_model, config.scale_embeddings)
+    target_front_end = TextFrontEnd(target_size, d_model, config.scale_embeddings)
     model = EncoderDecoder(
-        TextFrontEnd(source_size, d_model, config.scale_embeddings),
+        front_end,
         build_encoder(config.encoder, d_model),
-        TextFrontEnd(target_size, d_model, config.scale_embeddings),
+        target_front_end,
         build_decoder(config.decoder, d_model),
         VocabularyHead(d_model, target_size, config.output_bias),
     )
     initialise(model, d_model, config.first_weights)
     if config.tie != "none":
-        model.head.weight = model.target.embedding.weight
+        model.head.weight = target_front_end.embedding.weight
     else:
         embedding_(model.head.weight, d_model, config.first_weights)
     if config.tie == "three-way":
-        model.source.embedding = model.target.embedding
+        front_end.embedding = target_front_end.embedding
     return model

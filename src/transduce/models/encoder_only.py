@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from transduce.config import section
 from transduce.models.stacks import EncoderConfig, build_encoder, check_stack
-from transduce.nn.front_ends.patches import PatchFrontEnd
+from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import LabelHead, PoolerActivation, Pooling, SpanHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
@@ -50,7 +50,7 @@ class EncoderOnly(nn.Module):
 
     def __init__(
         self,
-        front_end: TextFrontEnd | PatchFrontEnd,
+        front_end: FrontEnd,
         encoder: nn.Module,
         head: LabelHead | SpanHead | MaskedTokenHead,
     ) -> None:

@@ -14,6 +14,7 @@ from transduce.config import section
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly
+from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.patches import PatchFrontEnd, interpolate_positions
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import LabelHead, Pooling
@@ -125,7 +126,7 @@ def build_vision(
     return model
 
 
-def fit_positions(front_end: nn.Module) -> Callable[[str, Tensor], Tensor]:
+def fit_positions(front_end: FrontEnd) -> Callable[[str, Tensor], Tensor]:
     """Makes learned positions, trained with images of another size, fit this front end.
 
     It takes the name and the value of a tensor; other tensors come back as they are.

@@ -26,6 +26,7 @@ from transduce.metrics.measure import check_metric, measure
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.stacks import longest_sequence
 from transduce.models.vision import CaptioningConfig, build_captioning, fit_positions
+from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.sequence import Padded
 from transduce.tasks.common import (
     begin,
@@ -306,7 +307,9 @@ class CaptioningTraining:
             pixels = torch.from_numpy(data.pixels(rows))
             return CaptionBatch(pixels, Padded.from_rows([targets[i] for i in rows], PAD), rows)
 
-        patches = np.full(len(targets), self.model.source.n_positions)
+        front_end = self.model.front_end
+        assert isinstance(front_end, PatchFrontEnd)
+        patches = np.full(len(targets), front_end.n_positions)
         lengths = np.array([len(ids) for ids in targets])
         tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
         return TokenBatches((patches, lengths), assemble, tokens, seed)
@@ -328,7 +331,7 @@ def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outco
     captioner = Captioner(recipe, tokenizer, cache)
     captioner.model.to(find_device(recipe.training.device))
     task = CaptioningTraining(captioner, data)
-    fit = fit_positions(captioner.model.source)
+    fit = fit_positions(captioner.model.front_end)
     return train(task, recipe.training, run, resume, recipe.fine_tune, fit)
 
 

@@ -22,6 +22,7 @@ from transduce.image.transform import AugmentationConfig, ImageConfig, augment, 
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnly
 from transduce.models.vision import VisionConfig, build_vision, fit_positions
+from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.tasks.common import begin, check_selection, find_device, rooted, with_weights
 from transduce.tasks.images import (
     ImageDataConfig,
@@ -218,7 +219,9 @@ class ImageClassificationTraining:
             pixels = torch.from_numpy(data.pixels(rows))
             return ImageBatch(pixels, torch.from_numpy(labels[rows]), rows)
 
-        positions = np.full(len(labels), self.model.front_end.n_positions)
+        front_end = self.model.front_end
+        assert isinstance(front_end, PatchFrontEnd)
+        positions = np.full(len(labels), front_end.n_positions)
         tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
         return TokenBatches((positions, positions), assemble, tokens, seed)
 

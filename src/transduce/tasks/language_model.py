@@ -190,7 +190,7 @@ class PackedTraining:
         self, model: DecoderOnly, train: PackedBatches, smoothing: float, r_drop: float = 0.0
     ) -> None:
         self.model = model
-        self.d_model = model.target.embedding.embedding_dim
+        self.d_model = model.front_end.embedding.embedding_dim
         self.smoothing = smoothing
         self.r_drop = r_drop
         self.batches = train

@@ -34,6 +34,7 @@ from transduce.training.sharding import (
     shapes_of_shards,
     write_shards,
 )
+from transduce.training.weight_names import names_today
 from transduce.training.weights import (
     check_weights,
     flush,
@@ -347,8 +348,10 @@ def _fill(
     choose: given what there is, which may be without values, the tensors to fill.
     """
     if part.is_dir():
-        tensors = choose(shapes_of_shards(part))
-        read_shards(part, tensors)
+        shapes = shapes_of_shards(part)
+        names = names_today(shapes)
+        tensors = choose({names[name]: shape for name, shape in shapes.items()})
+        read_shards(part, {name: tensors[names[name]] for name in names})
         return tensors
     found = read_tensors(part.with_name(part.name + ".safetensors"))
     tensors = choose(found)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from transduce.training.weight_names import names_today
 from transduce.training.weights import opened
 
 ORIGIN = "transduce_origin"
@@ -42,5 +43,6 @@ def head_of(path: Path) -> FileHead:
     Raises RunError when it is missing, damaged or of a newer format than this version reads.
     """
     with opened(path) as (file, texts):
-        names = file.keys()
-        return FileHead({name: tuple(file.get_slice(name).get_shape()) for name in names}, texts)
+        names = names_today(file.keys())
+        shapes = {names[name]: tuple(file.get_slice(name).get_shape()) for name in names}
+        return FileHead(shapes, texts)

@@ -26,6 +26,7 @@ from transduce.config import absolute_path, nearest, section
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.training.distributed import Ranks
+from transduce.training.weight_names import names_in_format_1, pattern_today
 from transduce.training.weights import (
     merged,
     read_tensors,
@@ -37,8 +38,7 @@ from transduce.training.weights import (
 logger = logging.getLogger("transduce")
 
 ADAPTER_FILE = "adapter.safetensors"
-FRONT_ENDS = {"source": "encoder", "front_end": "encoder", "target": "decoder"}
-"""Each front end of a model, and the stack above it."""
+FRONT_ENDS = ("front_end", "target_front_end")
 _LAYER = re.compile(r"(encoder|decoder)\.(?:(?:layers|residuals)\.(\d+)\.|.*_l(\d+)(?:_reverse)?$)")
 _BELOW_LAYERS = tuple(
     f"{stack}.{part}."
@@ -220,8 +220,13 @@ def apply_adapter(base: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """
     tensors, metadata = read_with_metadata(path)
     adapter = _adapter(path, tensors, metadata)
-    kept = {name: t for name, t in base.items() if name not in adapter.left_out}
-    if fingerprint({n: t for n, t in kept.items() if n not in tensors}) != adapter.base:
+    old = names_in_format_1(base)  # an adapter may be older than this copy of its base
+    kept = {n: t for n, t in base.items() if not {n, old[n]} & set(adapter.left_out)}
+    given = {n: t for n, t in kept.items() if n not in tensors}
+    if adapter.base not in (
+        fingerprint(given),
+        fingerprint({old[n]: t for n, t in given.items()}),
+    ):
         raise RunError(f"{path} was trained on top of other weights than these; give its base run")
     # The update is added at the precision that it was trained at.
     wide = next((t.dtype for n, t in tensors.items() if n.endswith(".lora_a")), torch.float32)
@@ -258,7 +263,8 @@ def learning_rate_scales(model: nn.Module, layer_decay: float) -> dict[str, floa
     scales = {}
     for name in names:
         part = name.partition(".")[0]
-        stack = FRONT_ENDS.get(part, part)
+        first = "encoder" if "encoder" in depths else "decoder"
+        stack = {"front_end": first, "target_front_end": "decoder"}.get(part, part)
         n = depths.get(stack, 0)
         place = _LAYER.match(name)
         if place:
@@ -328,12 +334,16 @@ def _matching(patterns: Iterable[str], names: Iterable[str], setting: str) -> se
     """The names that one of the patterns matches.  Raises SettingError where one matches none."""
     found: set[str] = set()
     names = list(names)
-    for pattern in patterns:
+    tops = {name.partition(".")[0] for name in names}
+    for given in patterns:
+        pattern = pattern_today(given, tops)
+        if pattern != given:
+            logger.warning("fine_tune.%s: write %r for %r", setting, pattern, given)
         matching = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
         if not matching:
             near = _near_pattern(pattern, names)
-            tops = sorted({name.partition(".")[0] for name in names})
-            hint = f"did you mean {near!r}?" if near else f"names begin with {', '.join(tops)}"
+            begin = ", ".join(sorted(tops))
+            hint = f"did you mean {near!r}?" if near else f"names begin with {begin}"
             raise SettingError(f"fine_tune.{setting}: {pattern!r} matches nothing here; {hint}")
         found.update(matching)
     return found

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from transduce.errors import RunError
 from transduce.training.sharding import assign
+from transduce.training.weight_names import names_today
 
-FORMAT = 1
+FORMAT = 2
 """Version of the run directory's layout; a reader refuses a newer one."""
 
 SUM = "transduce_sha256"
@@ -150,7 +151,7 @@ def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if SUM in metadata and metadata[SUM] != checksum(tensors):
         raise RunError(f"{path} is damaged: its checksum is wrong; copy or train it again")
-    return tensors, metadata
+    return {today: tensors[name] for name, today in names_today(tensors).items()}, metadata
 
 
 @contextmanager

@@ -1,0 +1,44 @@
+"""Names of weights in files of format 1, and the names of today.
+
+Format 1 named the front ends of an encoder-decoder `source` and `target`, and the front end of a
+decoder-only model `target`; today they are `front_end` and `target_front_end`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+def names_today(stored: Collection[str]) -> dict[str, str]:
+    """Name in a file -> name today, for the weights of one model, or for an adapter's part."""
+    tops = {name.partition(".")[0] for name in stored}
+    encodes = bool(tops & {"source", "encoder"}) or any("cross_attention" in n for n in stored)
+    return _renamed(
+        stored, {"source": "front_end", "target": "target_front_end" if encodes else "front_end"}
+    )
+
+
+def names_in_format_1(names: Collection[str]) -> dict[str, str]:
+    """Name today -> name in a file of format 1, for the weights of one model."""
+    tops = {name.partition(".")[0] for name in names}
+    if not tops & {"decoder", "target_front_end"}:
+        return {name: name for name in names}
+    front_end = "source" if tops & {"encoder", "target_front_end"} else "target"
+    return _renamed(names, {"front_end": front_end, "target_front_end": "target"})
+
+
+def pattern_today(pattern: str, tops: Collection[str]) -> str:
+    """A pattern of names of format 1 for a model whose names begin with `tops`; others as given."""
+    top, dot, rest = pattern.partition(".")
+    for new in {"source": ("front_end",), "target": ("target_front_end", "front_end")}.get(top, ()):
+        if new in tops:
+            return f"{new}{dot}{rest}"
+    return pattern
+
+
+def _renamed(names: Collection[str], tops: dict[str, str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        top, dot, rest = name.partition(".")
+        found[name] = f"{tops.get(top, top)}{dot}{rest}"
+    return found
