@@ -1,0 +1,87 @@
+"""The front page is short, the pages behind it complete, and links lead somewhere."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from transduce.cli.main import VERBS
+from transduce.tasks.recipe import parse_translation
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+READMES = ["README.md", "README.zh.md"]
+RECIPES = sorted((ROOT / "recipes").glob("*/*.toml"))
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def assert_leads_somewhere(base: Path, link: str) -> None:
+    file, _, anchor = link.partition("#")
+    target = base / file
+    assert target.exists(), link
+    assert not anchor or anchor in anchors(target), link
+
+
+def head_of(recipe: Path) -> list[str]:
+    lines = text_of(recipe).splitlines()
+    return lines[: next(i for i, line in enumerate(lines) if not line.startswith("#"))]
+
+
+def test_readmes_are_short() -> None:
+    assert len(text_of(ROOT / "README.md").split()) <= 900
+    assert len(re.findall(r"[\u4e00-\u9fff]", text_of(ROOT / "README.zh.md"))) <= 1800
+
+
+@pytest.mark.parametrize("page", READMES)
+def test_the_recipe_of_the_readme_is_one(page: str) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", text_of(ROOT / page), flags=re.DOTALL)
+    parse_translation(tomllib.loads(example), page)
+
+
+def test_readmes_have_the_same_figures() -> None:
+    one, other = (sorted(re.findall(r"\d+\.\d\d", text_of(ROOT / page))) for page in READMES)
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    "page", [*READMES, "CONTRIBUTING.md", "CHANGELOG.md", "docs/results.md", "docs/commands.md"]
+)
+def test_links_and_anchors_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    links = re.findall(r"\]\(([^)]+)\)|src=\"([^\"]+)\"", text_of(path))
+    for link in (one or other for one, other in links):
+        if "://" not in link:
+            file = link.partition("#")[0]
+            assert_leads_somewhere(path.parent, link if file else path.name + link)
+
+
+def test_every_command_is_on_its_page() -> None:
+    page = text_of(DOCS / "commands.md")
+    assert [verb for verb in VERBS if f"| `transduce {verb} " not in page] == []
+
+
+def test_every_recipe_is_among_the_results() -> None:
+    page = text_of(DOCS / "results.md")
+    missing = [str(path) for path in RECIPES if path.relative_to(ROOT).as_posix() not in page]
+    assert missing == []
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_heads_of_recipes_are_short_and_complete(recipe: Path) -> None:
+    head = head_of(recipe)
+    assert len(head) <= 12
+    for label in ("Data", "Time", "Score", "More"):
+        assert any(line.startswith(f"# {label:<10}") for line in head), label
+    for link in re.findall(r"docs/[\w-]+\.md#[\w-]+", "\n".join(head)):
+        assert_leads_somewhere(ROOT, link)
