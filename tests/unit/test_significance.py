@@ -1,6 +1,7 @@
 """Differences between systems, by paired bootstrap."""
 
 import math
+import random
 
 import pytest
 
@@ -69,6 +70,33 @@ def test_the_interval_of_one_system_is_as_wide_as_theory_says():
     half = 196 * math.sqrt(0.25 * 0.75 / 400)
     assert low == pytest.approx(25 - half, abs=0.5)
     assert high == pytest.approx(25 + half, abs=0.5)
+
+
+@pytest.mark.parametrize("samples", [40, 79, 80, 999, 1000])
+def test_p_values_never_contradict_their_interval(samples):
+    """As those of another distribution do, most of all with a handful of items."""
+    accuracy, verdicts = make_metric("accuracy"), set()
+    for seed in range(60):
+        rng = random.Random(seed)
+        n = rng.randint(2, 40)
+        gain = rng.random()
+        a = ["A" if rng.random() < 0.4 else "B" for _ in range(n)]
+        b = ["A" if rng.random() < gain else one for one in a]
+        found = paired_bootstrap(accuracy, a, b, single(["A"] * n), samples)
+        significant = found.p_value < 0.05
+        assert significant == (not found.low <= 0 <= found.high)
+        verdicts.add(significant)
+    assert verdicts == {True, False}
+
+
+def test_the_p_value_is_two_sided():
+    # Each is right where the other is wrong, b on 60 items and a on 39: a mean of 99 values,
+    # each 1 or -1, of 21 / 99.
+    a, b = ["A"] * 39 + ["B"] * 60, ["B"] * 39 + ["A"] * 60
+    found = paired_bootstrap(make_metric("accuracy"), a, b, single(["A"] * 99), samples=4000)
+    mean = 21 / 99
+    error = math.sqrt((1 - mean**2) / 99)
+    assert found.p_value == pytest.approx(math.erfc(mean / error / math.sqrt(2)), abs=0.01)
 
 
 def test_a_seed_is_a_result():

@@ -39,15 +39,16 @@ def paired_bootstrap(
     """Compare two systems by paired bootstrap resampling (Koehn 2004).
 
     Each of the `samples` draws n of the n items with replacement, the same items for both
-    systems, and takes the difference d_i of the two scores.  The interval runs from the 2.5th to
-    the 97.5th percentile of the d_i.  The p-value follows sacreBLEU: with d the difference on the
-    whole test set and m the mean of |d_i|,
+    systems, and takes the difference d_i of the two scores.  The interval is the middle 95 % of
+    the d_i.  The p-value is two-sided, of the same d_i: with c the number of samples on the rarer
+    side of 0, those of exactly 0 included,
 
-        p = (c + 1) / (samples + 1),   c = number of samples with |d_i| - m >= |d|
+        p = min(1, 2 (c + 1) / (samples + 1))
 
-    where sacreBLEU counts `>`, which would call two identical systems different (p = 1/1001).
-    For clear differences this is about a one-sided p-value, so close to 0.05 the interval is the
-    stricter of the two.
+    so that p < 0.05 exactly where the interval leaves out 0 (from 40 samples on), and identical
+    systems get 1.  sacreBLEU's p-value is another: of the d_i moved to a mean of 0, and of sizes
+    from which their mean is taken off, which for clear differences is about one-sided.  Both
+    suppose that the items stand for many more; of a handful neither knows.
 
     samples: a thousand settle the second decimal of p.
     seed: the same seed draws the same items; the default is sacreBLEU's.
@@ -61,15 +62,14 @@ def paired_bootstrap(
     sums = _resample(np.concatenate([rows_a, rows_b], axis=1), samples, seed)
     differences = np.array([metric.score(both[k:]) - metric.score(both[:k]) for both in sums])
     low, high = _middle(differences)
-    sizes = np.abs(differences)
-    extreme = int(np.count_nonzero(sizes - sizes.mean() >= abs(score_b - score_a)))
+    rarer = min(np.count_nonzero(differences <= 0), np.count_nonzero(differences >= 0))
     return Comparison(
         score_a=score_a,
         score_b=score_b,
         difference=score_b - score_a,
         low=low,
         high=high,
-        p_value=(extreme + 1) / (samples + 1),
+        p_value=min(1.0, 2 * (int(rarer) + 1) / (samples + 1)),
     )
 
 
@@ -89,9 +89,10 @@ def bootstrap_interval(
 
 
 def _middle(scores: Statistics) -> tuple[float, float]:
-    """Where the middle 95 % of the samples lie."""
-    low, high = np.percentile(scores, [2.5, 97.5])
-    return float(low), float(high)
+    """Ends of the middle 95 % of the samples: one of them each, so that p-values agree."""
+    left_out = max(0, len(scores) // 40 - 1)  # on each side; one more there, and p > 0.05
+    ordered = np.sort(scores)
+    return float(ordered[left_out]), float(ordered[-1 - left_out])
 
 
 def _resample(rows: Statistics, samples: int, seed: int) -> Statistics:
