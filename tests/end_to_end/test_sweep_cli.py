@@ -170,8 +170,20 @@ def test_runs_side_by_side(here: Here, directory: Path, tmp_path: Path) -> None:
         assert numbers == {key: alone["against"][name][key] for key in numbers}
 
 
-def test_comparing_draws_nothing_unasked_and_needs_two(here: Here, directory: Path) -> None:
-    assert "at least two" in here("compare", directory / "001").complaint
+def test_one_run_is_shown_by_itself(here: Here, directory: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "curve.svg"
+    done = here("compare", directory / "001", "--plot", picture, "--split", "valid")
+    assert done.code == 0, done.err
+    assert done.lines[0] == "training, and validation of the weights that were kept"
+    assert "scores on valid" in done.lines and "difference" not in "".join(done.lines)
+    assert ">001</text>" in picture.read_text()
+    (one,) = json.loads(here("compare", directory / "001", "--json").out)["evaluations"]
+    assert one["items"] > 0 and one["against_first"] == {}
+
+
+def test_comparing_draws_nothing_unasked(here: Here, directory: Path) -> None:
+    assert "nothing to compare" in here("compare").complaint
     program = (
         "import sys; from transduce.cli.main import main\n"
         f"main(['compare', {str(directory / '001')!r}, {str(directory / '002')!r}, "

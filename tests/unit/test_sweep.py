@@ -16,6 +16,7 @@ import pytest
 
 import transduce
 from helpers.tiny_run import write_tiny
+from transduce.cli.sweep import _as_object, _as_table
 from transduce.config import load_toml
 from transduce.errors import MemoryLimitError, RunError, SettingError
 from transduce.experiments.attempts import Job, Result, attempt
@@ -23,6 +24,7 @@ from transduce.experiments.grid import Range, combinations, read_varied, split_v
 from transduce.experiments.record import RUNS_FILE, Definition, Record, runs_in
 from transduce.experiments.search import JOURNAL, Search
 from transduce.experiments.sweep import Sweep, SweptRun, sweep
+from transduce.training.curves import read_curves
 from transduce.training.log import TrainingLog
 from transduce.training.trainer import InterruptedTraining
 
@@ -189,6 +191,71 @@ def test_the_best_is_the_highest_where_high_is_better() -> None:
     done = Sweep(Path(), (), "bleu", [failed, *runs])
     assert done.best is runs[1] and done.failed == [failed]
     assert Sweep(Path(), (), "bleu", [failed]).best is None
+
+
+def a_sweep(varied: tuple[str, ...], scores: Mapping[str, float | None]) -> Sweep:
+    """Runs by their overrides; None failed."""
+    runs = [
+        SweptRun(Path(f"{number:03d}"), tuple(overrides.split()), result)
+        for number, (overrides, score) in enumerate(scores.items(), 1)
+        for result in [Result(error="no") if score is None else Result(scores={"loss": score})]
+    ]
+    return Sweep(Path("s"), varied, "loss", runs)
+
+
+SEEDED = {
+    "seed=1 a.b=x": 1.0,
+    "seed=1 a.b=y": 2.0,
+    "seed=2 a.b=x": 7.0,
+    "seed=2 a.b=y": 2.5,
+    "seed=3 a.b=x": None,
+    "seed=3 a.b=y": 3.0,
+}
+
+
+def test_the_best_settings_are_those_with_the_best_mean_over_seeds() -> None:
+    done = a_sweep(("seed", "a.b"), SEEDED)
+    one, two = done.groups
+    assert (one.overrides, one.scores("loss"), one.mean("loss")) == (("a.b=x",), [1.0, 7.0], 4.0)
+    assert (two.overrides, two.mean("loss"), two.deviation("loss")) == (("a.b=y",), 2.5, 0.5)
+    assert done.best_group == two
+    assert done.best is done.runs[1]  # though the first run has the least loss of all
+    alone = a_sweep(("a.b",), {"a.b=x": 2.0, "a.b=y": 1.0})
+    assert [group.deviation("loss") for group in alone.groups] == [None, None]
+    assert alone.best is alone.runs[1]
+
+
+def test_chance_is_told_from_settings() -> None:
+    lines = list(_as_table(a_sweep(("seed", "a.b"), SEEDED)))
+    assert lines[8:12] == [
+        "mean and standard deviation over seeds",
+        "a.b  runs  loss       ±",
+        "x       2     4  4.2426",
+        "y       3   2.5     0.5",
+    ]
+    assert lines[-2:] == [
+        "005 failed: no",
+        "best by mean loss: a.b=y, best of its runs: 002",
+    ]
+    only_seeds = a_sweep(("seed",), {"seed=1": 1.0, "seed=2": 2.0})
+    lines = list(_as_table(only_seeds))
+    assert lines[4:7] == ["mean and standard deviation over seeds", *lines[5:7]]
+    assert lines[6].split() == ["2", "1.5", "0.70711"]
+    assert "only the seed varies" in lines[-1] and "best by" not in "".join(lines)
+    (group,) = _as_object(only_seeds)["over_seeds"]
+    assert group == {
+        "settings": {},
+        "runs": ["001", "002"],
+        "mean": {"loss": 1.5},
+        "standard_deviation": {"loss": pytest.approx(0.5**0.5)},
+    }
+    assert _as_object(a_sweep(("a.b",), {"a.b=x": 2.0}))["over_seeds"] == []
+
+
+def test_seconds_are_those_of_the_log(begun: Path) -> None:
+    """As `compare` has them, whatever the last weights took to be written."""
+    for name, result in Record(begun).results.items():
+        assert result.seconds == read_curves(begun / name).seconds
 
 
 def test_a_failed_run_is_named_and_stops_no_other(

@@ -8,6 +8,7 @@ import transduce
 from helpers.tiny_run import write_tiny
 from transduce.config import load_toml, to_toml
 from transduce.errors import SettingError
+from transduce.experiments.grid import value_of
 from transduce.experiments.sweep import sweep
 
 
@@ -80,3 +81,26 @@ def test_a_sweep_from_another_run_goes_on_from_anywhere(
     assert len(sweep(directory, [], None, resume=True).runs) == 2
     monkeypatch.chdir(tmp_path)
     assert len(sweep(Path("tuned.toml"), ["seed=1,2,3"], directory, resume=True).runs) == 3
+
+
+def test_a_sweep_over_paths_goes_on_from_anywhere(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["one", "two, too"]
+    for name in names:
+        transduce.train(recipe, Path(name))
+    settings = {**load_toml(recipe), "fine_tune": {"run": "one"}}
+    settings.pop("model"), settings.pop("text")
+    Path("tuned.toml").write_text(to_toml(settings), encoding="utf-8")
+    overrides = ["fine_tune.run='one','two, too'", "training.schedule.kind=cosine,inverse-sqrt"]
+    first = sweep(Path("tuned.toml"), overrides, tmp_path / "sweep")
+    assert [value_of(run.overrides[0].partition("=")[2]) for run in first.runs] == [
+        str(tmp_path / name) for name in names for _ in range(2)
+    ]
+    again = sweep(Path("tuned.toml"), overrides, first.directory, resume=True)
+    assert again.runs == first.runs  # known again by the same paths
+    (first.directory / "runs.jsonl").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert [run.result.error for run in sweep(first.directory, resume=True).runs] == [""] * 4

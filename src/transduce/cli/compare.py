@@ -43,7 +43,7 @@ def compare(
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Put runs side by side: settings that differ, scores with intervals, curves.
+    """Put runs side by side: settings that differ, scores with intervals, curves; or show one.
 
     Scores are of each run's own data.  Where these are the same as the first run's, and the task
     has outputs, the difference to the first run is given with its 95 % confidence interval and
@@ -52,7 +52,7 @@ def compare(
     Parameters
     ----------
     runs
-        Two or more run directories; a sweep's directory stands for all of its runs.
+        Run directories; a sweep's directory stands for all of its runs.
     split
         Which part of the recipes' data to predict for; none to look at the logs alone.
     plot
@@ -66,8 +66,8 @@ def compare(
     from transduce.training.curves import kept_validation, read_curves, scores_in
 
     paths = [path for run in runs for path in runs_in(run)]
-    if len(paths) < 2:
-        raise SettingError("comparing needs at least two runs")
+    if not paths:
+        raise SettingError("there is nothing to compare; give one run or more")
     if plot is not None:
         check_picture(plot)
     settings = differing_settings(paths)
@@ -155,13 +155,11 @@ def _standing_as_object(standing: Standing) -> dict[str, Any]:
 
 
 def _as_text(compared: Compared, split: str) -> Iterator[str]:
-    yield "settings that differ"
-    if compared.settings:
+    if len(compared.paths) > 1:
+        yield "settings that differ"
         rows = [[name, *values] for name, values in compared.settings.items()]
-        yield from table(["", *compared.names], rows)
-    else:
-        yield "none"
-    yield ""
+        yield from table(["", *compared.names], rows) if rows else ["none"]
+        yield ""
     yield "training, and validation of the weights that were kept"
     metrics = list(dict.fromkeys(name for scores in compared.validation for name in scores))
     training = [
@@ -191,7 +189,8 @@ def _evaluations(compared: Compared, split: str) -> Iterator[str]:
         name: one.intervals() if one else {}
         for name, one in zip(compared.names, found, strict=True)
     }
-    yield f"scores on {split}; differences are to {compared.names[0]}"
+    several = len(compared.paths) > 1
+    yield f"scores on {split}" + (f"; differences are to {compared.names[0]}" if several else "")
     for metric in metrics:
         rows = []
         for name, standing in zip(compared.names, compared.standings, strict=True):
@@ -203,12 +202,12 @@ def _evaluations(compared: Compared, split: str) -> Iterator[str]:
             if difference is not None:
                 interval = f"[{difference.low:+.2f}, {difference.high:+.2f}]"
                 row += [f"{difference.difference:+.2f}", interval, f"{difference.p_value:.3f}"]
-            else:
+            elif several:
                 row += ["", "", ""]
             rows.append(row)
         yield ""
-        heads = ["", metric, "95 % interval", "items", "difference", "95 % interval", "p-value"]
-        yield from table(heads, rows)
+        heads = ["", metric, "95 % interval", "items"]
+        yield from table(heads + ["difference", "95 % interval", "p-value"] * several, rows)
     notes = [
         f"{name}: {standing.note}"
         for name, standing in zip(compared.names, compared.standings, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from transduce.cli.output import print_lines
 from transduce.cli.tables import table
 
 if TYPE_CHECKING:
-    from transduce.experiments.sweep import Sweep, SweptRun
+    from transduce.experiments.sweep import Sweep
 
 FromZero = Annotated[int, Parameter(validator=validators.Number(gte=0), show_default=False)]
 
@@ -33,7 +33,8 @@ def sweep(
 ) -> int:
     """Train a recipe with several values of some settings, and say which did best.
 
-    Prints one table at the end.  Ctrl-C writes a checkpoint and stops; --resume goes on from it.
+    Prints one table at the end, and with several seeds the mean and standard deviation over them.
+    Ctrl-C writes a checkpoint and stops; --resume goes on from it.
     A run that fails is named and does not stop the others; the exit code is 1 then.
 
     Parameters
@@ -71,11 +72,11 @@ def sweep(
     return 0
 
 
-def _settings(run: SweptRun) -> dict[str, Any]:
+def _settings(overrides: Sequence[str]) -> dict[str, Any]:
     """The settings that vary, with their values."""
     from transduce.experiments.grid import value_of
 
-    pairs = (override.partition("=") for override in run.overrides)
+    pairs = (override.partition("=") for override in overrides)
     return {name: value_of(text) for name, _, text in pairs}
 
 
@@ -84,10 +85,11 @@ def _as_object(done: Sweep) -> dict[str, Any]:
         "directory": str(done.directory),
         "select_by": done.select_by,
         "best": str(done.best.path) if done.best else None,
+        "over_seeds": _groups_as_objects(done),
         "runs": [
             {
                 "run": str(run.path),
-                "settings": _settings(run),
+                "settings": _settings(run.overrides),
                 "step": run.result.step,
                 "best_step": run.result.best_step,
                 "seconds": run.result.seconds,
@@ -104,14 +106,56 @@ def _as_table(done: Sweep) -> Iterator[str]:
     head = ["run", *done.varied, "steps", "best step", *scores, "seconds"]
     rows = []
     for run in done.runs:
-        result, settings = run.result, _settings(run)
+        result, settings = run.result, _settings(run.overrides)
         values = [settings[name] for name in done.varied]
         measured = [result.scores.get(name) for name in scores]
         ending = [result.step, result.best_step, *measured, round(result.seconds)]
         rows.append([run.path.name, *values, *([None] * len(ending) if result.error else ending)])
     yield from table(head, rows)
     yield ""
+    if "seed" in done.varied and done.groups:
+        yield from _over_seeds(done, scores)
+        yield ""
     for run in done.failed:
         yield f"{run.path} failed: {run.result.error}"
-    if done.best is not None:
+    if done.best is None or done.best_group is None:
+        return
+    if "seed" not in done.varied:
         yield f"best by {done.select_by}: {done.best.path}"
+    elif len(done.varied) > 1:
+        chosen = " ".join(done.best_group.overrides)
+        yield f"best by mean {done.select_by}: {chosen}, best of its runs: {done.best.path}"
+    else:
+        yield "only the seed varies, so no run is better than another but by chance"
+
+
+def _over_seeds(done: Sweep, scores: Sequence[str]) -> Iterator[str]:
+    """Mean and standard deviation of each score, a line for each combination of the rest."""
+    names = [name for name in done.varied if name != "seed"]
+    rows = []
+    for group in done.groups:
+        settings = _settings(group.overrides)
+        row = [*(settings[name] for name in names), len(group.runs)]
+        for name in scores:
+            row += [group.mean(name), group.deviation(name)] if group.scores(name) else [None] * 2
+        rows.append(row)
+    columns = [column for name in scores for column in (name, "±")]
+    yield "mean and standard deviation over seeds"
+    yield from table([*names, "runs", *columns], rows)
+
+
+def _groups_as_objects(done: Sweep) -> list[dict[str, Any]]:
+    """The same; nothing where the seed does not vary."""
+    if "seed" not in done.varied:
+        return []
+    return [
+        {
+            "settings": _settings(group.overrides),
+            "runs": [str(run.path) for run in group.runs],
+            "mean": {name: group.mean(name) for name in group.runs[0].result.scores},
+            "standard_deviation": {
+                name: group.deviation(name) for name in group.runs[0].result.scores
+            },
+        }
+        for group in done.groups
+    ]

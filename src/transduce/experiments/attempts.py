@@ -34,6 +34,7 @@ from transduce.errors import (
 )
 from transduce.experiments.grid import Overrides
 from transduce.run import train
+from transduce.training.curves import read_curves
 from transduce.training.signals import InterruptedTraining
 
 
@@ -92,8 +93,8 @@ def attempt(job: Job) -> Result:
             torch.compiler.reset()
     return Result(
         step=outcome.step,
-        best_step=outcome.step if outcome.averaged else outcome.best_step,  # as `compare` has it
-        seconds=outcome.seconds,
+        best_step=outcome.step if outcome.averaged else outcome.best_step,  # as `compare` has it,
+        seconds=read_curves(job.path).seconds or outcome.seconds,  # and this too
         scores=outcome.scores,
         higher_is_better=outcome.higher_is_better,
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,16 @@ from typing import Any, Protocol
 from transduce.config import apply_overrides, load_toml, to_dict
 from transduce.errors import RunError, SettingError
 from transduce.experiments.attempts import Job, Result, in_turn, side_by_side
-from transduce.experiments.grid import Grid, Overrides, Range, Values, combinations, read_varied
+from transduce.experiments.grid import (
+    Grid,
+    Overrides,
+    Range,
+    Values,
+    combinations,
+    read_varied,
+    split_values,
+    value_of,
+)
 from transduce.experiments.record import SWEEP_FILE, Definition, Record
 from transduce.experiments.search import Search, check_optuna
 from transduce.run_directory import locked, parse_recipe, with_overrides
@@ -42,6 +53,28 @@ class SweptRun:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Runs that ended and that differ in nothing but the seed."""
+
+    overrides: Overrides
+    """Other settings in which they differ from the rest of the sweep."""
+    runs: Sequence[SweptRun]
+
+    def scores(self, name: str) -> list[float]:
+        """One validation score of each run."""
+        return [run.result.scores[name] for run in self.runs if name in run.result.scores]
+
+    def mean(self, name: str) -> float:
+        """Mean of that score."""
+        return statistics.fmean(self.scores(name))
+
+    def deviation(self, name: str) -> float | None:
+        """Standard deviation of that score between seeds; None for a single run."""
+        scores = self.scores(name)
+        return statistics.stdev(scores) if len(scores) > 1 else None
+
+
+@dataclass(frozen=True)
 class Sweep:
     """What came of a sweep."""
 
@@ -59,15 +92,34 @@ class Sweep:
         return [run for run in self.runs if run.result.error]
 
     @property
+    def groups(self) -> list[Group]:
+        """The runs that ended, those together that differ in the seed alone."""
+        found: dict[Overrides, list[SweptRun]] = {}
+        for run in self.runs:
+            if not run.result.error:
+                others = tuple(one for one in run.overrides if not one.startswith("seed="))
+                found.setdefault(others, []).append(run)
+        return [Group(overrides, runs) for overrides, runs in found.items()]
+
+    @property
+    def best_group(self) -> Group | None:
+        """The group with the best mean score; None if all runs failed."""
+        return min(
+            self.groups,
+            key=lambda group: self._sign(group.runs[0]) * group.mean(self.select_by),
+            default=None,
+        )
+
+    @property
     def best(self) -> SweptRun | None:
-        """The run with the best score; None if all failed."""
-        ended = [run for run in self.runs if not run.result.error]
+        """The run with the best score in the best group; None if all runs failed."""
+        group = self.best_group
+        if group is None:
+            return None
+        return min(group.runs, key=lambda run: self._sign(run) * run.result.scores[self.select_by])
 
-        def badness(run: SweptRun) -> float:
-            score = run.result.scores[self.select_by]
-            return -score if run.result.higher_is_better else score
-
-        return min(ended, key=badness, default=None)
+    def _sign(self, run: SweptRun) -> int:
+        return -1 if run.result.higher_is_better else 1
 
 
 def sweep(
@@ -92,6 +144,9 @@ def sweep(
     _, varied = read_varied(definition.varied)
     parsed = _checked(definition, varied, str(recipe))
     definition = _rooted(definition, parsed)
+    if before is None or before.varied != definition.varied:
+        definition = dataclasses.replace(definition, varied=_rooted_values(definition, varied))
+        _, varied = read_varied(definition.varied)
     if before is not None:
         _check_same(directory, before, definition)
     if definition.search:
@@ -262,6 +317,38 @@ def _rooted(definition: Definition, parsed: Recipe) -> Definition:
     recipe = apply_overrides(definition.recipe, [root, *_made_absolute(definition.recipe, meant)])
     fixed = (*definition.fixed, *_made_absolute(apply_overrides({}, definition.fixed), meant))
     return dataclasses.replace(definition, recipe=recipe, fixed=tuple(dict.fromkeys(fixed)))
+
+
+def _rooted_values(definition: Definition, varied: Mapping[str, Values]) -> Overrides:
+    """What varies, with paths among the values absolute: a run goes by them, from anywhere."""
+    found = []
+    for given, (name, values) in zip(definition.varied, varied.items(), strict=True):
+        if isinstance(values, Range) or not any(isinstance(value_of(v), str) for v in values):
+            found.append(given)
+        else:
+            texts = (_rooted_value(definition, varied, name, text) for text in values)
+            found.append(f"{name}={','.join(texts)}")
+    return tuple(found)
+
+
+def _rooted_value(
+    definition: Definition, varied: Mapping[str, Values], name: str, text: str
+) -> str:
+    """The text of a value, or of the path that the recipe makes of it."""
+    value = value_of(text)
+    for overrides in combinations({**varied, name: (text,)}) if isinstance(value, str) else ():
+        try:
+            given = with_overrides(definition.recipe, (*definition.fixed, *overrides))
+            found: Any = to_dict(parse_recipe(given, "recipe"))
+        except (SettingError, RunError):  # another combination may be a recipe
+            continue
+        for key in name.split("."):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if isinstance(found, str) and found != value and Path(found).is_absolute():
+            bare = split_values(found) == [found] and value_of(found) == found
+            return found if bare else json.dumps(found, ensure_ascii=False)
+        break
+    return text
 
 
 def _made_absolute(
