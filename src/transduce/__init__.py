@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.inspect.attention import record_attention
     from transduce.run import Run, load, train
-    from transduce.tasks.task import Evaluation
+    from transduce.tasks.answerer import SpanPrediction
+    from transduce.tasks.captioning import Caption
+    from transduce.tasks.embedding import EmbeddingPrediction
+    from transduce.tasks.generator import Continuation
+    from transduce.tasks.labels import LabelPrediction
+    from transduce.tasks.mask_filler import FilledText
+    from transduce.tasks.recommendation import Recommendation
+    from transduce.tasks.task import Evaluation, Prediction
     from transduce.tasks.translations import Alignment, Candidate, Translation
 
 __version__ = "0.1.0"
@@ -36,14 +43,22 @@ __version__ = "0.1.0"
 __all__ = [
     "Alignment",
     "Candidate",
+    "Caption",
+    "Continuation",
     "DataError",
     "DecodingOptions",
+    "EmbeddingPrediction",
     "Evaluation",
+    "FilledText",
     "InputError",
+    "LabelPrediction",
     "MemoryLimitError",
+    "Prediction",
+    "Recommendation",
     "Run",
     "RunError",
     "SettingError",
+    "SpanPrediction",
     "TrainingError",
     "TransduceError",
     "Translation",
@@ -56,9 +71,17 @@ __all__ = [
 _HOMES = {
     "Alignment": "transduce.tasks.translations",
     "Candidate": "transduce.tasks.translations",
+    "Caption": "transduce.tasks.captioning",
+    "Continuation": "transduce.tasks.generator",
     "DecodingOptions": "transduce.decoding.options",
+    "EmbeddingPrediction": "transduce.tasks.embedding",
     "Evaluation": "transduce.tasks.task",
+    "FilledText": "transduce.tasks.mask_filler",
+    "LabelPrediction": "transduce.tasks.labels",
+    "Prediction": "transduce.tasks.task",
+    "Recommendation": "transduce.tasks.recommendation",
     "Run": "transduce.run",
+    "SpanPrediction": "transduce.tasks.answerer",
     "Translation": "transduce.tasks.translations",
     "load": "transduce.run",
     "record_attention": "transduce.inspect.attention",

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 
@@ -37,6 +37,7 @@ from transduce.run_directory import (
 from transduce.tasks import TASKS
 from transduce.tasks.common import check_model_size
 from transduce.tasks.ctranslate2 import use_ctranslate2
+from transduce.tasks.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.generator import Generator
 from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
 from transduce.tasks.translation import TrainedTranslator
@@ -53,6 +54,7 @@ from transduce.training.weights import average, read_tensors, write_text
 logger = logging.getLogger("transduce")
 
 Engine = Literal["pytorch", "ctranslate2"]
+P = TypeVar("P", bound=Prediction)
 
 STREAM_TEXTS = 512
 """Texts that are translated together when they come from an iterable."""
@@ -103,23 +105,54 @@ class Run:
             lay_out_for_few_rows(self.model)
 
     def __repr__(self) -> str:
-        return f"<transduce run {self.path}>"
+        return f"<transduce run {self.path}: {self.recipe.task}, {self._parameters():,} parameters>"
 
+    @overload
+    def predict(
+        self, inputs: Iterable[str | Sequence[str]], options: DecodingOptions | None = None
+    ) -> Iterator[Prediction]: ...
+    @overload
     def predict(
         self,
         inputs: Iterable[str | Sequence[str]],
         options: DecodingOptions | None = None,
+        *,
+        kind: type[P],
+    ) -> Iterator[P]: ...
+    def predict(
+        self,
+        inputs: Iterable[str | Sequence[str]],
+        options: DecodingOptions | None = None,
+        *,
+        kind: type[Prediction] | None = None,
     ) -> Iterator[Prediction]:
         """The answer to each input, lazily, in order, whatever the task.
 
         inputs: texts, or for a task with several texts an input (`predictor.inputs`) tuples of
         them.  options: how to decode, where anything is decoded; by default as the recipe says.
+        kind: class of the predictions of this task, such as `LabelPrediction`, for type checkers.
+        Raises RunError where the task has others.
         """
         rest, first = iter(inputs), 0
         while chunk := list(itertools.islice(rest, STREAM_TEXTS)):
             parts = [(one,) if isinstance(one, str) else tuple(one) for one in chunk]
-            yield from self.predictor.predict(parts, options, first)
+            for prediction in self.predictor.predict(parts, options, first):
+                if kind is not None and not isinstance(prediction, kind):
+                    raise RunError(
+                        f"{self.path} is a run of the task {self.recipe.task!r}, which gives a "
+                        f"{type(prediction).__name__}, no {kind.__name__}"
+                    )
+                yield prediction
             first += len(chunk)
+
+    def conversation(self, options: DecodingOptions | None = None) -> Conversation:
+        """A new conversation with a run of the task `dialogue`.  Raises RunError for others."""
+        if not isinstance(self.predictor, TrainedDialogue):
+            raise RunError(
+                f"{self.path} is a run of the task {self.recipe.task!r}, which does not converse; "
+                "use predict"
+            )
+        return Conversation(self.predictor, options)
 
     @property
     def translator(self) -> Translator:
@@ -272,17 +305,19 @@ class Run:
 
     def info(self) -> dict[str, Any]:
         """What this run is: sizes, best validation scores, checkpoints, settings."""
-        parameters = {p.data_ptr(): p.numel() for p in self.model.parameters()}
         return {
             "run": str(self.path),
             "task": self.recipe.task,
             "inputs": list(self.predictor.inputs),
-            "parameters": sum(parameters.values()),
+            "parameters": self._parameters(),
             **self.predictor.facts(),
             "validation": kept_scores(self.path),
             "checkpoints": [path.name for path in checkpoints_of(self.path)],
             "recipe": to_dict(self.recipe),
         }
+
+    def _parameters(self) -> int:
+        return sum({p.data_ptr(): p.numel() for p in self.model.parameters()}.values())
 
     def _stream(
         self, texts: Iterable[str], options: DecodingOptions | None

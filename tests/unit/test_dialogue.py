@@ -367,7 +367,7 @@ def test_learns_to_answer(data: Path) -> None:
     right = run.evaluate(examples=[("ab", "ba"), ("ab\nba\ncd", "dc")])
     wrong = run.evaluate(examples=[("ab", "dc")])
     assert float(right.scores["perplexity"]) < 1.1 < 5 < float(wrong.scores["perplexity"])
-    talk = Conversation(run.predictor)
+    talk = run.conversation()
     assert ["".join(talk.reply(asked)) for asked in ("ef", "ab", "gh")] == ["fe", "ba", "hg"]
     assert run.info()["roles"] == ["user", "model"]
 

@@ -1,14 +1,19 @@
-"""The documentation's Python snippets run, and print what the pages say they print."""
+"""The documentation's Python snippets run, print what the pages say they print, and have types."""
 
 import doctest
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 # Pages whose snippets are executed, in order and in one namespace per page.
 PAGES = ["from-paper-to-code.md"]
@@ -41,6 +46,63 @@ def run_session(session: str, namespace: dict[str, Any], page: Path, lines_befor
     runner = doctest.DocTestRunner(verbose=False)
     runner.run(test, out=report.append, clear_globs=False)
     assert not report, "".join(report)
+
+
+def code_of(page: Path) -> str:
+    """The snippets of a page, each line where it stands there; without what sessions print."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * text.count("\n")
+    for match in FENCE.finditer(text):
+        first = text[: match.start(1)].count("\n")
+        code = match[1].splitlines()
+        if match[1].startswith(">>> "):
+            code = [line[4:] if line.startswith((">>> ", "... ")) else "" for line in code]
+        lines[first : first + len(code)] = code
+    return "\n".join(lines) + "\n"
+
+
+def mypy(pages: Iterable[Path], directory: Path) -> str:
+    """What mypy finds wrong in the snippets of all pages, each a module; nothing where it is well.
+
+    They are strict as the package is, but for names that a page gives to something else later, and
+    where PyTorch has no types.
+    """
+    modules = []
+    for page in pages:
+        modules.append(directory / (re.sub(r"\W", "_", page.name) + ".py"))
+        modules[-1].write_text(code_of(page), encoding="utf-8")
+    options = [
+        "--config-file",
+        ROOT / "pyproject.toml",
+        "--cache-dir",
+        ROOT / ".mypy_cache" / "docs",
+    ]
+    options += ["--allow-redefinition", "--untyped-calls-exclude=torch", "--no-warn-return-any"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *modules],
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr if done.returncode else ""
+
+
+def test_snippets_have_the_types_that_checkers_ask_for(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    pages = [*DOCS.glob("*.md"), *ROOT.glob("README*.md")]
+    assert mypy([page for page in pages if code_of(page).strip()], tmp_path) == ""
+
+
+def test_a_type_that_is_wrong_is_found(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    page = tmp_path / "page.md"
+    page.write_text(
+        'A page.\n\n```python\nimport transduce\n\nfor one in transduce.load("a").predict([""]):\n'
+        "    print(one.text, one.probabilities)\n```\n",
+        encoding="utf-8",
+    )
+    assert 'page_md.py:7: error: "Prediction" has no attribute' in mypy([page], tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -12,7 +12,7 @@ from helpers.labelled_texts import BERT
 from transduce import DataError, SettingError
 from transduce.config import to_toml
 from transduce.sequence import Padded
-from transduce.tasks.embedding import TextEmbedder, Vector, parse_embedding
+from transduce.tasks.embedding import EmbeddingPrediction, TextEmbedder, parse_embedding
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import write_tensors
 
@@ -61,7 +61,7 @@ class TestEmbedding:
         (tmp_path / "recipe.toml").write_text(to_toml(embedder.recipe))
         loaded = transduce.load(tmp_path)
         (found,) = loaded.predict(["abc"])
-        assert isinstance(found, Vector)
+        assert isinstance(found, EmbeddingPrediction)
         assert found.fields() == embedder.predict([("abc",)])[0].fields()
         assert loaded.info()["dimensions"] == 16
 

@@ -121,6 +121,33 @@ class TestDirectory:
         texts = [t.text for t in transduce.load(moved).translate(WORDS)]
         assert texts == [t.text for t in run.translate(WORDS)]
 
+    def test_results_show_themselves_in_a_line(self, path: Path, run: Run) -> None:
+        assert repr(run) == (
+            f"<transduce run {path}: translation, {run.info()['parameters']:,} parameters>"
+        )
+        translation = run(WORDS[0])
+        assert repr(translation) == (
+            f"Translation(text={translation.text!r}, score={translation.score!r}, "
+            f"log_prob={translation.log_prob!r})"
+        )
+        scores = {"bleu": 12.3456, "bleu_signature": "tok:13a", "chrf": 50.0}
+        many = transduce.Evaluation(scores, ["a b c"] * 2000, ["x"] * 2000)
+        assert repr(many) == "<Evaluation of 2,000 items: bleu 12.35, chrf 50>"
+        labels = transduce.LabelPrediction("a", {str(i): 0.0 for i in range(999)} | {"a": 0.5})
+        assert repr(labels) == "LabelPrediction(text='a', probability=0.5)"
+        assert repr(labels.__class__()) == "LabelPrediction(text='', probability=0)"
+        assert len(repr(transduce.EmbeddingPrediction((0.1,) * 999))) < 60
+        assert "tensor" not in repr(run.align(WORDS[0]))
+
+    def test_predictions_are_of_the_kind_that_is_asked_for(self, path: Path, run: Run) -> None:
+        (found,) = run.predict(WORDS[:1], kind=transduce.Translation)
+        assert found.candidates and found.text == run(WORDS[0]).text
+        told = f"{path} is a run of the task 'translation', which gives a Translation, no Caption"
+        with pytest.raises(RunError, match=told):
+            list(run.predict(WORDS, kind=transduce.Caption))
+        with pytest.raises(RunError, match="does not converse; use predict"):
+            run.conversation()
+
     def test_info(self, path: Path, run: Run) -> None:
         info = run.info()
         weights = read_tensors(path / "weights.safetensors")

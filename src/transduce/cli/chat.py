@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from transduce.cli.lines import LineReader
 from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Machine
 from transduce.cli.output import Output, open_output
-from transduce.errors import RunError
 
 if TYPE_CHECKING:
     from transduce.tasks.dialogue import Conversation
@@ -48,15 +47,7 @@ def chat(
     """
     with open_output() as out:
         model = machine.load(run)
-        from transduce.tasks.dialogue import Conversation, TrainedDialogue
-
-        if not isinstance(model.predictor, TrainedDialogue):
-            raise RunError(
-                f"{run} is a run of the task {model.recipe.task!r}, which does not converse; use "
-                "predict"
-            )
-        options = decoding.over(model.predictor)
-        conversation = Conversation(model.predictor, options)
+        conversation = model.conversation(decoding.over_any(model.predictor))
         at_terminal = sys.stdin is not None and sys.stdin.isatty()
         lines = LineReader()
         if at_terminal:

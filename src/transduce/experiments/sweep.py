@@ -86,6 +86,10 @@ class Sweep:
     runs: Sequence[SweptRun]
     """All runs that were begun, failed ones included, in the order of their beginning."""
 
+    def __repr__(self) -> str:
+        best = f", best by {self.select_by}: {self.best.path.name}" if self.best else ""
+        return f"<Sweep {self.directory}: {len(self.runs)} runs, {len(self.failed)} failed{best}>"
+
     @property
     def failed(self) -> list[SweptRun]:
         """The runs that failed."""

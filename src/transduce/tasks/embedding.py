@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -95,10 +95,13 @@ class TextEmbedding(nn.Module):
 
 
 @dataclass(frozen=True)
-class Vector:
+class EmbeddingPrediction:
     """The embedding of one text or image; nothing for a blank one."""
 
-    embedding: tuple[float, ...] = field(default=(), repr=False)
+    embedding: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<EmbeddingPrediction of {len(self.embedding):,} numbers>"
 
     @property
     def text(self) -> str:
@@ -136,17 +139,17 @@ class TextEmbedder:
         inputs: Sequence[tuple[str, ...]],
         options: DecodingOptions | None = None,
         first: int = 0,
-    ) -> list[Vector]:
+    ) -> list[EmbeddingPrediction]:
         """The embedding of each text, in order; a blank text has none.
 
         There is nothing to decode, so `options` says nothing.
         """
-        found = [Vector()] * len(inputs)
+        found = [EmbeddingPrediction()] * len(inputs)
         filled = [i for i, (text,) in enumerate(inputs) if text.strip()]
         rows = lay_out(self.tokenizer, [inputs[i] for i in filled], self.recipe.text.max_length)
         vectors = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
         for i, vector in zip(filled, vectors, strict=True):
-            found[i] = Vector(tuple(vector.float().tolist()))
+            found[i] = EmbeddingPrediction(tuple(vector.float().tolist()))
         return found
 
     def evaluate(

@@ -34,7 +34,7 @@ class Continuation:
 
     continuation: str
     """The exact text, with its line breaks."""
-    tokens: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = field(default=(), repr=False)
     """Pieces as the model made them, those of a stop string included."""
     score: float = 0.0
     """What candidates are ranked by: log-probability after the length penalty."""

@@ -19,7 +19,12 @@ from transduce.models.vision import VisionConfig, vision_encoder
 from transduce.nn.heads.label import Pooling, pool
 from transduce.nn.initialise import initialise
 from transduce.tasks.common import rooted, with_weights
-from transduce.tasks.embedding import EmbeddingData, EmbeddingEvaluation, Vector, nothing_to_measure
+from transduce.tasks.embedding import (
+    EmbeddingData,
+    EmbeddingEvaluation,
+    EmbeddingPrediction,
+    nothing_to_measure,
+)
 from transduce.tasks.images import named_images
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.training.config import TrainingConfig
@@ -81,20 +86,20 @@ class ImageEmbedder:
         inputs: Sequence[tuple[str, ...]],
         options: DecodingOptions | None = None,
         first: int = 0,
-    ) -> list[Vector]:
+    ) -> list[EmbeddingPrediction]:
         """The embedding of each image, given by its path, in order; a blank path has none.
 
         There is nothing to decode, so `options` says nothing.  Raises DataError for a file that
         is no image.
         """
-        found = [Vector()] * len(inputs)
+        found = [EmbeddingPrediction()] * len(inputs)
         self.model.eval()
         device = next(self.model.parameters()).device
         for places, images in named_images(inputs, self.recipe.image, first, PREDICTED_TOGETHER):
             with torch.inference_mode():
                 vectors = self.model(images.to(device)).float().cpu()
             for i, vector in zip(places, vectors, strict=True):
-                found[i] = Vector(tuple(vector.tolist()))
+                found[i] = EmbeddingPrediction(tuple(vector.tolist()))
         return found
 
     def evaluate(

@@ -38,6 +38,10 @@ class LabelPrediction:
     probabilities: Mapping[str, float] = field(default_factory=dict)
     """By label; they sum to one."""
 
+    def __repr__(self) -> str:
+        probability = self.probabilities.get(self.text, 0.0)
+        return f"LabelPrediction(text={self.text!r}, probability={probability:.4g})"
+
     @staticmethod
     def of(labels: Sequence[str], log_probs: Tensor) -> LabelPrediction:
         """From the log-probability (n_labels,) of each label."""

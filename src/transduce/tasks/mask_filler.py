@@ -67,7 +67,7 @@ class FilledText:
     """
 
     filled: str
-    candidates: tuple[tuple[Candidate, ...], ...] = ()
+    candidates: tuple[tuple[Candidate, ...], ...] = field(default=(), repr=False)
     embedding: tuple[float, ...] = field(default=(), repr=False)
 
     @property

@@ -137,6 +137,12 @@ class Evaluation:
     language: str = ""
     """Code of the language of the answers, which some metrics need."""
 
+    def __repr__(self) -> str:
+        numbers = [
+            f"{name} {value:.4g}" for name, value in self.scores.items() if isinstance(value, float)
+        ]
+        return f"<Evaluation of {len(self.sources):,} items: {', '.join(numbers) or 'no scores'}>"
+
     def against(self, other: Sequence[str]) -> dict[str, Comparison]:
         """Paired bootstrap of these outputs over `other` ones for the same sources, by metric.
 

@@ -20,7 +20,7 @@ class Candidate:
     """One possible output."""
 
     text: str
-    tokens: tuple[str, ...]
+    tokens: tuple[str, ...] = field(repr=False)
     """Pieces as the model made them."""
     score: float
     """What candidates are ranked by: log-probability after the length penalty."""
@@ -35,7 +35,7 @@ class Translation:
     """The best output for one input, and the other candidates that were asked for."""
 
     text: str
-    tokens: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = field(default=(), repr=False)
     score: float = 0.0
     log_prob: float = 0.0
     candidates: tuple[Candidate, ...] = field(default=(), repr=False)
@@ -52,7 +52,7 @@ class Alignment:
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    weights: Tensor
+    weights: Tensor = field(repr=False)
     """(len(target), len(source)): each row sums to one; mean over the heads of a layer."""
 
 
