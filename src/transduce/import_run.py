@@ -14,8 +14,15 @@ from transduce.config import to_dict, to_toml
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import Imported
-from transduce.run_directory import parse_recipe, taken, with_overrides, written_aside
+from transduce.run_directory import (
+    files_to_hand_on,
+    parse_recipe,
+    taken,
+    with_overrides,
+    written_aside,
+)
 from transduce.tasks import TASKS
+from transduce.tasks.model_card import card_text, code
 from transduce.tasks.task import Recipe
 from transduce.training.weights import write_text, write_weights
 
@@ -42,7 +49,7 @@ def import_run(
     recipe = parse_recipe(with_overrides(imported.recipe, overrides), str(source))
     with written_aside(path) as aside:
         _write(aside, imported, recipe)
-        write_text(aside / "README.md", _card(path, source, imported, recipe))
+        write_text(aside / "README.md", _card(path, aside, source, imported, recipe))
         _check_whole(recipe, aside, source)
         if not path.exists():
             aside.rename(path)
@@ -92,18 +99,18 @@ def _check_whole(recipe: Recipe, aside: Path, source: Path) -> None:
         raise RunError(str(error).replace(weights, str(source))) from None
 
 
-def _card(path: Path, source: Path, imported: Imported, recipe: Recipe) -> str:
+def _card(path: Path, aside: Path, source: Path, imported: Imported, recipe: Recipe) -> str:
     """A page about the model, for whoever finds the directory."""
     parameters = sum(tensor.numel() for tensor in imported.weights.values())
-    left_out = "".join(f"- `{name}`\n" for name in imported.left_out)
-    return (
-        f"# {path.name}\n\n"
+    left_out = "".join(f"- {code(name)}\n" for name in imported.left_out)
+    told = (
         f"A {recipe.task} model of {parameters:,} parameters, imported from the Hugging Face "
-        f"directory `{source.resolve().name}` by transduce "
+        f"directory {code(source.resolve().name)} by transduce "
         f"{importlib.metadata.version('transduce')} on {datetime.date.today()}.  Nothing was "
-        "trained here; licence and training data are those of the model imported.\n\n"
-        + (f"Left out, since this task has no use for them:\n\n{left_out}\n" if left_out else "")
-        + f"Use it with `transduce predict {path.name} FILE`, or in Python with "
-        f"`transduce.load({path.name!r})`; fine-tune it with `fine_tune.run` in a recipe.  All "
-        "settings are in `recipe.toml`.\n"
+        "trained here; licence and training data are those of the model imported.  Fine-tune it "
+        "with `fine_tune.run` in a recipe.\n\n"
+        + (f"Left out, since this task has no use for them:\n\n{left_out}" if left_out else "")
+    )
+    return card_text(
+        path.name, recipe, told, files_to_hand_on(aside), made_of=[source.resolve().name]
     )

@@ -39,6 +39,7 @@ from transduce.tasks.common import check_model_size
 from transduce.tasks.ctranslate2 import use_ctranslate2
 from transduce.tasks.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.generator import Generator
+from transduce.tasks.model_card import code
 from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
 from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translations import Alignment, Translation
@@ -454,5 +455,6 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
                     f"{path} and {paths[0]} have different vocabularies; they cannot be averaged"
                 )
     mean = average(map(served_weights if last else read_tensors, sources))
-    made = ", ".join(map(str, sources))
-    write_run(output, recipe, paths, f"The mean of the weights in {made}.", mean)
+    names = ", ".join(code(path.resolve().name) for path in paths)
+    made = f"the last {last} checkpoints of {names}" if last else f"the weights of {names}"
+    write_run(output, recipe, paths, f"The mean of {made}.", mean)

@@ -40,6 +40,7 @@ from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to
 from transduce.errors import RunError, SettingError
 from transduce.limits import read_json
 from transduce.tasks import TASKS
+from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
 from transduce.tasks.run_files import check_files, check_written_to
 from transduce.tasks.task import Recipe
@@ -326,8 +327,8 @@ def write_run(
     """Make a run directory of weights that were not trained in it: complete or absent.
 
     made_of: runs, of which the first has its vocabularies, and all what they know of synthetic
-    data.  told: of its making, for the model card.  Raises RunError where it cannot be written,
-    and where that run has no vocabularies.
+    data.  told: of its making, for the model card, as Markdown.  Raises RunError where it cannot
+    be written, and where that run has no vocabularies.
     """
     vocabularies = vocabularies_of(made_of[0])
     if not vocabularies and any(map(vocabularies_of, made_of)):
@@ -337,9 +338,11 @@ def write_run(
             (aside / file.name).write_bytes(file.read_bytes())
         write_text(aside / "recipe.toml", to_toml(recipe))
         inherit_provenance(made_of, aside)
-        card = f"# {path.name}\n\n{told}\n\n{provenance_text(aside)}"
-        write_text(aside / "README.md", card.rstrip() + "\n")
         write_weights(aside / "weights.safetensors", weights)
+        told = f"{told}\n\n{provenance_text(aside)}"
+        names = [run.resolve().name for run in made_of]
+        card = card_text(path.name, recipe, told, files_to_hand_on(aside), made_of=names)
+        write_text(aside / "README.md", card)
         aside.rename(path)
 
 
@@ -360,21 +363,27 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
-    """A page about the model, for whoever finds the directory."""
-    train_data = "\n".join(f"    {line}" for line in to_toml(recipe.data).splitlines())
-    scores = "\n".join(f"| {name} | {value:.4g} |" for name, value in outcome.scores.items())
+    """The model card of a run that was trained, for whoever finds the directory."""
     kept = f"best at step {outcome.best_step:,}"
     if outcome.averaged == 1:
         kept = "the last checkpoint"
     elif outcome.averaged:
         kept = f"the mean of the last {outcome.averaged} checkpoints"
-    return (
-        f"# {path.name}\n\n"
+    fine_tune = getattr(recipe, "fine_tune", None)
+    base = file_name(fine_tune.run) if fine_tune is not None else ""
+    told = (
         f"A {recipe.task} model trained with transduce {importlib.metadata.version('transduce')} "
-        f"on {datetime.date.today()}: {outcome.step:,} steps in "
-        f"{outcome.seconds / 60:.1f} minutes; {kept}.\n\n"
-        f"| validation | |\n|-|-|\n{scores}\n\n"
-        f"Trained on:\n\n{train_data}\n\n{provenance_text(path)}"
-        f"Use it with `transduce predict {path} FILE`, or in Python with "
-        f"`transduce.load({str(path)!r})`.  All settings are in `recipe.toml`.\n"
+        f"on {datetime.date.today()}{f', from the run {code(base)}' if base else ''}: "
+        f"{outcome.step:,} steps in {outcome.seconds / 60:.1f} minutes; {kept}.\n\n"
+        f"{scores_told(outcome.scores)}\n\n"
+        f"Trained on:\n\n{data_told(recipe.data)}\n\n{provenance_text(path)}"
     )
+    name, made_of = path.resolve().name, [base] if base else []
+    return card_text(name, recipe, told, files_to_hand_on(path), outcome.scores, made_of)
+
+
+def files_to_hand_on(path: Path) -> list[str]:
+    """Names of the files in a run directory that its use needs, and those that tell of it."""
+    patterns = ("recipe.toml", "weights.safetensors", *VOCABULARIES, PROVENANCE, *LEARNT_AFTER)
+    found = [file.name for pattern in patterns for file in sorted(path.glob(pattern))]
+    return ["README.md", *found]

@@ -51,7 +51,8 @@ def test_merge_and_translate(here: Here, run: Path, adapted: Path, tmp_path: Pat
     one, other = (read_tensors(path / "weights.safetensors") for path in (merged, adapted))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     assert (merged / "recipe.toml").read_bytes() == (adapted / "recipe.toml").read_bytes()
-    assert str(run) in (merged / "README.md").read_text(encoding="utf-8")
+    card = (merged / "README.md").read_text(encoding="utf-8")
+    assert f"The run `{run.name}` with the adapter of `{adapted.name}`" in card
     told = json.loads(here("info", adapted, "--json").out)
     assert told["recipe"]["fine_tune"]["lora"]["rank"] == 2
     assert told["parameters"] == json.loads(here("info", merged, "--json").out)["parameters"]

@@ -219,7 +219,7 @@ def test_into_the_directory_where_one_is(
     monkeypatch.chdir(tmp_path / "run")
     assert here("import", source, ".").code == 0
     assert here("import", source, ".", "--overwrite").code == 0
-    assert (tmp_path / "run" / "README.md").read_text().startswith("# run\n")
+    assert (tmp_path / "run" / "README.md").read_text().count("\n# run\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert", "run"]
 
 

@@ -49,7 +49,7 @@ def test_a_student_learns_what_the_teacher_says(
     (facts,) = json.loads((distilled / "provenance.json").read_bytes())["synthetic"]
     assert facts["run"] == str(run.resolve()) and facts["texts"] == len(made)
     assert facts["decoding"]["beam_size"] == 2
-    assert str(run) in (distilled / "README.md").read_text(encoding="utf-8")
+    assert f"`{run.name}`" in (distilled / "README.md").read_text(encoding="utf-8")
     scores = json.loads(here("evaluate", distilled, "--json").out)
     assert len(scores) > 0
 
@@ -72,7 +72,7 @@ def test_teachers_and_reverse_runs_work_together(
     (facts,) = json.loads((tmp_path / "b" / "provenance.json").read_bytes())["synthetic"]
     assert facts["run"] == str(run.resolve())
     assert facts["runs_beside"] == [str(twin.resolve())]
-    assert f"with `{twin}` beside it" in (tmp_path / "b" / "README.md").read_text("utf-8")
+    assert f"with `{twin.name}` beside it" in (tmp_path / "b" / "README.md").read_text("utf-8")
     itself = ("distil", run, recipe, "--run", twin, "--ensemble", twin)
     assert "is the run that translates" in here(*itself).complaint
 

@@ -294,11 +294,12 @@ class TestMix:
         (told,) = json.loads((run / "provenance.json").read_text(encoding="utf-8"))["synthetic"]
         assert told == {"file": str(pairs), **(read_provenance(pairs) or {})}
         card = (run / "README.md").read_text(encoding="utf-8")
-        assert provenance_text(run) in card and str(teacher.path) in card
+        assert provenance_text(run).strip() in card and f"`{teacher.path.name}`" in card
+        assert f"`{pairs.name}`" in card and str(tmp_path) not in card
         average_runs([run, run], tmp_path / "mean")
         assert provenance_text(tmp_path / "mean") == provenance_text(run)
         card = (tmp_path / "mean" / "README.md").read_text(encoding="utf-8")
-        assert str(teacher.path) in card
+        assert f"`{teacher.path.name}`" in card and "The mean of the weights of `run`" in card
         plain, _ = train_tiny(data, tmp_path / "plain", "training.steps=2")
         assert not (plain / "provenance.json").exists()
         assert "synthetic" not in (plain / "README.md").read_text(encoding="utf-8")

@@ -24,6 +24,7 @@ def merge(base: Path, adapter: Path, output: Path, /) -> None:
         Directory to make.
     """
     from transduce.run_directory import read_recipe, write_run
+    from transduce.tasks.model_card import code
     from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
     from transduce.training.weights import read_tensors
 
@@ -33,6 +34,7 @@ def merge(base: Path, adapter: Path, output: Path, /) -> None:
     if not (adapter / ADAPTER_FILE).is_file():
         raise RunError(f"{adapter} has no {ADAPTER_FILE}; it was not trained with fine_tune.lora")
     weights = apply_adapter(read_tensors(base / "weights.safetensors"), adapter / ADAPTER_FILE)
-    told = f"The run {base} with the adapter of {adapter} merged into it."
+    names = [code(run.resolve().name) for run in (base, adapter)]
+    told = f"The run {names[0]} with the adapter of {names[1]} merged into it."
     write_run(output, recipe, (adapter, base), told, weights)
     print_lines(str(output))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.limits import read_json
+from transduce.tasks.model_card import code, file_name, one_line
 from transduce.training.distributed import Ranks
 from transduce.training.weights import write_text
 
@@ -66,10 +67,14 @@ def _kept_in(run: Path) -> list[Any]:
 def provenance_text(run: Path) -> str:
     """A paragraph for the model card; empty where nothing is synthetic."""
     lines = [
-        f"- `{one.get('file')}`: {one.get('texts')} pairs by `{one.get('made_by')}`, whose "
-        f"{one.get('made_side')} side is the output of `{one.get('run')}` "
-        f"(sha256 of its weights {str(one.get('weights_sha256'))[:12]}…, {one.get('finished')})"
-        f"{_beside(one.get('runs_beside'))}\n"
+        one_line(
+            f"- {_named(one.get('file'))}: {one.get('texts')} pairs by "
+            f"{code(str(one.get('made_by')))}, whose {one.get('made_side')} side is the output of "
+            f"{_named(one.get('run'))} (sha256 of its weights "
+            f"{str(one.get('weights_sha256'))[:12]}…, {one.get('finished')})"
+            f"{_beside(one.get('runs_beside'))}"
+        )
+        + "\n"
         for one in _kept_in(run)
     ]
     if not lines:
@@ -79,7 +84,13 @@ def provenance_text(run: Path) -> str:
 
 def _beside(runs: Any) -> str:
     """The further runs of an ensemble; what somebody wrote by hand may be no list."""
-    return "".join(f", with `{run}` beside it" for run in runs) if isinstance(runs, list) else ""
+    names = map(_named, runs) if isinstance(runs, list) else ()
+    return "".join(f", with {name} beside it" for name in names)
+
+
+def _named(path: object) -> str:
+    """A file or run without the directory it lies in."""
+    return code(file_name(path))
 
 
 def _object_in(path: Path) -> dict[str, Any] | None:

@@ -1,0 +1,162 @@
+"""Model cards: the page of a run, with the metadata that the Hugging Face Hub reads.
+
+Cards are for handing on, so they name files and runs without the directories they lie in, and
+names can break neither the YAML at the head nor the Markdown below it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from transduce.config import to_dict, to_toml
+from transduce.tasks.task import Recipe
+
+PIPELINE_TAGS = {
+    "captioning": "image-to-text",
+    "classification": "text-classification",
+    "dialogue": "text-generation",
+    "embedding": "feature-extraction",
+    "image-classification": "image-classification",
+    "image-embedding": "image-feature-extraction",
+    "language-model": "text-generation",
+    "masked-language-model": "fill-mask",
+    "question-answering": "question-answering",
+    "translation": "translation",
+}
+"""Names of our tasks on the Hub, where it has one."""
+MODEL_ID = re.compile(r"[A-Za-z0-9_.-]{1,96}")
+"""A name that may be a model's on the Hub; it refuses cards with other base models."""
+
+
+def card_text(
+    name: str,
+    recipe: Recipe,
+    told: str,
+    files: Sequence[str],
+    scores: Mapping[str, float] | None = None,
+    made_of: Sequence[str] = (),
+) -> str:
+    """The page of a run.
+
+    name: of the run's directory.  told: of its making, as Markdown.  files: in that directory,
+    which its use needs.  scores: of validation.  made_of: names of the runs it was made of.
+    """
+    name = one_line(name)
+    head = "\n".join(_yaml(_metadata(name, recipe, scores or {}, made_of)))
+    title = re.sub(r"([\\`*_{}\[\]<>#|&])", r"\\\1", name)
+    needed = ", ".join(code(file) for file in files)
+    return (
+        f"---\n# license: not known to transduce; add it before you publish the model\n{head}\n"
+        f"---\n\n# {title}\n\n{told.strip()}\n\n"
+        f"Use it with {code(f'transduce predict {shlex.quote(name)} FILE')}, or in Python with "
+        f"{code(f'transduce.load({name!r})')}.  All settings are in `recipe.toml`.\n\n"
+        f"To hand it on, copy {needed}, and what `transduce shortlist` or `transduce calibrate` "
+        "adds to them; all else in the directory is for going on with the training.  Paths in "
+        "these files, such as `data.root`, are of the machine that made the model; its use does "
+        "not need them.\n"
+    )
+
+
+def data_told(data: Any) -> str:
+    """The settings of a recipe's data as Markdown, without the place where they lie."""
+    settings = {name: value for name, value in to_dict(data).items() if name != "root"}
+    lines = to_toml(_without_places(settings)).splitlines()
+    return "\n".join(f"    {one_line(line)}" for line in lines)
+
+
+def scores_told(scores: Mapping[str, float]) -> str:
+    """A table of validation scores."""
+    rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in scores.items())
+    return f"| validation | |\n|-|-|\n{rows}"
+
+
+def code(text: str) -> str:
+    """A text as it is, in Markdown and in one line."""
+    text = one_line(text)
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
+
+
+def one_line(text: str) -> str:
+    """The text with a space for each line break and for whatever else cannot be printed."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def file_name(path: object) -> str:
+    """The last part of a path, which says nothing of the machine."""
+    return PurePath(str(path)).name or str(path)
+
+
+def _metadata(
+    name: str, recipe: Recipe, scores: Mapping[str, float], made_of: Sequence[str]
+) -> dict[str, Any]:
+    """What the Hub knows of a model; what is not known is left out."""
+    task = PIPELINE_TAGS.get(recipe.task)
+    settings = to_dict(recipe)
+    evaluation, data = settings.get("evaluation", {}), settings.get("data", {})
+    language = evaluation.get("target_language") or evaluation.get("language")
+    train = data.get("train") or {}
+    known = {key: value for key, value in scores.items() if math.isfinite(value)}
+    metrics = [{"type": key, "value": value, "name": key} for key, value in known.items()]
+    dataset = {"type": "validation", "name": _dataset(data), "split": "validation"}
+    result = {"task": {"type": task or recipe.task}, "dataset": dataset, "metrics": metrics}
+    found = {
+        "language": [language] if language else [],
+        "library_name": "transduce",
+        "pipeline_tag": task,
+        "tags": ["transduce", recipe.task],
+        "base_model": [one for one in dict.fromkeys(made_of) if MODEL_ID.fullmatch(one)],
+        "datasets": [train["path"]] if _is_on_hub(train) else [],
+        "metrics": [key for key in known if key != "loss"],
+        "model-index": [{"name": name, "results": [result]}] if metrics else [],
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _dataset(data: Mapping[str, Any]) -> str:
+    """A name for the data of validation."""
+    valid, train = data.get("valid") or {}, data.get("train") or {}
+    place = (valid or train).get("path", (valid or train).get("target", ""))
+    first = place[0] if isinstance(place, list | tuple) and place else place
+    name = first if _is_on_hub(valid or train) else file_name(first)
+    return name if valid else f"held out of {name}" if name else "validation"
+
+
+def _is_on_hub(section: Mapping[str, Any]) -> bool:
+    path = section.get("path")
+    parts = r"[A-Za-z0-9_.-]*[A-Za-z0-9_-]"
+    return section.get("kind") == "hub" and bool(re.fullmatch(f"{parts}(/{parts})?", str(path)))
+
+
+def _without_places(value: Any) -> Any:
+    """Settings in which paths are names of files."""
+    if isinstance(value, Mapping):
+        kept = ("path",) if _is_on_hub(value) else ()
+        return {key: one if key in kept else _without_places(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_places(one) for one in value]
+    return file_name(value) if isinstance(value, str) else value
+
+
+def _yaml(value: Any, indent: str = "") -> Iterator[str]:
+    """Lines of YAML.  Texts are as in JSON, which YAML reads alike."""
+    entries = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, one in entries:
+        name = f"{key}:" if isinstance(value, Mapping) else "-"
+        if isinstance(one, str):
+            yield f"{indent}{name} {json.dumps(one_line(one), ensure_ascii=False)}"
+        elif isinstance(one, int | float):
+            yield f"{indent}{name} {one:.4f}"
+        elif name == "-":
+            first, *rest = _yaml(one, f"{indent}  ")
+            yield f"{indent}- {first.strip()}"
+            yield from rest
+        else:
+            yield f"{indent}{name}"
+            yield from _yaml(one, f"{indent}  ")
