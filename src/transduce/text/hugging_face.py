@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from transduce.config import section, to_dict
 from transduce.errors import RunError, needs_extra
 from transduce.text.imported import ImportedTokenizer, Numbering, parse_file
+from transduce.text.tokenizer_checks import check_definition, library_errors
 
 
 @section
@@ -18,13 +19,15 @@ class HuggingFaceFile:
     kind: Literal["hugging-face"] = "hugging-face"
     numbering: Numbering
     marks_between: Literal[1, 2] = 1
+    lower_case: bool = False
     tokenizer: dict[str, Any]
 
 
 class HuggingFaceTokenizer(ImportedTokenizer):
     """Gives the ids that `tokenizers` gives, renumbered.  Needs the extra `import`.
 
-    Special tokens in user text, such as "[MASK]" or "</s>", are ordinary text.
+    Added tokens that the definition calls special, such as "[MASK]" or "</s>", are ordinary text
+    in user text; other added tokens are tokens.
     """
 
     kind = "hugging-face"
@@ -35,28 +38,34 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         definition: Mapping[str, Any],
         numbering: Numbering,
         marks_between: Literal[1, 2] = 1,
+        lower_case: bool = False,
     ) -> None:
-        """definition: the library's JSON; what it says of truncation and padding does not count.
+        """definition: the library's JSON; truncation, padding and dropout in it do not count.
 
-        marks_between: as `Tokenizer` has it; RoBERTa has two.  Raises RunError where the library
-        cannot read the JSON, or is not installed.
+        marks_between: as `Tokenizer` has it; RoBERTa has two.  lower_case: put texts into small
+        letters before all else.  Raises RunError where the library cannot read the JSON, or would
+        fail at some text, or is not installed.
         """
         super().__init__(numbering)
         self.marks_between = marks_between
+        self.lower_case = lower_case
         self._definition = {**definition, "truncation": None, "padding": None}
+        if isinstance(model := definition.get("model"), dict) and model.get("dropout"):
+            self._definition["model"] = {**model, "dropout": None}
         self._byte_level = "ByteLevel" in json.dumps(definition.get("decoder"))
         library = tokenizers_library()
-        try:
+        check_definition(self._definition)
+        with library_errors("cannot read it"):
             self._tokenizer = library.Tokenizer.from_str(json.dumps(self._definition))
-        except Exception as error:  # the library raises nothing more special
-            reason = " ".join(str(error).split())
-            raise RunError(f"the tokenizers library cannot read it ({reason})") from None
+            self._check_added()
         self._tokenizer.encode_special_tokens = True  # that is, as ordinary text
-        self._check_ids(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        self._check_ids(token for piece, token in vocabulary.items() if piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For processes that encode: the library's own pickle forgets what special tokens are."""
-        return type(self), (self._definition, self.numbering, self.marks_between)
+        made_of = (self._definition, self.numbering, self.marks_between, self.lower_case)
+        return type(self), made_of
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text; UNK for what the tokenizer does not know."""
@@ -64,8 +73,9 @@ class HuggingFaceTokenizer(ImportedTokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of many texts, each as `encode` gives them, in one call of the library."""
-        plain = [self.normalizer.apply(text) for text in texts]
-        found = self._tokenizer.encode_batch_fast(plain, add_special_tokens=False)
+        plain = [self._plain(text) for text in texts]
+        with library_errors("cannot encode a text"):
+            found = self._tokenizer.encode_batch_fast(plain, add_special_tokens=False)
         return [self._here(encoding.ids) for encoding in found]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -73,14 +83,22 @@ class HuggingFaceTokenizer(ImportedTokenizer):
 
         Tokens that spell one character in bytes share it.
         """
-        encoding = self._tokenizer.encode(self.normalizer.apply(text), add_special_tokens=False)
-        return [(start, end) for start, end in encoding.offsets]
+        with library_errors("cannot encode a text"):
+            encoding = self._tokenizer.encode(self._plain(text), add_special_tokens=False)
+        if not self.lower_case:
+            return [(start, end) for start, end in encoding.offsets]
+        places = [i for i, character in enumerate(text) for _ in character.lower()]
+        return [
+            (places[start], places[end - 1] + 1) if start < end else (0, 0)
+            for start, end in encoding.offsets
+        ]
 
     def to_bytes(self) -> bytes:
         """One JSON object."""
         file = HuggingFaceFile(
             numbering=self.numbering,
             marks_between=self.marks_between,
+            lower_case=self.lower_case,
             tokenizer=self._definition,
         )
         content = {**to_dict(file), "tokenizer": self._definition}  # its nulls mean something
@@ -90,7 +108,18 @@ class HuggingFaceTokenizer(ImportedTokenizer):
     def from_content(cls, content: Any) -> Self:
         """The tokenizer of a file's parsed JSON.  Raises RunError, without the file's name."""
         file: HuggingFaceFile = parse_file(HuggingFaceFile, content)
-        return cls(file.tokenizer, file.numbering, file.marks_between)
+        return cls(file.tokenizer, file.numbering, file.marks_between, file.lower_case)
+
+    def _check_added(self) -> None:
+        """Raises RunError for an added token that its normalizer takes away altogether."""
+        normalizer = self._tokenizer.normalizer
+        for token in self._tokenizer.get_added_tokens_decoder().values():
+            if token.normalized and normalizer and not normalizer.normalize_str(token.content):
+                raise RunError(f"nothing is left of the added token {token.content!r} normalised")
+
+    def _plain(self, text: str) -> str:
+        text = self.normalizer.apply(text)
+        return text.lower() if self.lower_case else text
 
     def _piece_there(self, token: int) -> str | None:
         piece: str | None = self._tokenizer.id_to_token(token) if token >= 0 else None
@@ -98,7 +127,8 @@ class HuggingFaceTokenizer(ImportedTokenizer):
 
     def _join(self, pieces: list[str]) -> str:
         decoder = self._tokenizer.decoder
-        return " ".join(pieces) if decoder is None else str(decoder.decode(pieces))
+        with library_errors("cannot decode a text"):
+            return " ".join(pieces) if decoder is None else str(decoder.decode(pieces))
 
     def _shown(self, piece: str) -> str:
         """Byte-level pieces in letters instead of the bytes' stand-ins."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 import sentencepiece
 
 from transduce.config import section, to_dict
 from transduce.errors import RunError
-from transduce.text.imported import ImportedTokenizer, Numbering, parse_file
+from transduce.text.added_tokens import AddedToken, AddedTokens
+from transduce.text.imported import Id, ImportedTokenizer, Numbering, parse_file
 from transduce.text.tokenizer import UNK
 
 
@@ -25,8 +26,10 @@ class MarianFile:
 
     kind: Literal["marian"] = "marian"
     numbering: Numbering
-    pieces: dict[str, int]
+    pieces: dict[str, Id]
     """The id there of each piece."""
+    added: tuple[AddedToken, ...] = ()
+    """Pieces that are found in a text before SentencePiece cuts it."""
     model: str
     """The SentencePiece model, in base64."""
 
@@ -35,18 +38,26 @@ class MarianTokenizer(ImportedTokenizer):
     """Pieces by SentencePiece, ids by the list; a piece that is not in the list is UNK.
 
     A language code at the beginning, such as ">>fra<<", stays one token, as multilingual models
-    need it.
+    need it, and so do added tokens anywhere.
     """
 
     kind = "marian"
 
-    def __init__(self, model: bytes, pieces: Mapping[str, int], numbering: Numbering) -> None:
+    def __init__(
+        self,
+        model: bytes,
+        pieces: Mapping[str, int],
+        numbering: Numbering,
+        added: Sequence[AddedToken] = (),
+    ) -> None:
         """Around a serialised SentencePiece model.  Raises RunError where it cannot be read."""
         super().__init__(numbering)
         self._model = model
         self._ids = dict(pieces)
         self._pieces = {token: piece for piece, token in self._ids.items()}
         self._check_ids(self._ids.values())
+        self._added = tuple(added)
+        self._splitter = AddedTokens(added)
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.load_from_serialized_proto(model)
@@ -56,8 +67,13 @@ class MarianTokenizer(ImportedTokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
-        code, text = _language_code(self.normalizer.apply(text))
-        pieces: list[str] = [*code, *self._processor.encode(text, out_type=str)]
+        pieces: list[str] = []
+        for part, is_added in self._splitter.split(self.normalizer.apply(text)):
+            if is_added:
+                pieces.append(part)
+                continue
+            code, rest = _language_code(part)
+            pieces += [*code, *self._processor.encode(rest, out_type=str)]
         of_text = self.numbering.of_text
         ids = (self._ids.get(piece) for piece in pieces)
         return [UNK if token is None else of_text[token] for token in ids]
@@ -65,7 +81,9 @@ class MarianTokenizer(ImportedTokenizer):
     def to_bytes(self) -> bytes:
         """One JSON object."""
         model = base64.b64encode(self._model).decode("ascii")
-        file = MarianFile(numbering=self.numbering, pieces=self._ids, model=model)
+        file = MarianFile(
+            numbering=self.numbering, pieces=self._ids, added=self._added, model=model
+        )
         return (json.dumps(to_dict(file), ensure_ascii=False, indent=1) + "\n").encode()
 
     @classmethod
@@ -76,7 +94,7 @@ class MarianTokenizer(ImportedTokenizer):
             model = base64.b64decode(file.model, validate=True)
         except (binascii.Error, ValueError):
             raise RunError("damaged: its SentencePiece model is not base64") from None
-        return cls(model, file.pieces, file.numbering)
+        return cls(model, file.pieces, file.numbering, file.added)
 
     def _piece_there(self, token: int) -> str | None:
         return self._pieces.get(token)

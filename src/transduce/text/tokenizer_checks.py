@@ -1,0 +1,178 @@
+"""Checks of a definition for the library `tokenizers`, before the library sees it.
+
+Some definitions end a program inside the library, or take all time or memory, and many of them
+only at the first text that meets the wrong place.  They are refused when a tokenizer is loaded.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from transduce.errors import RunError
+from transduce.text.backtracking import form_of
+
+MOST_GROWTH = 4096
+"""Times that all `Replace` rules together may lengthen a text."""
+LONGEST_TARGET = 512
+"""Bytes that one entry of a `Precompiled` map may put into a text."""
+_LEAF, _HAS_LEAF = 1 << 31, 1 << 8
+
+
+@contextmanager
+def library_errors(failed: str) -> Iterator[None]:
+    """Raises RunError of one line for all that the library raises, its panics included."""
+    try:
+        yield
+    except RunError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())
+        raise RunError(f"the tokenizers library {failed} ({reason})") from None
+
+
+def check_definition(definition: Mapping[str, Any]) -> None:
+    """Raises RunError for what would end a program, or never end, at some text."""
+    model = definition.get("model")
+    if isinstance(model, dict):
+        _check_unknown(model, definition)
+        _check_merges(model)
+    check_steps(definition)
+
+
+def check_steps(definition: Mapping[str, Any]) -> None:
+    """Check all parts but the model.  Raises RunError."""
+    for stage in ("normalizer", "pre_tokenizer", "decoder"):
+        growth = 1.0
+        for part in definition_parts(definition.get(stage)):
+            growth *= _check_step(part, stage)
+        if growth > MOST_GROWTH:
+            raise RunError(
+                f"{stage}: its Replace rules may make a text more than {MOST_GROWTH} times longer"
+            )
+
+
+def _check_step(part: Mapping[str, Any], stage: str) -> float:
+    """Factor by which a step may lengthen a text.  Raises RunError for one that cannot be."""
+    growth = 1.0
+    match part:
+        case {"type": "Precompiled"}:
+            _check_precompiled(part.get("precompiled_charsmap"))
+        case {"type": "FixedLength", "length": 0}:
+            raise RunError(f"{stage}: FixedLength has length = 0, which cuts nothing")
+        case {"type": "Strip", "stop": int(stop)} if stop:
+            raise RunError(f"{stage}: Strip has stop = {stop}; only 0 is safe in the library")
+        case {"type": "Prepend", "prepend": ""}:
+            raise RunError(f"{stage}: Prepend has nothing to put before a text")
+        case {"type": "Prepend", "prepend": str(content)}:
+            growth = 1 + len(content)
+        case {"type": "Replace", "pattern": {"String": str(found)}, "content": str(content)}:
+            growth = len(content) / len(found) if found else float("inf")
+        case {"pattern": {"Regex": str(expression)}}:
+            form = form_of(expression)
+            if form.runs_away:
+                raise RunError(
+                    f"{stage}: a search for the regular expression {expression[:100]!r} may take "
+                    "for ever (repetitions within repetitions)"
+                )
+            if part.get("type") == "Replace":
+                longest = len(str(part.get("content")))
+                growth = longest / form.least if form.least else float("inf")
+    if growth == float("inf"):
+        raise RunError(f"{stage}: Replace puts something where it finds nothing: {part!r:.200}")
+    return max(1, growth)
+
+
+def definition_parts(*stages: Any) -> Iterator[dict[str, Any]]:
+    """The steps of normalizers, pre-tokenizers or decoders, sequences taken apart in order."""
+    waiting = list(reversed(stages))
+    while waiting:
+        stage = waiting.pop()
+        if isinstance(stage, dict):
+            yield stage
+            for steps in ("normalizers", "pretokenizers", "decoders"):
+                if isinstance(stage.get(steps), list):
+                    waiting += reversed(stage[steps])
+
+
+def _check_merges(model: Mapping[str, Any]) -> None:
+    """Raises RunError for a merge whose later part is shorter than what it must begin with."""
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    if not isinstance(prefix, str) or not isinstance(merges, list):
+        return
+    for merge in merges if prefix else ():
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if isinstance(pair, list) and pair and len(str(pair[-1])) < len(prefix):
+            raise RunError(f"the merge {merge!r} goes on with less than {prefix!r}")
+
+
+def _check_unknown(model: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
+    """Raises RunError where a piece that is not in the vocabulary would be an error."""
+    vocabulary, name = model.get("vocab"), "unk_token"
+    if isinstance(vocabulary, list):
+        vocabulary, name = [piece[:1] for piece in vocabulary if isinstance(piece, list)], "unk_id"
+        vocabulary = {piece for pieces in vocabulary for piece in pieces if isinstance(piece, str)}
+    unknown = model.get(name)
+    if not isinstance(vocabulary, dict | set) or not isinstance(unknown, str | None):
+        return  # the library complains of it itself, or knows it
+    if unknown in vocabulary or (unknown is None and "merges" in model):
+        return  # without a token for it, BPE leaves out what it does not know
+    stages = definition.get("pre_tokenizer"), definition.get("normalizer")
+    if any(part.get("type") == "ByteLevel" for part in definition_parts(*stages)) and all(
+        letter in vocabulary for letter in byte_letters()
+    ):
+        return  # nothing is ever unknown
+    raise RunError(f"{name} = {unknown!r} is not in the vocabulary")
+
+
+def byte_letters() -> Iterator[str]:
+    """The letters that stand for the 256 bytes in byte-level vocabularies."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    yield from map(chr, plain)
+    yield from map(chr, range(256, 512 - len(plain)))
+
+
+def _check_precompiled(encoded: Any) -> None:
+    """Raises RunError unless every search in a map of SentencePiece ends within it.
+
+    The map is a double-array trie of 32-bit units, each with a label, a flag and the offset of
+    its children, whose leaves are places in a text of targets with a NUL behind each.
+    """
+    damaged = RunError("normalizer Precompiled: its map is damaged; copy the file again")
+    try:
+        data = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise damaged from None
+    size = int.from_bytes(data[:4], "little")
+    if len(data) < 4 + size or size < 4 or size % 4:
+        raise damaged
+    units = np.frombuffer(data[4 : 4 + size], "<u4").astype(np.int64)
+    targets = data[4 + size :]
+    try:
+        targets.decode()
+    except UnicodeDecodeError:
+        raise damaged from None
+    inner = units & _LEAF == 0
+    places = np.arange(len(units)) ^ (units >> 10) << ((units & 1 << 9) >> 6)
+    children = places[inner]
+    if len(children) and (children | 255).max() >= len(units):
+        raise damaged
+    leaves = units[places[inner & (units & _HAS_LEAF != 0)]] & _LEAF - 1
+    starts = np.unique(leaves)
+    ends = np.append(np.flatnonzero(np.frombuffer(targets, np.uint8) == 0), len(targets))
+    if len(starts) and starts[-1] > len(targets):
+        raise damaged
+    if any(i < len(targets) and targets[i] & 0xC0 == 0x80 for i in starts.tolist()):
+        raise damaged
+    if len(starts) and (ends[np.searchsorted(ends, starts)] - starts).max() > LONGEST_TARGET:
+        raise RunError(
+            f"normalizer Precompiled: its map puts more than {LONGEST_TARGET} bytes into a text "
+            "in one place"
+        )
