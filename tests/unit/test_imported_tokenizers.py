@@ -12,7 +12,7 @@ import pytest
 import tokenizers
 import transformers
 
-from helpers.hugging_face import byte_level, change_json, sentences, word_piece
+from helpers.hugging_face import byte_level, change_json, sentences, word_piece, write_json
 from transduce.errors import DataError, RunError, SettingError
 from transduce.interop.tokenizers import DECODER, ENCODER, read_tokenizer
 from transduce.text import (
@@ -243,3 +243,149 @@ def test_marks_between_texts_are_kept(marks_between: Any, tmp_path: Path) -> Non
     assert load_tokenizer(tmp_path / "kept.json").marks_between == marks_between
     assert made.marks_between == 1
     assert train_tokenizer(CharactersConfig(), ["ab"]).marks_between == 1
+
+
+def written(directory: Path, **settings: Any) -> Path:
+    """A word-piece vocabulary with these settings beside it."""
+    word_piece(directory, 100, **settings)
+    return directory
+
+
+@pytest.mark.parametrize(
+    "named", ["HerbertTokenizer", "BertJapaneseTokenizer", "XTokenizerFast", ["BertTokenizer"], 3]
+)
+def test_other_classes_are_refused_by_name(named: Any, tmp_path: Path) -> None:
+    written(tmp_path, tokenizer_class=named)
+    with pytest.raises(DataError, match="cannot be imported, only BertTokenizer") as caught:
+        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
+    assert repr(named) in str(caught.value) and "tokenizer_config.json" in str(caught.value)
+
+
+def test_the_class_in_the_model_s_configuration_counts_too(tmp_path: Path) -> None:
+    written(tmp_path)
+    write_json(tmp_path / "config.json", {"tokenizer_class": "PhobertTokenizer"})
+    with pytest.raises(DataError, match=r"config\.json: tokenizer_class = 'PhobertTokenizer'"):
+        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
+    change_json(tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizerFast")
+    read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
+
+
+def test_a_vocabulary_of_another_class(tmp_path: Path) -> None:
+    byte_level(tmp_path, 300, [END])
+    change_json(tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizer")
+    with pytest.raises(DataError, match="its model is a BPE, but a BertTokenizer has a WordPiece"):
+        read_tokenizer(tmp_path, 300, ENCODER, WORDPIECE)
+    change_json(tmp_path / "tokenizer_config.json", tokenizer_class="RobertaTokenizer")
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(DataError, match=r"a RobertaTokenizer could read: tokenizer.json, or vocab"):
+        read_tokenizer(tmp_path, 300, ENCODER, WORDPIECE)
+
+
+@pytest.mark.parametrize("kind", ["PreTrainedTokenizerFast", "GPT2Tokenizer"])
+def test_dropout_is_for_training(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = gpt2(tmp_path)
+    change_json(tmp_path / "tokenizer_config.json", tokenizer_class=kind)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["model"]["dropout"] = 0.5
+    write_json(tmp_path / "tokenizer.json", content)
+    with caplog.at_level("INFO"):
+        found = read_tokenizer(tmp_path, 300, DECODER, {})
+    assert [r.getMessage() for r in caplog.records if "dropout = 0.5" in r.getMessage()]
+    assert found.encode_batch(LINES) == plain.encode_batch(LINES) == found.encode_batch(LINES)
+    # A run that was imported before it was known has it in its file.
+    again = HuggingFaceTokenizer(content, found.numbering)
+    assert again.encode_batch(LINES) == plain.encode_batch(LINES)
+
+
+def test_settings_beside_the_file_win_and_it_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lower = bert(tmp_path, do_lower_case=True)
+    write_json(tmp_path / "tokenizer.json", lower._definition)
+    for said, times in ((True, 0), (False, 1)):
+        caplog.clear()
+        change_json(
+            tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizer", do_lower_case=said
+        )
+        found = read_tokenizer(tmp_path, 200, ENCODER, WORDPIECE)
+        assert (found.encode("AB") == found.encode("ab")) is said
+        assert sum("its normalizer is not" in r.getMessage() for r in caplog.records) == times
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"do_lower_case": None},
+        {"strip_accents": "no"},
+        {"added_tokens_decoder": ["x"]},
+        {"added_tokens_decoder": {"x": {"content": "y"}}},
+        {"added_tokens_decoder": {"-1": {"content": "y"}}},
+        {"added_tokens_decoder": {"99": {"content": 3}}},
+        {"added_tokens_decoder": {"99": {"content": "y", "lstrip": "yes"}}},
+        {"additional_special_tokens": "x"},
+        {"additional_special_tokens": [3]},
+        {"mask_token": {"lstrip": True}},
+        {"fast_tokenizer_files": ["tokenizer.4.0.0.json"]},
+    ],
+)
+def test_settings_that_mean_nothing(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"tokenizer_config\.json: ") as caught:
+        read_tokenizer(written(tmp_path, **settings), 100, ENCODER, WORDPIECE)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [{"x": "99"}, {"x": -1}, {"x": None}])
+def test_added_tokens_that_mean_nothing(content: dict[str, Any], tmp_path: Path) -> None:
+    write_json(written(tmp_path) / "added_tokens.json", content)
+    with pytest.raises(DataError, match=r"added_tokens\.json: the added tokens are not tokens"):
+        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
+
+
+def test_added_tokens_beyond_the_model(tmp_path: Path) -> None:
+    """Further tokens are refused there; named special ones are text, and need no row."""
+    written(tmp_path, pad_token="<new>")
+    assert read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE).numbering.pad is None
+    change_json(tmp_path / "tokenizer_config.json", additional_special_tokens=["<|user|>"])
+    with pytest.raises(DataError, match=r"gives ids up to 10[01], but the model knows only 100"):
+        read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
+
+
+def test_an_id_that_is_not_followed_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(tmp_path, added_tokens_decoder={"110": {"content": "covid", "normalized": True}})
+    found = read_tokenizer(tmp_path, 120, ENCODER, WORDPIECE)
+    reference = transformers.BertTokenizer.from_pretrained(tmp_path)
+    assert [found.numbering.rows[i] for i in found.encode("covid")] == [100]
+    assert reference("covid", add_special_tokens=False)["input_ids"] == [100]
+    assert "'covid' has id 110 there, but is numbered 100" in caplog.text
+
+
+def test_small_letters_before_all_else(tmp_path: Path) -> None:
+    """As sentence encoders say it, so that added tokens are looked for in small letters."""
+    token = {"content": "xyz", "normalized": False}
+    written(tmp_path, do_lower_case=False, added_tokens_decoder={"100": token})
+    made = read_tokenizer(tmp_path, 101, ENCODER, WORDPIECE, lower_case=True)
+    made.save(tmp_path / "kept.json")
+    for found in (made, load_tokenizer(tmp_path / "kept.json"), pickle.loads(pickle.dumps(made))):
+        assert found.encode("A XYZ") == found.encode("a xyz")
+        assert len(found.encode("A XYZ")) == 2
+    assert made.spans("İ XYZ A")[-2:] == [(2, 5), (6, 7)]
+
+
+def test_files_of_before_added_tokens_were_known(tmp_path: Path) -> None:
+    """Their special tokens are all text, as they were."""
+    made = bert(tmp_path)
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    special = [{"id": 4, "content": "[q]", **flags, "special": True}]
+    definition = {**made._definition, "added_tokens": special}
+    content = {
+        "kind": "hugging-face",
+        "numbering": {"size": 201, "bos": 1, "eos": 2},
+        "tokenizer": definition,
+    }
+    write_json(tmp_path / "old.json", content)
+    found = load_tokenizer(tmp_path / "old.json")
+    assert len(found.encode("[q]")) == 3

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sentencepiece.sentencepiece_model_pb2 as protocol
 
-from helpers.hugging_face import sentence_pieces, sentences
+from helpers.hugging_face import change_json, sentence_pieces, sentences, write_json
+from helpers.saved_tokenizers import saved
+from transduce.cli.main import main
 from transduce.errors import RunError
 from transduce.text import HuggingFaceTokenizer, Numbering
 from transduce.text.backtracking import form_of
@@ -204,3 +208,38 @@ def test_added_tokens_of_which_nothing_is_left() -> None:
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
     added = [{**token, "normalized": True, "special": False}]
     refused(definition(normalizer=strip, added_tokens=added), "nothing is left of the added token")
+
+
+STEPS: list[dict[str, Any]] = [
+    {"normalizer": precompiled(b"\xff\xff\xff")},
+    {"pre_tokenizer": split("(a+)+$")},
+    {"normalizer": {"type": "Sequence", "normalizers": [replace({"String": "a"}, "aa")] * 40}},
+    {"normalizer": {"type": "Other"}},
+    {"added_tokens": [{"content": "a"}]},
+    {"model": None},
+]
+MORE: list[dict[str, Any]] = [
+    {"model": {"type": "WordPiece", "unk_token": "<x>", "vocab": PIECES}},
+    {"decoder": {"type": "Other"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("way", "change"),
+    [*(("fast", change) for change in STEPS), *(("fast-alone", change) for change in STEPS + MORE)],
+)
+def test_imports_answer_in_one_line(
+    way: str, change: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    directory = saved("bert", way, tmp_path / "saved", [])
+    path, config = directory / "tokenizer.json", directory / "tokenizer_config.json"
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    settings.pop("added_tokens_decoder", None)  # so that those of tokenizer.json count
+    write_json(config, settings)
+    change_json(path, **change)
+    capfd.readouterr()
+    assert main(["import", str(directory), str(tmp_path / "run")]) != 0
+    said = capfd.readouterr()
+    assert not said.out and len(said.err.splitlines()) == 1, said.err
+    assert str(path) in said.err
+    assert not (tmp_path / "run").exists()

@@ -67,6 +67,8 @@ class _Family:
 
     prefix: str
     layer: LayerNames
+    tokenizer: str
+    """The usual class of its tokenizer."""
     special_tokens: dict[str, str]
     segments: bool
     """Whether the numbers of a pair's texts are told."""
@@ -84,6 +86,7 @@ _FAMILIES = {
     "bert": _Family(
         "bert",
         BERT,
+        "BertTokenizer",
         _WORDPIECE,
         True,
         (
@@ -97,6 +100,7 @@ _FAMILIES = {
     "roberta": _Family(
         "roberta",
         BERT,
+        "RobertaTokenizer",
         _BYTE_LEVEL,
         False,
         ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"),
@@ -107,6 +111,7 @@ _FAMILIES = {
     "distilbert": _Family(
         "distilbert",
         DISTILBERT,
+        "BertTokenizer",
         _WORDPIECE,
         False,
         ("vocab_transform", "vocab_layer_norm", "vocab_projector"),
@@ -144,6 +149,7 @@ def import_bert(directory: Path, config: Config) -> Imported:
         family.special_tokens,
         family.marks_between,
         sentence.lower_case,
+        family.tokenizer,
     )
     copier = Copier(checkpoint)
     model = _encoder(config, family, copier, tokenizer.numbering)

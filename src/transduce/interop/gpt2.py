@@ -35,7 +35,7 @@ def import_gpt2(directory: Path, config: Config) -> Imported:
     n_layers = config.integer("n_layer", 12)
     n_positions = config.integer("n_positions", 1024)
     numbering_size = config.integer("vocab_size", 50257)
-    tokenizer = read_tokenizer(directory, numbering_size, DECODER, _END)
+    tokenizer = read_tokenizer(directory, numbering_size, DECODER, _END, usual="GPT2Tokenizer")
     rows = tokenizer.numbering.rows
     words = reordered(checkpoint.take("wte.weight", numbering_size, m), rows)
     copier.weights["front_end.embedding.weight"] = words

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import logging
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from transduce.errors import DataError, RunError, TransduceError
 from transduce.interop.read import read_json
+from transduce.interop.tokenizer_classes import (
+    CLASSES,
+    TokenizerClass,
+    assembled,
+    tokenizer_class,
+)
+from transduce.interop.tokenizer_settings import NAMED, TokenizerSettings, read_settings
 from transduce.text import HuggingFaceTokenizer, MarianTokenizer, Numbering
+from transduce.text.added_tokens import AddedToken
 from transduce.text.hugging_face import tokenizers_library
+from transduce.text.tokenizer_checks import check_definition, check_steps, library_errors
+
+logger = logging.getLogger("transduce")
 
 Names = Mapping[str, tuple[str, ...]]
 """For pad, unk, bos, eos and mask: what the files may call them, the best first."""
@@ -27,6 +41,9 @@ DECODER: Names = {
     "eos": ("eos_token", "sep_token"),
 }
 
+MARIAN = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
+"""Special tokens that Marian's files need not name."""
+
 
 def read_tokenizer(
     directory: Path,
@@ -35,39 +52,51 @@ def read_tokenizer(
     customary: Mapping[str, str],
     marks_between: Literal[1, 2] = 1,
     lower_case: bool = False,
+    usual: str | None = None,
 ) -> HuggingFaceTokenizer:
     """The tokenizer of a directory, for an embedding of `size` rows.
 
     customary: special tokens by the names that `names` uses, where the files do not say.
     marks_between: end marks between two texts that the model reads together.
     lower_case: put texts into small letters first, whatever the files say.
+    usual: class of the tokenizer where the files do not say.
     Raises DataError where there is none, or it does not go with the model.
     """
-    settings = _settings(directory)
-    definition, where = _definition(directory, settings)
-    if lower_case:
-        definition = _lower_cased(definition)
-    special = {**customary, **_special_tokens(settings)}
-    try:
-        library = tokenizers_library().Tokenizer.from_str(json.dumps(definition))
-    except RunError as error:
-        raise DataError(f"{directory}: {error}") from None
-    except Exception as error:  # the library raises nothing more special
-        reason = " ".join(str(error).split())
-        raise DataError(f"{where}: the tokenizers library cannot read it ({reason})") from None
-    ids: dict[str, int] = {}
-    for ours, theirs in names.items():
-        found = [special[name] for name in theirs if name in special]
-        tokens = [token for text in found if (token := library.token_to_id(text)) is not None]
-        if tokens:
-            ids[ours] = tokens[0]
-        elif ours in ("bos", "eos"):
+    settings = read_settings(directory)
+    name, is_named = tokenizer_class(settings, directory, usual)
+    kind = CLASSES[name]
+    if settings.values.get("fast_tokenizer_files"):
+        raise DataError(
+            f"{settings.path}: fast_tokenizer_files, a tokenizer.json for each version of a "
+            "library, cannot be imported; leave it out to read tokenizer.json"
+        )
+    content, where = _content(directory, name)
+    if not isinstance(content.get("model"), dict):
+        raise DataError(f"{where} holds no tokenizer: it has no model")
+    if kind.model is not None and _model_kind(content) != kind.model:
+        if is_named:
             raise DataError(
-                f"{where}: there is no token for the {'begin' if ours == 'bos' else 'end'} of a "
-                f"text ({' or '.join(map(repr, found)) or theirs[0]})"
+                f"{where}: its model is a {_model_kind(content)}, but a {name} has a {kind.model}"
             )
+        kind = CLASSES["TokenizersBackend"]
+    found = {ours: token.content for ours, token in settings.special(kind.special).items()}
+    special = {**customary, **found}
+    as_text = {content for ours, content in special.items() if ours in NAMED}
     try:
-        return HuggingFaceTokenizer(definition, Numbering(size=size, **ids), marks_between)
+        definition = _made(content, kind, settings, where)
+        library = _with_added(definition, kind, settings)
+        ids = _ids(_numbers(library, definition, settings, size), names, special, where)
+        definition = json.loads(library.to_str())
+        split = settings.flag("split_special_tokens", False)
+        definition["added_tokens"] = [
+            {**token, "special": token["content"] in as_text or bool(split and token["special"])}
+            for token in definition["added_tokens"]
+            if token["content"] not in as_text or token["id"] < size
+        ]
+        numbering = Numbering(size=size, **ids)
+        return HuggingFaceTokenizer(definition, numbering, marks_between, lower_case)
+    except DataError:
+        raise
     except TransduceError as error:
         raise DataError(f"{where}: {error}") from None
 
@@ -79,133 +108,169 @@ def read_marian_tokenizers(
 
     sizes: rows of the two embeddings.  Raises DataError.
     """
-    separate = (directory / "target_vocab.json").is_file()
+    settings = read_settings(directory)
+    tokenizer_class(settings, directory, "MarianTokenizer", known=("MarianTokenizer",))
+    separate = settings.flag("separate_vocabs", False)
     lists = ("vocab.json", "target_vocab.json" if separate else "vocab.json")
-    made = []
-    for model, vocabulary, size in zip(("source.spm", "target.spm"), lists, sizes, strict=True):
-        for name in (model, vocabulary):
-            if not (directory / name).is_file():
-                raise DataError(f"{directory} has no {name}, which Marian's tokenizer needs")
-        pieces = read_json(directory / vocabulary)
+    unknown = settings.special(MARIAN).get("unk_token", AddedToken(content="")).content
+    vocabularies = []
+    for name in lists:
+        _require(directory, name)
+        pieces = read_json(directory / name)
         if not all(isinstance(token, int) and token >= 0 for token in pieces.values()):
-            raise DataError(f"{directory / vocabulary} does not hold pieces and their ids")
-        if "<unk>" not in pieces:
-            raise DataError(f"{directory / vocabulary} has no token '<unk>'")
+            raise DataError(f"{directory / name} does not hold pieces and their ids")
+        if unknown not in pieces:
+            raise DataError(f"{directory / name} has no token {unknown!r}")
+        vocabularies.append(pieces)
+    added = _numbered(settings, vocabularies[0])
+    as_text = {token.content for name, token in settings.special(MARIAN).items() if name in NAMED}
+    ids = {content: i for content, (i, _) in added.items() if content not in as_text}
+    split = settings.flag("split_special_tokens", False)
+    places = dict(added.values())  # of two tokens in one place the later is found
+    found = [token for token in places.values() if token.content in ids and not split]
+    if sampling := settings.values.get("sp_model_kwargs"):
+        _say_training(settings.path, "sp_model_kwargs", sampling)
+    made = []
+    for model, pieces, size in zip(("source.spm", "target.spm"), vocabularies, sizes, strict=True):
+        _require(directory, model)
         try:
-            numbering = Numbering(size=size, pad=pad, unk=pieces["<unk>"], bos=start, eos=eos)
+            numbering = Numbering(size=size, pad=pad, unk=pieces[unknown], bos=start, eos=eos)
             data = (directory / model).read_bytes()
-            made.append(MarianTokenizer(data, pieces, numbering))
+            made.append(MarianTokenizer(data, pieces | ids, numbering, found))
         except TransduceError as error:
             raise DataError(f"{directory / model}: {error}") from None
     return made[0], made[1]
 
 
-def _settings(directory: Path) -> dict[str, Any]:
-    """What the files beside the tokenizer say of it."""
-    settings: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (directory / name).is_file():
-            settings |= read_json(directory / name)
-    return settings
+def _require(directory: Path, name: str) -> None:
+    if not (directory / name).is_file():
+        raise DataError(f"{directory} has no {name}, which Marian's tokenizer needs")
 
 
-def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Special tokens by name, given as strings or as objects."""
-    special = {}
-    for name, value in settings.items():
-        text = value.get("content") if isinstance(value, dict) else value
-        if name.endswith("_token") and isinstance(text, str):
-            special[name] = text
-    return special
+def _numbered(
+    settings: TokenizerSettings, pieces: Mapping[str, int]
+) -> dict[str, tuple[int, AddedToken]]:
+    """Marian's added tokens with their ids: as the files say, as pieces, or else at the end."""
+    tokens = settings.all_added(MARIAN)
+    known = dict(pieces) | {token.content: i for i, token in tokens if i is not None}
+    for _, token in tokens:
+        known.setdefault(token.content, len(known))
+    return {token.content: (known[token.content], token) for _, token in tokens}
 
 
-def _definition(directory: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
-    """The library's own JSON, read or made from the older files; and where it is from."""
+def _content(directory: Path, name: str) -> tuple[dict[str, Any], Path]:
+    """Content of `tokenizer.json` or of the older files of a class, and the file it is from."""
     whole = directory / "tokenizer.json"
     if whole.is_file():
         return read_json(whole), whole
-    vocabulary = directory / "vocab.txt"
-    if vocabulary.is_file():
-        return _word_piece(vocabulary, settings), vocabulary
-    vocabulary, merges = directory / "vocab.json", directory / "merges.txt"
-    if vocabulary.is_file() and merges.is_file():
-        return _byte_level(vocabulary, merges, settings), vocabulary
-    raise DataError(
-        f"{directory} has no tokenizer: tokenizer.json, vocab.txt, or vocab.json with merges.txt"
-    )
-
-
-def _word_piece(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """BERT's tokenizer, from its list of pieces."""
+    kind = CLASSES[name]
+    files = [directory / file for file in kind.files]
+    if kind.older is None or not all(file.is_file() for file in files):
+        others = f", or {' with '.join(kind.files)}" if kind.files else ""
+        raise DataError(
+            f"{directory} has no tokenizer that a {name} could read: tokenizer.json{others}"
+        )
     try:
-        pieces = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from None
-    vocabulary = {piece.rstrip("\r"): i for i, piece in enumerate(pieces) if piece.rstrip("\r")}
-    model = {
-        "type": "WordPiece",
-        "unk_token": _special_tokens(settings).get("unk_token", "[UNK]"),
-        "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": 100,
-        "vocab": vocabulary,
-    }
-    normalizer = {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": bool(settings.get("tokenize_chinese_chars", True)),
-        "strip_accents": settings.get("strip_accents"),
-        "lowercase": bool(settings.get("do_lower_case", True)),
-    }
-    decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
-    return _assembled(model, normalizer, {"type": "BertPreTokenizer"}, decoder)
+        return {"model": {"type": kind.model, **kind.older(files)}}, files[0]
+    except RunError as error:
+        raise DataError(f"{files[0]}: {error}") from None
 
 
-def _byte_level(vocabulary: Path, merges: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """GPT-2's tokenizer, from its pieces and merges."""
-    try:
-        lines = merges.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{merges} cannot be read: {error}") from None
-    pairs = [line.rstrip("\r") for line in lines if not line.startswith("#version")]
-    model = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": "",
-        "end_of_word_suffix": "",
-        "fuse_unk": False,
-        "vocab": read_json(vocabulary),
-        "merges": [pair for pair in pairs if pair.strip()],
-    }
-    bytes_ = {
-        "type": "ByteLevel",
-        "add_prefix_space": bool(settings.get("add_prefix_space", False)),
-        "trim_offsets": True,
-        "use_regex": True,
-    }
-    return _assembled(model, None, bytes_, bytes_)
+def _model_kind(content: Mapping[str, Any]) -> str:
+    """Kind of the model in a `tokenizer.json`, which older files tell by its settings alone."""
+    model = content["model"]
+    if "type" in model:
+        return str(model["type"])
+    if isinstance(model.get("vocab"), list):
+        return "Unigram"
+    return "BPE" if "merges" in model else "WordPiece"
 
 
-def _lower_cased(definition: dict[str, Any]) -> dict[str, Any]:
-    own, lower = definition.get("normalizer"), {"type": "Lowercase"}
-    both = {"type": "Sequence", "normalizers": [lower, own]}
-    return {**definition, "normalizer": lower if own is None else both}
-
-
-def _assembled(
-    model: dict[str, Any],
-    normalizer: dict[str, Any] | None,
-    pre_tokenizer: dict[str, Any],
-    decoder: dict[str, Any],
+def _made(
+    content: dict[str, Any], kind: TokenizerClass, settings: TokenizerSettings, where: Path
 ) -> dict[str, Any]:
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": normalizer,
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": None,
-        "decoder": decoder,
-        "model": model,
+    """The definition that a class makes of what the files hold, both checked."""
+    check_steps(content)
+    definition = kind.make(content, settings)
+    check_definition(definition)
+    if dropout := content["model"].get("dropout"):
+        _say_training(where, "dropout", dropout)
+    stages = [stage for stage in ("normalizer", "pre_tokenizer") if stage in content]
+    with library_errors("cannot read it"):
+        for stage in stages:
+            if _canonical(stage, content[stage]) != _canonical(stage, definition[stage]):
+                message = "%s: its %s is not what the tokenizer's class and %s say, which counts"
+                logger.warning(message, where, stage, settings.path.name)
+    return definition
+
+
+def _canonical(stage: str, steps: Any) -> Any:
+    """Steps as the library writes them, without what has no part in cutting texts."""
+    nothing = {"type": "BPE", "vocab": {}, "merges": []}
+    small = {**assembled(nothing, None, None, None), stage: steps}
+    made = json.loads(tokenizers_library().Tokenizer.from_str(json.dumps(small)).to_str())[stage]
+    if isinstance(made, dict):
+        made.pop("trim_offsets", None)
+    return made
+
+
+def _say_training(where: Path, setting: str, value: Any) -> None:
+    message = "%s: %s = %s serves training; texts are cut without it"
+    logger.info(message, where, setting, reprlib.repr(value))
+
+
+def _with_added(
+    definition: dict[str, Any], kind: TokenizerClass, settings: TokenizerSettings
+) -> Any:
+    """The library's tokenizer with all added tokens, as `transformers` numbers them."""
+    library = tokenizers_library()
+    with library_errors("cannot read it"):
+        tokenizer = library.Tokenizer.from_str(json.dumps(definition))
+        held = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+        wanted = settings.all_added(kind.special)
+        tokenizer.add_tokens(
+            [
+                library.AddedToken(**dataclasses.asdict(token))
+                for i, token in wanted
+                if i is not None or token.content not in held
+            ]
+        )
+    numbers = [(token.content, i, tokenizer.token_to_id(token.content)) for i, token in wanted]
+    for content, said, number in numbers:
+        if said not in (None, number):
+            message = "%s: the added token %r has id %d there, but is numbered %d as elsewhere"
+            logger.warning(message, settings.path, content, said, number)
+            break
+    return tokenizer
+
+
+def _numbers(
+    library: Any, definition: Mapping[str, Any], settings: TokenizerSettings, size: int
+) -> dict[str, int]:
+    """Ids of the tokens that the files hold or name; what a class alone names has no row."""
+    stated = (*settings.added.values(), *settings.named.values())
+    known = {
+        *library.get_vocab(with_added_tokens=False),
+        *(token["content"] for token in definition["added_tokens"]),
+        *(token.content for token in stated if token is not None),
     }
+    vocabulary = library.get_vocab(with_added_tokens=True)
+    return {text: i for text, i in vocabulary.items() if text in known and i < size}
+
+
+def _ids(
+    numbers: Mapping[str, int], names: Names, special: Mapping[str, str], where: Path
+) -> dict[str, int]:
+    """Ids of the special tokens that we know, by our names.  numbers: ids of tokens."""
+    ids: dict[str, int] = {}
+    for ours, theirs in names.items():
+        found = [special[name] for name in theirs if name in special]
+        tokens = [numbers[text] for text in found if text in numbers]
+        if tokens:
+            ids[ours] = tokens[0]
+        elif ours in ("bos", "eos"):
+            raise DataError(
+                f"{where}: there is no token for the {'begin' if ours == 'bos' else 'end'} of a "
+                f"text ({' or '.join(map(repr, found)) or theirs[0]})"
+            )
+    return ids
