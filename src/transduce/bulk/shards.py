@@ -5,15 +5,14 @@ What a worker does, and what a bare loop over the shards would do.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import torch
 
+from transduce.data.formats import packed
 from transduce.data.lines import lenient_text, raw_lines
 from transduce.data.stores import opened, whole_file
 from transduce.data.tables import optional
@@ -87,28 +86,22 @@ def _translate_lines(
     run: Run, options: DecodingOptions, shard: Shard, source: BinaryIO, target: BinaryIO
 ) -> int:
     read = written = 0
-    with _unpacked(shard, source, "rb") as file, _unpacked(shard, target, "wb") as out:
 
-        def texts() -> Iterator[str]:
-            nonlocal read
-            for read, raw in enumerate(raw_lines(file, shard.source), 1):
-                yield lenient_text(raw, shard.source, read)
+    def texts() -> Iterator[str]:
+        nonlocal read
+        for read, raw in enumerate(raw_lines(source, shard.source), 1):
+            yield lenient_text(raw, shard.source, read)
 
+    out = packed(target, shard.name)
+    try:
         for found in run.translate(texts(), options):
             out.write(f"{found.text}\n".encode("utf-8", "surrogateescape"))
             written += 1
+    finally:
+        if out is not target:
+            out.close()
     assert read == written
     return written
-
-
-@contextmanager
-def _unpacked(shard: Shard, file: BinaryIO, mode: str) -> Iterator[BinaryIO]:
-    """The file as it is, or through gzip; its head says no time: equal texts are equal files."""
-    if not shard.name.endswith(".gz"):
-        yield file
-        return
-    with gzip.GzipFile("", mode, fileobj=file, mtime=0) as packed:
-        yield cast(BinaryIO, packed)
 
 
 def _translate_table(

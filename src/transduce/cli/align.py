@@ -51,8 +51,8 @@ def align(
     run
         A run directory; or, with --against, a file of links to score, one line for each pair.
     file
-        One pair a line, source and target between a tab, plain or .gz; without it, or with -,
-        stdin.
+        One pair a line, source and target between a tab, plain or compressed; without it, or
+        with -, stdin.
     source
         File with one source text a line, to use with --target instead of FILE.
     target

@@ -40,7 +40,7 @@ def backtranslate(
     more
         Further overrides, as in `--set a.b=1 c.d=2`.
     monolingual
-        Text of the target language, one a line, plain or .gz; may be given several times.
+        Text of the target language, one a line, plain or compressed; may be given several times.
     tag
         Put before each synthetic source as `<tag> `, so that the model can tell them from real
         ones.

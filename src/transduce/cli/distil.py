@@ -46,8 +46,8 @@ def distil(
     more
         Further overrides, as in `--set a.b=1 c.d=2`.
     monolingual
-        Text of the source language, one a line, plain or .gz, to be translated instead of the
-        training sources; may be given several times.
+        Text of the source language, one a line, plain or compressed, to be translated instead of
+        the training sources; may be given several times.
     keep_references
         Train on the original pairs as well.
     ensemble

@@ -7,7 +7,6 @@ warning: whoever pipes lines through needs one line out for every line in.
 from __future__ import annotations
 
 import collections
-import gzip
 import logging
 import os
 import sys
@@ -16,8 +15,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
+from transduce.data.formats import is_plain
 from transduce.data.lines import lenient_text, raw_lines
 from transduce.errors import DataError, reading
 
@@ -49,7 +49,7 @@ class LineReader:
     """
 
     def __init__(self, name: str = STDIN) -> None:
-        """name: a file, plain or `.gz`, or "-" for stdin."""
+        """name: a file, plain or compressed, or "-" for stdin."""
         self.name = "stdin" if name == STDIN else name
         self._file = _open(name)
         self._changed = threading.Condition()
@@ -63,7 +63,7 @@ class LineReader:
     def size(self) -> int | None:
         """Bytes of a plain regular file; None where they are not known or not lasting."""
         path = Path(self.name)
-        plain = self.name != "stdin" and path.suffix != ".gz" and path.is_file()
+        plain = self.name != "stdin" and is_plain(path)
         return path.stat().st_size if plain else None
 
     def __iter__(self) -> Iterator[LineBatch]:
@@ -145,8 +145,5 @@ def _open(name: str) -> BinaryIO:
         # Not `sys.stdin.buffer`: Python closes that at its exit, and would wait for, or die of,
         # the lock that the reading thread holds.
         return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
-    path = Path(name)
     with reading(name):
-        if path.suffix == ".gz":
-            return cast(BinaryIO, gzip.open(path, "rb"))
-        return path.open("rb")
+        return Path(name).open("rb")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
+from transduce.data.formats import packed
 from transduce.errors import DataError, SettingError
 
 STDOUT = "-"
@@ -43,7 +43,7 @@ class Output:
 def open_output(path: str = STDOUT) -> Iterator[Output]:
     """Stdout, or a file: written aside and renamed when the context ends without an error.
 
-    What is named `.gz` is compressed.
+    What is named `.gz`, `.bz2` or `.xz` is compressed.
     Raises DataError when the file cannot be written.
     """
     if path == STDOUT:
@@ -62,7 +62,7 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
         file = aside.open("wb")
     try:
         with contextlib.closing(file):
-            inner = _gzip(file) if Path(path).suffix == ".gz" else file
+            inner = packed(file, path)
             try:
                 yield Output(inner, path)
             finally:
@@ -89,11 +89,6 @@ def print_lines(*lines: str) -> None:
     """Write lines to stdout."""
     with open_output() as output:
         output.write(lines)
-
-
-def _gzip(file: BinaryIO) -> BinaryIO:
-    """A file in which what is written is compressed, to the same bytes at any time."""
-    return cast("BinaryIO", gzip.GzipFile("", "wb", fileobj=file, mtime=0))
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def predict(
     run
         A run directory.
     file
-        One input a line, plain or .gz; without it, or with -, stdin.
+        One input a line, plain or compressed; without it, or with -, stdin.
     output
         File to write instead of stdout; it appears when it is complete.
     jsonl

@@ -43,9 +43,9 @@ def score(
     run
         A run directory.
     source
-        File with one source text a line, plain or .gz.
+        File with one source text a line, plain or compressed.
     target
-        File with one target text a line, plain or .gz.
+        File with one target text a line, plain or compressed.
     n_best
         File with the candidates for the lines of --source, which count from 0.
     reverse

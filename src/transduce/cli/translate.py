@@ -58,7 +58,7 @@ def translate(
     run
         A run directory.
     file
-        One text a line, plain or .gz; without it, or with -, stdin.
+        One text a line, plain or compressed; without it, or with -, stdin.
     output
         File to write instead of stdout; it appears when it is complete.
     n_best

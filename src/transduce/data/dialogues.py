@@ -30,7 +30,7 @@ from transduce.text.tokenizer import BOS, EOS
 
 @section
 class DialoguesConfig:
-    """Files with one dialogue as a JSON object a line, plain or `.gz`."""
+    """Files with one dialogue as a JSON object a line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: FilePaths

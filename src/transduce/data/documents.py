@@ -52,7 +52,7 @@ CHUNKS_KEPT = 20
 
 @section
 class TextFiles:
-    """Text files, plain or `.gz`."""
+    """Text files, plain or compressed."""
 
     kind: Literal["text"] = "text"
     path: FilePaths
@@ -68,7 +68,7 @@ class TextFiles:
 
 @section
 class JsonLinesTexts:
-    """A file with one JSON object a line, plain or `.gz`."""
+    """A file with one JSON object a line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: FilePath

@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 
 @section
 class InteractionsConfig:
-    """A table with one interaction a row, its columns named in the first line, plain or `.gz`."""
+    """A table with one interaction a row, its columns in the first line, plain or compressed."""
 
     kind: Literal["csv", "tsv"] = "csv"
     """Whether commas or tabs separate columns; fields may be quoted as CSV files have it."""

@@ -36,7 +36,7 @@ class LabelledText(NamedTuple):
 
 @section
 class LabelledTabSeparated:
-    """A tab-separated file, plain or `.gz`."""
+    """A tab-separated file, plain or compressed."""
 
     kind: Literal["tsv"] = "tsv"
     path: FilePath
@@ -51,7 +51,7 @@ class LabelledTabSeparated:
 
 @section
 class LabelledJsonLines:
-    """A file with one JSON object a line, plain or `.gz`."""
+    """A file with one JSON object a line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: FilePath

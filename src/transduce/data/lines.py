@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
+from transduce.data.formats import check_no_document, text_of
 from transduce.errors import DataError, reading
 from transduce.limits import LINE_LIMIT
 
@@ -20,20 +20,28 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""The lines of a UTF-8 text file, plain or compressed (`.gz`), without their line ends.
+    r"""The lines of a text file, without their line ends.
 
-    Only "\n" ends a line, since U+0085 and U+2028 do occur inside sentences; the "\r" of Windows
-    files and a byte order mark are dropped.  The file is streamed.  Raises DataError, while
-    reading, for a missing, empty or damaged file and for the first line that is not UTF-8.
+    It is UTF-8, or UTF-16 with its mark, plain or compressed (see `data.formats`).  Only "\n" ends
+    a line, since U+0085 and U+2028 do occur inside sentences; the "\r" of Windows files and a byte
+    order mark are dropped.  The file is streamed.  Raises DataError, while reading, for a missing,
+    empty or damaged file, for a document that is not lines of text, and for the first line that is
+    not UTF-8.
     """
-    for line in read_whole_lines(path):
-        yield line.removesuffix("\n").removesuffix("\r")
+    with reading(path), path.open("rb") as file:
+        for line in _decoded(raw_lines(file, str(path)), path):
+            yield line.removesuffix("\n").removesuffix("\r")
 
 
 def read_whole_lines(path: Path) -> Iterator[str]:
-    """The same lines with their line ends: side by side they are the file."""
+    """The same lines with their line ends, side by side the file, which may be any document."""
+    with reading(path), path.open("rb") as file:
+        yield from _decoded(_lines_of(text_of(file, str(path)), str(path)), path)
+
+
+def _decoded(lines: Iterator[bytes], path: Path) -> Iterator[str]:
     number = 0
-    for number, raw in enumerate(_raw_lines(path), 1):
+    for number, raw in enumerate(lines, 1):
         try:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -62,30 +70,26 @@ def lenient_text(raw: bytes, name: str, number: int) -> str:
     return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
 
 
-def raw_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[bytes]:
-    """Lines of an open file as bytes with their ends.
+def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Lines of an open file, plain or compressed, as UTF-8 with their ends.
 
-    Raises DataError, while reading, for a line without end and for what the file system says.
+    Raises DataError, while reading, for a file that is not lines of text, for a line without end
+    and for what the file system says.
     """
+    with reading(name):
+        text = text_of(file, name)
+        check_no_document(text.peek(), name)
+        yield from _lines_of(text, name)
+
+
+def _lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
     number = 0
     longest = LINE_LIMIT.mib() << 20
-    with reading(name):
-        while raw := file.readline(longest + 1):
-            number += 1
-            if len(raw) > longest:
-                raise DataError(
-                    f"{name}: line {number} is longer than {longest >> 20} MiB; "
-                    f"is this a text file with line ends? {LINE_LIMIT.remedy()}"
-                )
-            yield raw
-
-
-def _raw_lines(path: Path) -> Iterator[bytes]:
-    with reading(path), _open(path) as file:
-        yield from raw_lines(file, str(path))
-
-
-def _open(path: Path) -> IO[bytes] | gzip.GzipFile:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")
-    return path.open("rb")
+    while raw := file.readline(longest + 1):
+        number += 1
+        if len(raw) > longest:
+            raise DataError(
+                f"{name}: line {number} is longer than {longest >> 20} MiB; "
+                f"is this a text file with line ends? {LINE_LIMIT.remedy()}"
+            )
+        yield raw

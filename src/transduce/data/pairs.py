@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from transduce.config import Name, expanded_path, section, to_dict
+from transduce.data.formats import is_plain
 from transduce.data.lines import read_lines
 from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows, tsv_rows
 from transduce.errors import DataError, reading
@@ -56,7 +57,7 @@ TagSeparator = Annotated[str, Field(max_length=8)]
 
 @section
 class ParallelFiles:
-    """Two text files, plain or `.gz`: line N of the one belongs to line N of the other."""
+    """Two text files, plain or compressed: line N of the one belongs to line N of the other."""
 
     kind: Literal["parallel"] = "parallel"
     source: FilePath
@@ -69,7 +70,7 @@ class ParallelFiles:
 
 @section
 class TabSeparated:
-    """A tab-separated file, plain or `.gz`."""
+    """A tab-separated file, plain or compressed."""
 
     kind: Literal["tsv"] = "tsv"
     path: FilePath
@@ -88,7 +89,7 @@ class TabSeparated:
 
 @section
 class JsonLines:
-    """A file with one JSON object a line, plain or `.gz`."""
+    """A file with one JSON object a line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: FilePath
@@ -203,7 +204,7 @@ def about_how_many(config: PairsConfig, root: Path) -> int | None:
         return None
     path = inputs_of(config, root)[0]
     try:
-        if path.suffix == ".gz" or not path.is_file():
+        if not is_plain(path):
             return None
         size, seen, lines = path.stat().st_size, 0, 0
         with path.open("rb") as file:

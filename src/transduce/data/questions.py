@@ -19,7 +19,7 @@ from transduce.limits import from_json
 
 @section
 class QuestionLines:
-    """Files with one question as a JSON object a line, plain or `.gz`.
+    """Files with one question as a JSON object a line, plain or compressed.
 
     Its fields: `context`, `question`, `answers`; where they are known `id`, `title` and
     `is_impossible`.  Answers are objects with `text` and `answer_start`, or one object with a
@@ -37,7 +37,7 @@ class SquadFile:
 
     kind: Literal["squad"] = "squad"
     path: FilePaths
-    """The file, or a list of them, plain or `.gz`."""
+    """The file, or a list of them, plain or compressed."""
 
 
 QuestionsConfig = Annotated[QuestionLines | SquadFile, Field(discriminator="kind")]

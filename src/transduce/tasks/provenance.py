@@ -13,17 +13,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from transduce.data.formats import PACKINGS
 from transduce.limits import read_json
 from transduce.tasks.model_card import code, file_name, one_line
 from transduce.training.distributed import Ranks
 from transduce.training.weights import write_text
 
 PROVENANCE = "provenance.json"
+SUFFIXES = {packing.suffix for packing in PACKINGS}
 
 
 def provenance_file(data: Path) -> Path:
     """Where the provenance of a data file stands."""
-    plain = data.with_suffix("") if data.suffix == ".gz" else data
+    plain = data.with_suffix("") if data.suffix in SUFFIXES else data
     return plain.with_suffix(f".{PROVENANCE}")
 
 

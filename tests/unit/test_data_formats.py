@@ -1,0 +1,268 @@
+"""Files by their first bytes: read whatever their names, or refused by the name of their format."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import os
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.cli.lines import LineReader
+from transduce.cli.output import open_output
+from transduce.data.documents import TextFiles, read_documents
+from transduce.data.formats import is_plain, packed, text_of
+from transduce.data.interactions import InteractionsConfig, read_histories
+from transduce.data.lines import raw_lines, read_lines
+from transduce.data.pairs import JsonLines, ParallelFiles, TabSeparated, read_pairs
+from transduce.errors import DataError
+
+Pack = Callable[[bytes], bytes]
+PACKS: dict[str, Pack] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+TEXT = "eins\nzwei Häuser\n\n😀\n"
+LINES = ["eins", "zwei Häuser", "", "😀"]
+
+
+def zipped(name: str = "a.txt") -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, TEXT)
+    return file.getvalue()
+
+
+def written(directory: Path, content: bytes, name: str = "text.txt") -> Path:
+    path = directory / name
+    path.write_bytes(content)
+    return path
+
+
+class TestWhatIsRead:
+    @pytest.mark.parametrize("pack", PACKS.values(), ids=PACKS)
+    @pytest.mark.parametrize("name", ["a", "a.txt", "a.txt.GZ", "a.bz2", "a.gz"])
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+    def test_any_packing_and_encoding_under_any_name(
+        self, tmp_path: Path, pack: Pack, name: str, encoding: str
+    ) -> None:
+        path = written(tmp_path, pack(TEXT.encode(encoding)), name)
+        assert list(read_lines(path)) == LINES
+        assert [line for batch in LineReader(str(path)) for line in batch.lines] == LINES
+        assert LineReader(str(path)).size is None
+        assert not is_plain(path)
+
+    @pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
+    def test_utf_16_of_either_order(self, tmp_path: Path, mark: bytes) -> None:
+        encoding = "utf-16-le" if mark == codecs.BOM_UTF16_LE else "utf-16-be"
+        text = "".join(f"{i} Häuser 😀\r\n" for i in range(9999))  # characters across chunks
+        path = written(tmp_path, mark + text.encode(encoding))
+        assert list(read_lines(path)) == text.split("\r\n")[:-1]
+
+    def test_what_utf_16_cannot_hold_is_an_error_or_a_warning(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for tail in (b"b\0\0\xd8\n\0", b"b\0c"):  # half a pair, half a character
+            path = written(tmp_path, codecs.BOM_UTF16_LE + "a\n".encode("utf-16-le") + tail)
+            with pytest.raises(DataError, match="line 2, byte 2 of the line is not valid UTF-8"):
+                list(read_lines(path))
+            lines = [line for batch in LineReader(str(path)) for line in batch.lines]
+            assert lines[0] == "a" and lines[1].startswith("b\ufffd")
+            assert "line 2 is not valid UTF-8" in caplog.text
+
+    @pytest.mark.parametrize("pack", PACKS.values(), ids=PACKS)
+    def test_data_of_all_kinds(self, tmp_path: Path, pack: Pack) -> None:
+        written(tmp_path, pack(b"a\tb\n"), "tsv")
+        written(tmp_path, pack("a\n".encode("utf-16")), "a")
+        written(tmp_path, b"b\n", "b")
+        written(tmp_path, pack(b'{"source": "a", "target": "b"}\n'), "jsonl")
+        written(tmp_path, pack(b"user,item,time\nann,x,1\n"), "csv")
+        configs: list[Any] = [
+            TabSeparated(path=Path("tsv")),
+            ParallelFiles(source=Path("a"), target=Path("b")),
+            JsonLines(path=Path("jsonl")),
+        ]
+        for config in configs:
+            assert list(read_pairs(config, tmp_path)) == [("a", "b")]
+        assert list(read_documents(TextFiles(path=Path("tsv")), tmp_path)) == ["a\tb\n"]
+        assert read_histories(InteractionsConfig(path=Path("csv")), tmp_path).items == ("x",)
+
+    @pytest.mark.parametrize("text", ["BZh", "BZh9", "BZh91AY", "PK", "7z", "{", "%PDF", ""])
+    def test_texts_that_begin_as_formats_do(self, tmp_path: Path, text: str) -> None:
+        path = written(tmp_path, f"{text}\nb".encode())
+        assert list(read_lines(path)) == [text, "b"]
+        if text:  # the whole file
+            assert list(read_lines(written(tmp_path, text.encode()))) == [text]
+
+    def test_packed_files_joined_and_texts_larger_than_a_chunk(self, tmp_path: Path) -> None:
+        for pack in PACKS.values():
+            path = written(tmp_path, pack(b"x\n" * 99_999) + pack(b"y\n"))
+            assert list(read_lines(path)) == ["x"] * 99_999 + ["y"]
+
+    def test_memory_stays_flat(self) -> None:
+        """Some hundred kilobytes that unpack to gigabytes are read as they come."""
+        read = []
+
+        class Counted(io.BytesIO):
+            def read1(self, size: int | None = -1, /) -> bytes:
+                read.append(size)
+                return super().read1(size)
+
+        lines = raw_lines(Counted(bz2.compress(b"a\n" * 2**19) * 2**12), "a")
+        assert [next(lines) for _ in range(3)] == [b"a\n"] * 3
+        assert len(read) < 3
+
+    def test_a_line_comes_out_of_a_pipe_as_it_goes_in(self) -> None:
+        for first in (b"abc\n", b"B\n", b"\x1f\n", "ä\n".encode("utf-16")):
+            end, begin = os.pipe()
+            with os.fdopen(end, "rb") as file, os.fdopen(begin, "wb", buffering=0) as pipe:
+                lines = raw_lines(file, "pipe")
+                pipe.write(first)
+                assert next(lines)
+                pipe.write(b"\n\0" if first[0] == 0xFF else b"\n")
+                assert next(lines)
+
+    def test_first_bytes_that_come_one_by_one(self) -> None:
+        end, begin = os.pipe()
+
+        def write() -> None:
+            with os.fdopen(begin, "wb", buffering=0) as pipe:
+                for byte in gzip.compress(TEXT.encode()):
+                    pipe.write(bytes([byte]))
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        with os.fdopen(end, "rb") as file:
+            assert b"".join(raw_lines(file, "pipe")).decode() == TEXT
+        thread.join()
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (zipped(), "zip archive.*unzip -p"),
+            (b"\x28\xb5\x2f\xfd\x24\0", "compressed by zstd; .*zstd -dc"),
+            (b"\x04\x22\x4d\x18\x40", "compressed by lz4"),
+            (b"7z\xbc\xaf\x27\x1c\0", "7z archive"),
+            (b"%PDF-1.7\n", "PDF document; .*pdftotext"),
+            (b"{\\rtf1\\ansi", "RTF document"),
+            (b"PAR1\x15\0", 'Parquet file; .*kind = "parquet"'),
+            (TEXT.encode("utf-32"), "UTF-32; .*iconv"),
+            (b"a.txt".ljust(257, b"\0") + b"ustar\0", "tar archive"),
+            (gzip.compress(b"a.txt".ljust(257, b"\0") + b"ustar\0"), "tar archive"),
+            (bz2.compress(zipped()), "zip archive"),
+        ],
+    )
+    def test_what_cannot_be_read_names_its_format(
+        self, tmp_path: Path, content: bytes, said: str
+    ) -> None:
+        path = written(tmp_path, content)
+        with pytest.raises(DataError, match=rf"text\.txt is .*{said}"):
+            list(read_lines(path))
+        with pytest.raises(DataError, match=said):
+            list(LineReader(str(path)))
+        with pytest.raises(DataError, match=said):
+            list(read_documents(TextFiles(path=path), tmp_path))
+
+    @pytest.mark.parametrize("name", PACKS)
+    def test_damage_is_named(self, tmp_path: Path, name: str) -> None:
+        whole = PACKS[name](bytes(range(65, 91)) * 100 + b"\n")
+        for content in (whole[:-9], whole[:20] + b"\xff" * 40 + whole[60:]):
+            with pytest.raises(DataError, match=rf"text\.txt is not a whole {name} file"):
+                list(read_lines(written(tmp_path, content)))
+
+    @pytest.mark.parametrize(
+        ("suffix", "name"), [(".gz", "gzip"), (".BZ2", "bzip2"), (".xz", "xz")]
+    )
+    def test_text_under_the_name_of_a_packing(self, tmp_path: Path, suffix: str, name: str) -> None:
+        with pytest.raises(
+            DataError, match=rf"not a whole {name} file .*take {suffix.lower()} off"
+        ):
+            list(read_lines(written(tmp_path, b"abc\n", f"a{suffix}")))
+
+
+PO = '# of somebody\n#, fuzzy\n\nmsgid ""\nmsgstr "a"\n\nmsgid "b"\nmsgstr "c"\n'
+XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
+TMX = '<tmx version="1.4"><body><tu><tuv xml:lang="en"><seg>a</seg></tuv></tu></body></tmx>'
+
+
+class TestDocuments:
+    @pytest.mark.parametrize(
+        ("text", "what"),
+        [
+            (PO, "a PO catalogue"),
+            ('msgctxt "menu"\nmsgid "a"\n"b"\nmsgstr ""\n', "a PO catalogue"),
+            (f"{XML}{TMX}", "a TMX translation memory"),
+            (f'{XML}<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<!-- x -->{TMX}', "an XML document"),
+            (XML.strip() + TMX, "a TMX translation memory"),
+            (f'{XML}<xliff version="1.2">\n', "an XLIFF file"),
+            ("<!DOCTYPE html>\n<html>\n<body>\n", "an HTML page"),
+            ('\n  <HTML lang="en">\n<body>\n', "an HTML page"),
+            (f"{XML}<resources>\n", "an XML document"),
+            ("1\n00:00:01,600 --> 00:00:04,200\nHello\n", "SRT subtitles"),
+            ("WEBVTT\n\n00:01.000 --> 00:04.000\nHello\n", "WebVTT subtitles"),
+        ],
+    )
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+    def test_are_refused_by_name(self, tmp_path: Path, text: str, what: str, encoding: str) -> None:
+        path = written(tmp_path, text.replace("\n", "\r\n").encode(encoding))
+        with pytest.raises(DataError, match=rf"text\.txt is {what}, not lines of text; put its"):
+            list(read_lines(path))
+        with pytest.raises(DataError, match=what):
+            list(LineReader(str(path)))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            'msgid "a"\nmsgid "b"\n',
+            'msgid ""\nis a line of a PO file\n',
+            "1\n2\n",
+            "1\n00:00:01 is early\n",
+            "WEBVTT\nis a format\n",
+            "<html><body>one page a line</body></html>\n" * 2,
+            "<html>\tspam\n",
+            f"{XML.strip()}\ta declaration\n",
+            "<b>bold</b>\n",
+            "# a comment\n",
+            "the <tmx> element\n",
+        ],
+    )
+    def test_texts_about_them_are_read(self, tmp_path: Path, text: str) -> None:
+        assert list(read_lines(written(tmp_path, text.encode()))) == text.splitlines()
+
+    def test_a_document_is_one_for_a_language_model(self, tmp_path: Path) -> None:
+        path = written(tmp_path, f"{XML}<a/>\n".encode())
+        assert list(read_documents(TextFiles(path=path), tmp_path)) == [f"{XML}<a/>\n"]
+
+    @pytest.mark.parametrize(
+        "unit", [b"\n", b" ", b"\r\n", b"#\n", b'msgid ""\n', b'""\n', b"<?xml "]
+    )
+    def test_beginnings_that_go_on_for_long_take_no_time(self, tmp_path: Path, unit: bytes) -> None:
+        path = written(tmp_path, unit * 2**18)
+        assert sum(1 for _ in read_lines(path)) == max(unit.count(b"\n") << 18, 1)
+
+
+class TestWriting:
+    @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".XZ", ""])
+    def test_an_output_is_packed_as_its_name_says(self, tmp_path: Path, suffix: str) -> None:
+        path = tmp_path / f"out{suffix}"
+        with open_output(str(path)) as out:
+            out.write(["a", "ä"])
+        assert is_plain(path) is (suffix == "")
+        assert list(read_lines(path)) == ["a", "ä"]
+
+    def test_equal_texts_are_equal_files(self) -> None:
+        for suffix in (".gz", ".bz2", ".xz"):
+            files = [io.BytesIO(), io.BytesIO()]
+            for file in files:
+                out = packed(file, f"a{suffix}")
+                out.write(b"abc\n")
+                out.close()
+            assert files[0].getvalue() == files[1].getvalue()
+            assert text_of(io.BytesIO(files[0].getvalue()), f"a{suffix}").read() == b"abc\n"
