@@ -285,7 +285,7 @@ class TestRecipe:
         with pytest.raises(SettingError) as caught:
             parse_translation({"data": {"train": {"path": "x"}}}, "r.toml")
         assert str(caught.value) == (
-            "r.toml: data.train.kind is missing; it is one of 'hub', 'jsonl', 'parallel', "
+            "r.toml: data.train.kind is missing; it is one of 'csv', 'hub', 'jsonl', 'parallel', "
             "'parquet', 'tsv'"
         )
 

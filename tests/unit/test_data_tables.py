@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from transduce.data.tables import hub_rows, jsonl_rows, parquet_rows, tsv_rows
+from transduce.data.delimited import tsv_rows
+from transduce.data.tables import hub_rows, jsonl_rows, parquet_rows
 from transduce.errors import DataError
 
 ROWS = [{"source": "ein Haus", "target": "a house"}, {"source": "zwei", "target": "two"}]

@@ -18,8 +18,9 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import did_you_mean, section, to_dict
-from transduce.data.pairs import Column, FilePath
-from transduce.data.tables import no_column, open_parquet, tsv_rows
+from transduce.data.delimited import Column, tsv_rows
+from transduce.data.pairs import FilePath
+from transduce.data.tables import no_column, open_parquet
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
 from transduce.limits import IMAGE_LIMIT, from_json

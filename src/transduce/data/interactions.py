@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 import hashlib
 import math
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from transduce.config import section
-from transduce.data.lines import read_whole_lines
+from transduce.data.delimited import csv_cells
+from transduce.data.lines import read_lines
 from transduce.data.pairs import FilePath
 from transduce.data.tables import no_column
 from transduce.errors import DataError, SettingError
@@ -130,22 +130,14 @@ def _interactions(config: InteractionsConfig, path: Path) -> Iterator[tuple[str,
 
 def _rows(path: Path, kind: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
     """These columns of every row that is not blank, with its place."""
-    rows = csv.reader(read_whole_lines(path), delimiter="\t" if kind == "tsv" else ",", strict=True)
-    try:
-        names = next(rows)
-        for column in columns:
-            if column not in names:
-                raise DataError(no_column(f"{path}: line 1", column, names))
-        indices = [names.index(column) for column in columns]
-        for row in rows:
-            if not row:
-                continue
-            place = f"{path}: line {rows.line_num}"
-            if len(row) != len(names):
-                raise DataError(f"{place} has {len(row)} columns, but line 1 has {len(names)}")
-            yield place, [row[i] for i in indices]
-    except csv.Error as error:
-        raise DataError(f"{path}: line {rows.line_num} is not {kind.upper()}: {error}") from None
+    rows = csv_cells(read_lines(path), str(path), "\t" if kind == "tsv" else ",")
+    _, names = next(rows, (1, []))
+    for column in columns:
+        if column not in names:
+            raise DataError(no_column(f"{path}: line 1", column, names))
+    indices = [names.index(column) for column in columns]
+    for number, row in rows:
+        yield f"{path}: line {number}", [row[i] for i in indices]
 
 
 def _number(text: str) -> float | None:

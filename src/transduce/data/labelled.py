@@ -10,14 +10,15 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from transduce.config import section
-from transduce.data.pairs import Column, FilePath, HubPath
+from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
+from transduce.data.escaped_text import Entities, unescaped
+from transduce.data.pairs import FilePath, HubPath
 from transduce.data.tables import (
     HUB,
     Record,
     hub_records,
     json_records,
     parquet_records,
-    tsv_rows,
 )
 from transduce.errors import DataError
 
@@ -47,6 +48,32 @@ class LabelledTabSeparated:
     """Column of the second text, where the label is that of a pair."""
     label: Column = 1
     """Column of the label."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
+
+
+@section
+class LabelledCommaSeparated:
+    """A CSV file, plain or compressed, quoted as RFC 4180 and spreadsheets do."""
+
+    kind: Literal["csv"] = "csv"
+    path: FilePath
+    """The file."""
+    delimiter: Delimiter = ","
+    """What separates columns: a comma, `;`, or a tab, for TSV with quoting."""
+    header: bool = True
+    """Whether the first line holds the names of the columns."""
+    text: Column = "text"
+    """Column of the text: a name from the header line, or a number from 0."""
+    second: Column | None = None
+    """Column of the second text, where the label is that of a pair."""
+    label: Column = "label"
+    """Column of the label."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
+
+    def __post_init__(self) -> None:
+        check_columns(self.header, (self.text, self.second, self.label))
 
 
 @section
@@ -62,6 +89,8 @@ class LabelledJsonLines:
     """Field of the second text, where the label is that of a pair."""
     label: str = "label"
     """Field of the label: a string, a whole number, or true and false."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 @section
@@ -77,6 +106,8 @@ class LabelledParquet:
     """Column of the second text, where the label is that of a pair."""
     label: str = "label"
     """Column of the label: strings, whole numbers or booleans."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 @section
@@ -96,10 +127,16 @@ class LabelledHubDataset:
     """Column of the second text, where the label is that of a pair."""
     label: str = "label"
     """Column of the label: strings, whole numbers or booleans."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 LabelledConfig = Annotated[
-    LabelledTabSeparated | LabelledJsonLines | LabelledParquet | LabelledHubDataset,
+    LabelledTabSeparated
+    | LabelledCommaSeparated
+    | LabelledJsonLines
+    | LabelledParquet
+    | LabelledHubDataset,
     Field(discriminator="kind"),
 ]
 
@@ -111,21 +148,31 @@ def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
     the directory that relative paths start from.  Raises DataError, while reading, for any input
     that is not what the section says it is, and for a text without a label.
     """
+    entities = Entities(str(config.path))
     for number, row in enumerate(_rows(config, root), 1):
         *texts, label = row
+        if config.unescape:
+            texts = [unescaped(text) for text in texts]
+        else:
+            entities.look_at(*texts)
         if not any(part.strip() for part in row):
             continue
         label = " ".join(label.split())
         if not label:
             raise DataError(f"{config.path}: row {number} has no label: {texts[0][:40]!r}")
         yield LabelledText(tuple(texts), label)
+    entities.look_back()
 
 
 def _rows(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
     """The texts of each row, and its label."""
-    if isinstance(config, LabelledTabSeparated):
+    if isinstance(config, LabelledTabSeparated | LabelledCommaSeparated):
         second = () if config.second is None else (config.second,)
-        yield from tsv_rows(root / config.path, (config.text, *second, config.label))
+        columns = (config.text, *second, config.label)
+        if isinstance(config, LabelledTabSeparated):
+            yield from tsv_rows(root / config.path, columns)
+        else:
+            yield from csv_rows(root / config.path, columns, config.delimiter, config.header)
         return
     names = (config.text,) if config.second is None else (config.text, config.second)
     match config:

@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from transduce.config import Name, expanded_path, section, to_dict
+from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
+from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.formats import is_plain
 from transduce.data.lines import read_lines
-from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows, tsv_rows
+from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows
 from transduce.errors import DataError, reading
 
 GLANCES = 32
@@ -26,9 +28,6 @@ _MARKS = re.compile(r"(?:<[^<>]*> )+")
 def located(name: Name) -> Name:
     """The name with `~` and `$VARIABLE` replaced.  Raises ValueError for one that cannot be."""
     return type(name)(expanded_path(str(name)))
-
-
-Column = Annotated[int, Field(ge=0)] | str
 
 
 def _some(paths: Any) -> Any:
@@ -66,6 +65,8 @@ class ParallelFiles:
     """File with one target text a line."""
     tag: Tag = ""
     """Put before every source as `<tag> `, such as the language that is wanted."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 @section
@@ -85,6 +86,36 @@ class TabSeparated:
     """Columns whose values are put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
     """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
+
+
+@section
+class CommaSeparated:
+    """A CSV file, plain or compressed, quoted as RFC 4180 and spreadsheets do."""
+
+    kind: Literal["csv"] = "csv"
+    path: FilePath
+    """The file."""
+    delimiter: Delimiter = ","
+    """What separates columns: a comma, `;`, or a tab, for TSV with quoting."""
+    header: bool = True
+    """Whether the first line holds the names of the columns."""
+    source: Column = "source"
+    """Column of the source: a name from the header line, or a number from 0."""
+    target: Column = "target"
+    """Column of the target."""
+    tag: Tag = ""
+    """Put before every source as `<tag> `, such as the language that is wanted."""
+    tag_columns: tuple[Column, ...] = ()
+    """Columns whose values are put before the source in the same way, in this order."""
+    tag_separator: TagSeparator = ""
+    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
+
+    def __post_init__(self) -> None:
+        check_columns(self.header, (self.source, self.target, *self.tag_columns))
 
 
 @section
@@ -104,6 +135,8 @@ class JsonLines:
     """Fields whose values are put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
     """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 @section
@@ -123,6 +156,8 @@ class Parquet:
     """Columns whose values are put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
     """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 @section
@@ -146,10 +181,13 @@ class HubDataset:
     """Columns whose values are put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
     """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    unescape: bool = False
+    """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 PairsConfig = Annotated[
-    ParallelFiles | TabSeparated | JsonLines | Parquet | HubDataset, Field(discriminator="kind")
+    ParallelFiles | TabSeparated | CommaSeparated | JsonLines | Parquet | HubDataset,
+    Field(discriminator="kind"),
 ]
 
 
@@ -160,10 +198,15 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
     any input that is not what the section says it is.
     """
     tag = mark(config.tag) if config.tag else ""
+    entities = Entities(_name_of(config))
     separator = "" if isinstance(config, ParallelFiles) else config.tag_separator
     for number, (source, target, *values) in enumerate(_rows(config, root), 1):
         if separator:
             values = [part for value in values for part in value.split(separator) if part.strip()]
+        if config.unescape:
+            source, target = unescaped(source), unescaped(target)
+        else:
+            entities.look_at(source, target)
         if any("<" in value or ">" in value for value in values):
             assert not isinstance(config, ParallelFiles)
             raise DataError(
@@ -172,6 +215,14 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
             )
         marks = tag + "".join(map(mark, values))
         yield (marks + source if source.strip() else source), target
+    entities.look_back()
+
+
+def _name_of(config: PairsConfig) -> str:
+    """How messages call the data of a section, as it names them."""
+    if isinstance(config, ParallelFiles):
+        return f"{config.source}, {config.target}"
+    return str(config.path)
 
 
 def mark(tag: str) -> str:
@@ -200,7 +251,7 @@ def inputs_of(config: PairsConfig, root: Path) -> list[Path]:
 
 def about_how_many(config: PairsConfig, root: Path) -> int | None:
     """Pairs of plain text files, going by lines here and there; None of other formats."""
-    if not isinstance(config, ParallelFiles | TabSeparated | JsonLines):
+    if not isinstance(config, ParallelFiles | TabSeparated | CommaSeparated | JsonLines):
         return None
     path = inputs_of(config, root)[0]
     try:
@@ -254,6 +305,9 @@ def _rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
         case TabSeparated():
             columns = (config.source, config.target, *config.tag_columns)
             return tsv_rows(root / config.path, columns)
+        case CommaSeparated():
+            columns = (config.source, config.target, *config.tag_columns)
+            return csv_rows(root / config.path, columns, config.delimiter, config.header)
         case JsonLines():
             names = (config.source, config.target, *config.tag_columns)
             return jsonl_rows(root / config.path, names)

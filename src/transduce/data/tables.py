@@ -1,4 +1,4 @@
-"""Rows out of tables: TSV, JSON lines, Parquet and data sets of the `datasets` library.
+"""Rows out of tables with names: JSON lines, Parquet and data sets of the `datasets` library.
 
 `*_rows` stream the columns asked for, as one tuple of texts a row, in the order asked for: a value
 that is null counts as the empty text; one that is not text is an error.  `*_records` stream rows
@@ -70,31 +70,6 @@ class Record(NamedTuple):
     def texts(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The texts under some names, in the order asked for."""
         return tuple(self.text(column) for column in columns)
-
-
-def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ...]]:
-    """Columns of a tab-separated file, by number from 0, or by name.
-
-    As soon as one column is a name, the first line is a header.  There is no quoting: a tab
-    always separates, a line end always ends.  An empty line is a row of empty texts.  Raises
-    DataError for a missing column.
-    """
-    lines = enumerate(read_lines(path), 1)
-    names: list[str] = []
-    if any(isinstance(column, str) for column in columns):
-        names = next(lines)[1].split("\t")
-    indices = [c if isinstance(c, int) else _position(path, names, c) for c in columns]
-    last = max(indices)
-    if min(indices) < 0:
-        raise DataError(f"{path}: there is no column {min(indices)}; columns count from 0")
-    for number, line in lines:
-        fields = line.split("\t") if line else [""] * (last + 1)
-        if last >= len(fields):
-            raise DataError(
-                f"{path}: line {number} has no column {last}; columns count from 0, tabs "
-                f"separate them, and the last of this line is {len(fields) - 1}"
-            )
-        yield tuple(fields[i] for i in indices)
 
 
 def json_records(path: Path) -> Iterator[Record]:
@@ -221,12 +196,6 @@ def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None
         hint = did_you_mean(split, splits) or f"; it has {', '.join(map(repr, splits))}"
         raise DataError(f"{path} has no split {split!r}{hint}")
     return data[split]
-
-
-def _position(path: Path, names: list[str], column: str) -> int:
-    if column not in names:
-        raise DataError(no_column(f"{path}: line 1", column, names))
-    return names.index(column)
 
 
 def no_column(place: str | Path, column: str, known: Sequence[str]) -> str:

@@ -1,0 +1,133 @@
+"""Rows out of tables with delimiters: TSV, which has no quoting, and CSV, which has."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from transduce.data.escaped_text import QuotedCells
+from transduce.data.lines import read_lines
+from transduce.data.tables import no_column
+from transduce.errors import DataError, SettingError
+from transduce.limits import LINE_LIMIT
+
+
+def _delimiter(text: str) -> str:
+    if len(text) != 1 or text in '"\r\n':
+        raise ValueError(f"{text!r} is not one character that can separate columns")
+    return text
+
+
+Column = Annotated[int, Field(ge=0)] | str
+Delimiter = Annotated[str, AfterValidator(_delimiter)]
+
+
+def check_columns(header: bool, columns: Iterable[int | str | None]) -> None:
+    """Raises SettingError for names of columns in a file that has none."""
+    for column in columns:
+        if isinstance(column, str) and not header:
+            raise SettingError(
+                f"header = false leaves the columns without names; give a number from 0 for "
+                f"{column!r}"
+            )
+
+
+def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ...]]:
+    """Columns of a tab-separated file, by number from 0, or by name.
+
+    As soon as one column is a name, the first line is a header.  There is no quoting: a tab
+    always separates, a line end always ends; cells that a spreadsheet has quoted are warned of.
+    An empty line is a row of empty texts.  Raises DataError for a missing column.
+    """
+    lines = enumerate(read_lines(path), 1)
+    names: list[str] = []
+    if any(isinstance(column, str) for column in columns):
+        names = next(lines)[1].split("\t")
+    indices = _indices(path, names, columns, _csv_hint("\t".join(names)))
+    last = max(indices)
+    quoted = QuotedCells(path, columns)
+    for number, line in lines:
+        fields = line.split("\t") if line else [""] * (last + 1)
+        if last >= len(fields):
+            raise DataError(
+                f"{path}: line {number} has no column {last}; columns count from 0, tabs "
+                f"separate them, and the last of this line is {len(fields) - 1}{_csv_hint(line)}"
+            )
+        row = tuple(fields[i] for i in indices)
+        quoted.look_at(row, number)
+        yield row
+    quoted.look_back()
+
+
+def csv_rows(
+    path: Path, columns: Sequence[int | str], delimiter: str = ",", header: bool = True
+) -> Iterator[tuple[str, ...]]:
+    """Columns of a CSV file, by name or by number from 0, as RFC 4180 quotes them.
+
+    A line end within quotes belongs to the text; blank lines are passed over.  Raises DataError
+    for a missing column, and for what `csv_cells` does not read.
+    """
+    rows = csv_cells(read_lines(path), str(path), delimiter)
+    number, names = next(rows, (1, []))
+    indices = _indices(path, names if header else [], columns)
+    if max(indices) >= len(names):
+        raise DataError(
+            f"{path}: line {number} has no column {max(indices)}; columns count from 0, "
+            f"{delimiter!r} separates them, and the last is {len(names) - 1}"
+        )
+    first = [] if header else [(number, names)]
+    for _, row in itertools.chain(first, rows):
+        yield tuple(row[i] for i in indices)
+
+
+def csv_cells(
+    lines: Iterable[str], place: str, delimiter: str = ","
+) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row that is not blank, and the number of the line where it begins.
+
+    lines: without their ends; no more is taken than a row needs.  place: the file's name, for
+    messages.  Raises DataError for what is no CSV, and for a row with more or fewer cells than the
+    first.
+    """
+    csv.field_size_limit(LINE_LIMIT.mib() << 20)
+    rows = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+    width, first, number = 0, 1, 1
+    try:
+        for row in rows:
+            if not width:
+                width, first = len(row), number
+            if row and len(row) != width:
+                raise DataError(
+                    f"{place}: line {number} has {len(row)} columns, but line {first} has {width}; "
+                    f"is {delimiter!r} the delimiter, and is text that holds it quoted?"
+                )
+            if row:
+                yield number, row
+            number = rows.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{place}: line {number} is not CSV: {error}; a quotation mark within quotes is doubled"
+        ) from None
+
+
+def _csv_hint(line: str) -> str:
+    """The end of a message where a line has no tab but what separates columns of CSV."""
+    return '; a CSV file is read by kind = "csv"' if "\t" not in line and "," in line else ""
+
+
+def _indices(
+    path: Path, names: list[str], columns: Sequence[int | str], hint: str = ""
+) -> list[int]:
+    """Numbers of columns.  names: of the header, if any.  hint: the end of the message."""
+    for column in columns:
+        if isinstance(column, str) and column not in names:
+            raise DataError(no_column(f"{path}: line 1", column, names) + hint)
+    indices = [c if isinstance(c, int) else names.index(c) for c in columns]
+    if min(indices) < 0:
+        raise DataError(f"{path}: there is no column {min(indices)}; columns count from 0")
+    return indices

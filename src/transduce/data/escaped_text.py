@@ -1,0 +1,114 @@
+"""Texts escaped for another program: entities of HTML and Moses, quotation marks of spreadsheets.
+
+Read as they are they would be learnt so; a warning names the setting that reads them.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import logging
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+logger = logging.getLogger("transduce")
+
+ROWS_TO_JUDGE = 1000
+"""Rows after which a file is judged by the share of them that are escaped."""
+QUOTED_SHARE = 0.9
+FEWEST_QUOTED = 3
+ENTITY_SHARE = 0.01
+_QUOTED = re.compile('"(?:[^"]|"")*"')
+_ENTITY = re.compile(r"&(?:\w+|#\d+|#[xX][0-9a-fA-F]+);")
+_USUAL = re.compile(r"&(?:quot|apos|amp|lt|gt|nbsp|#\d{2,5}|#[xX][0-9a-fA-F]{2,4});")
+
+
+def unescaped(text: str) -> str:
+    """The text with the characters that its entities, such as `&quot;` and `&#124;`, stand for.
+
+    A control character, such as a line end, becomes a space.
+    """
+    return _ENTITY.sub(_character, text) if "&" in text else text
+
+
+def _character(entity: re.Match[str]) -> str:
+    found = html.unescape(entity[0])
+    return " " if len(found) == 1 and ord(found) < ord(" ") else found
+
+
+class Entities:
+    """Warns of entities in texts that are read as they are."""
+
+    def __init__(self, name: str) -> None:
+        """name: of the data, for messages."""
+        self._name = name
+        self._escaped = 0
+        self._rows = 0
+        self._example = ""
+
+    def look_at(self, *texts: str) -> None:
+        """Note the texts of a row."""
+        self._rows += 1
+        if self._rows > ROWS_TO_JUDGE:
+            return
+        found = next((m for text in texts if "&" in text and (m := _USUAL.search(text))), None)
+        if found is not None:
+            self._escaped += 1
+            self._example = found[0]
+        if self._rows == ROWS_TO_JUDGE:
+            self.look_back()
+
+    def look_back(self) -> None:
+        """Warn if many rows so far have entities."""
+        rows = min(self._rows, ROWS_TO_JUDGE)
+        if self._escaped and self._escaped >= ENTITY_SHARE * rows:
+            warn_once(
+                f"{self._name}: {self._escaped} of the first {rows} rows have entities such as "
+                f"{self._example}, which are read as text; unescape = true in that section of the "
+                "recipe reads the characters that they stand for"
+            )
+
+
+class QuotedCells:
+    """Warns of cells that a spreadsheet has quoted, in a file that is read without quoting."""
+
+    def __init__(self, path: Path, columns: Sequence[int | str]) -> None:
+        self._path = path
+        self._columns = columns
+        self._quoted = [0] * len(columns)
+        self._rows = 0
+
+    def look_at(self, row: Sequence[str], line: int) -> None:
+        """Note the cells of a row; one with doubled quotation marks is warned of at once."""
+        self._rows += 1
+        for i, cell in enumerate(row):
+            if cell.startswith('"') and _QUOTED.fullmatch(cell):
+                self._quoted[i] += 1
+                if '""' in cell[1:-1]:
+                    self._warn(i, f"such as {cell[:40]} in line {line}")
+        if self._rows == ROWS_TO_JUDGE:
+            self.look_back()
+
+    def look_back(self) -> None:
+        """Warn of columns in which nearly all cells so far were quoted."""
+        for i, count in enumerate(self._quoted):
+            if count >= FEWEST_QUOTED and count >= QUOTED_SHARE * self._rows:
+                self._warn(i, f"{count} of the first {self._rows}")
+
+    def _warn(self, i: int, cells: str) -> None:
+        if self._quoted[i] < 0:
+            return
+        warn_once(
+            f"{self._path}: column {self._columns[i]!r} has cells in quotation marks, {cells}; "
+            'they are read as text. A spreadsheet\'s quoting is read by kind = "csv" with '
+            'delimiter = "\\t"'
+        )
+        self._quoted[i] = -sys.maxsize  # enough of this column
+
+
+@functools.lru_cache(maxsize=1024)
+def warn_once(message: str) -> None:
+    """Log a warning of a data file, which is read several times for its splits."""
+    logger.warning("%s", message)
