@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from transduce.data.delimited import tsv_rows
+from transduce.data.labelled import LabelledParquet, read_labelled
 from transduce.data.tables import hub_rows, jsonl_rows, parquet_rows
 from transduce.errors import DataError
 
@@ -66,6 +67,23 @@ class TestJsonLines:
         with pytest.raises(DataError, match=r"data\.txt: line 2 is not valid JSON"):
             list(jsonl_rows(path, ("a",)))
 
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            (
+                '[{"a": "b"}]\n',
+                r"line 1 is not a JSON object; a JSON array .* `jq -c '\.\[\]' FILE`",
+            ),
+            ('[\n  {"a": "b"}\n]\n', r"line 1 is not valid JSON: .*; a JSON array .* `jq -c '\.\["),
+            ('{\n  "a": "b"\n}\n', r"line 1 is not valid JSON: .*; records .* `jq -c \. FILE`"),
+        ],
+    )
+    def test_json_of_several_lines_names_the_remedy(
+        self, tmp_path: Path, text: str, said: str
+    ) -> None:
+        with pytest.raises(DataError, match=said):
+            list(jsonl_rows(text_file(tmp_path, text), ("a",)))
+
     def test_what_is_not_an_object(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="line 1 is not a JSON object"):
             list(jsonl_rows(text_file(tmp_path, '["a", "b"]\n'), ("a",)))
@@ -106,6 +124,35 @@ class TestParquet:
         path = self.written(tmp_path, rows)
         columns = ("translation.en", "translation.de")
         assert list(parquet_rows(path, columns)) == [("", "ein"), ("", "")]
+
+    def test_maps(self, tmp_path: Path) -> None:
+        pyarrow = pytest.importorskip("pyarrow", reason="needs the extra `parquet`")
+        kind = pyarrow.map_(pyarrow.string(), pyarrow.string())
+        rows = pyarrow.array([[("de", "ein"), ("en", "one")], None], kind)
+        path = tmp_path / "m.parquet"
+        nested = pyarrow.StructArray.from_arrays([rows], names=["x"])
+        table = pyarrow.table({"m": rows, "s": nested})
+        importlib.import_module("pyarrow.parquet").write_table(table, path)
+        assert list(parquet_rows(path, ("m.en", "m.de"))) == [("one", "ein"), ("", "")]
+        assert list(parquet_rows(path, ("s.x.de",))) == [("ein",), ("",)]
+        with pytest.raises(DataError, match=r"'m' is not text but dict; did you mean 'm\.de'\?"):
+            list(parquet_rows(path, ("m",)))
+        with pytest.raises(
+            DataError, match=r"row 1 has no column 'm\.fr'.* \(it has 'm\.de', 'm\.en"
+        ):
+            list(parquet_rows(path, ("m.fr",)))
+
+    def test_what_is_not_text_names_what_to_do(self, tmp_path: Path) -> None:
+        path = self.written(tmp_path, [{"b": b"abc", "f": 0.5, "i": 3, "t": "x"}])
+        with pytest.raises(DataError, match=r"row 1: 'b' is not text but bytes; .*str\.decode"):
+            list(parquet_rows(path, ("b",)))
+        for column in "fi":
+            with pytest.raises(DataError, match="store the column as strings, or name another"):
+                list(parquet_rows(path, (column,)))
+        with pytest.raises(DataError, match=r'is a directory; .* by kind = "hub"'):
+            list(parquet_rows(tmp_path, ("b",)))
+        with pytest.raises(DataError, match=r"row 1: 'f' is not text but float; .*\.astype\(int\)"):
+            list(read_labelled(LabelledParquet(path=path, text="t", label="f"), tmp_path))
 
     def test_missing_column(self, tmp_path: Path) -> None:
         path = self.written(tmp_path, ROWS)

@@ -96,7 +96,7 @@ def begun(place: str, output: str, speaker: Speaker, column: str | None = None) 
 def _shard(file: StoredFile, output: str, column: str | None) -> Shard:
     is_table = file.name.endswith(PARQUET)
     if file.name.endswith(UNREADABLE):
-        raise DataError(f"{file.url} cannot be read as it is compressed; .gz, .bz2 and .xz can")
+        raise DataError(f"{file.url} cannot be read as it is compressed; .gz can, .bz2 and .xz too")
     if is_table and column is None:
         raise SettingError(f"{file.url} is Parquet; name the column of its texts with --column")
     if column is not None and not is_table:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from transduce.cli.lines import LineBatch
+from transduce.data.tables import one_a_line
 from transduce.errors import DataError, RunError, SettingError
 from transduce.limits import from_json
 
@@ -130,9 +131,10 @@ def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any] | None:
         json.dumps(record, allow_nan=False)  # Python reads NaN and 1e999, which JSON has not
     except ValueError as error:
         reason = getattr(error, "msg", str(error))
-        raise ValueError(f"is not JSON ({reason}); write {example}") from None
+        remedy = one_a_line(line) or f"; write {example}"
+        raise ValueError(f"is not JSON ({reason}){remedy}") from None
     if not isinstance(record, dict):
-        raise ValueError(f"is not a JSON object; write {example}")
+        raise ValueError(f"is not a JSON object{one_a_line(line) or f'; write {example}'}")
     for field in fields:
         if not isinstance(record.get(field), str):
             raise ValueError(f'has no "{field}" that is a string')

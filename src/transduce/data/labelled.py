@@ -190,4 +190,9 @@ def _rows(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
 def _label(record: Record, name: str) -> str:
     """A label as text; numbers and truth values as JSON writes them."""
     value = record.value(name)
+    if isinstance(value, float):
+        raise DataError(
+            f"{record.place}: {name!r} is not text but float; labels are strings, whole numbers or "
+            "booleans, so convert the column, as df[column].astype(int) of pandas does"
+        )
     return json.dumps(value) if isinstance(value, bool | int) else record.text(name)

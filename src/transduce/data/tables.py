@@ -42,6 +42,7 @@ class Record(NamedTuple):
         for key in column.split("."):
             if value is None:
                 return None
+            value = _with_keys(value)
             if not isinstance(value, Mapping) or key not in value:
                 known = list(_dotted_names(self.values))
                 raise DataError(no_column(self.place, column, known))
@@ -50,12 +51,11 @@ class Record(NamedTuple):
 
     def text(self, column: str) -> str:
         """The text under a name; null is the empty one.  Raises DataError for what is no text."""
-        value = self.value(column)
+        value = _with_keys(self.value(column))
         if value is None:
             return ""
         if not isinstance(value, str):
-            inner = next(iter(value), None) if isinstance(value, Mapping) else None
-            hint = f"; did you mean '{column}.{inner}'?" if inner else ""
+            hint = _hint(column, value)
             raise DataError(
                 f"{self.place}: {column!r} is not text but {type(value).__name__}{hint}"
             )
@@ -72,6 +72,24 @@ class Record(NamedTuple):
         return tuple(self.text(column) for column in columns)
 
 
+def _with_keys(value: Any) -> Any:
+    """A map of Parquet, which comes as pairs, by its keys; anything else as it is."""
+    if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
+        return dict(value)
+    return value
+
+
+def _hint(column: str, value: Any) -> str:
+    """The end of a message about what is not text: how to get at a text."""
+    if isinstance(value, Mapping) and value:
+        return f"; did you mean '{column}.{next(iter(value))}'?"
+    if isinstance(value, bytes):
+        return "; store the column as strings, as df[column].str.decode('utf-8') of pandas does"
+    if isinstance(value, bool | int | float):
+        return "; store the column as strings, or name another one"
+    return ""
+
+
 def json_records(path: Path) -> Iterator[Record]:
     """The objects of a file of JSON lines; blank lines are passed over.
 
@@ -84,26 +102,45 @@ def json_records(path: Path) -> Iterator[Record]:
         try:
             record = from_json(line)
         except ValueError as error:
-            raise DataError(f"{place} is not valid JSON: {error}") from None
+            raise DataError(f"{place} is not valid JSON: {error}{one_a_line(line)}") from None
         if not isinstance(record, dict):
-            raise DataError(f"{place} is not a JSON object")
+            raise DataError(f"{place} is not a JSON object{one_a_line(line)}")
         yield Record(place, record)
+
+
+def one_a_line(line: str) -> str:
+    """The end of a message about a line of JSON, where an array or a record has several lines."""
+    begins = line.strip()
+    if begins.startswith("["):
+        return "; a JSON array becomes one object a line by `jq -c '.[]' FILE`"
+    if begins == "{":
+        return "; records of several lines become one object a line by `jq -c . FILE`"
+    return ""
 
 
 def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     """The rows of a Parquet file, with these columns alone; a dotted name is a nested one.
 
-    They are read a few thousand rows at a time.  Raises DataError for a missing column, a file
-    that is not Parquet, or a missing `pyarrow`.
+    They are read a few thousand rows at a time.  `translation.en` is also the key `en` of a map.
+    Raises DataError for a missing column, a file that is not Parquet, or a missing `pyarrow`.
     """
+    if path.is_dir():
+        raise DataError(
+            f'{path} is a directory; name a file in it, or read all its files by kind = "hub"'
+        )
     with open_parquet(path) as file:
-        known = list(_schema_names(optional("pyarrow", "parquet"), file.schema_arrow))
-        for column in columns:
+        pyarrow = optional("pyarrow", "parquet")
+        known = dict(_schema_fields(pyarrow, file.schema_arrow))
+        maps = [name for name, kind in known.items() if pyarrow.types.is_map(kind)]
+        asked = dict.fromkeys(
+            next((m for m in maps if column not in known and column.startswith(f"{m}.")), column)
+            for column in columns
+        )
+        for column in asked:
             if column not in known:
-                raise DataError(no_column(path, column, known))
+                raise DataError(no_column(path, column, list(known)))
         number = 0
-        asked = list(dict.fromkeys(columns))
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=asked):
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(asked)):
             for row in batch.to_pylist():
                 number += 1
                 yield Record(f"{path}: row {number}", row)
@@ -183,7 +220,10 @@ def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None
         )
     directory = Path(path)
     if not directory.is_dir():
-        raise DataError(f"{path} is not a directory; a data set of the Hub is {HUB}owner/name")
+        raise DataError(
+            f"{path} is not a directory; a data set of the Hub is {HUB}owner/name, and a file is "
+            'read by kind = "parquet", "jsonl" or as what it is'
+        )
     if not any((directory / f).is_file() for f in ("dataset_dict.json", "state.json")):
         return datasets.load_dataset(str(directory), name, split=split, streaming=True)
     data = datasets.load_from_disk(str(directory))
@@ -206,18 +246,20 @@ def no_column(place: str | Path, column: str, known: Sequence[str]) -> str:
 
 def _dotted_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for key, value in row.items():
+        value = _with_keys(value)
         if isinstance(value, Mapping):
             yield from _dotted_names(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
 
 
-def _schema_names(pyarrow: Any, fields: Iterable[Any], prefix: str = "") -> Iterator[str]:
+def _schema_fields(pyarrow: Any, fields: Iterable[Any], prefix: str = "") -> Iterator[Any]:
+    """Name and type of each column, those within structs by their dotted names."""
     for field in fields:
         if pyarrow.types.is_struct(field.type):
-            yield from _schema_names(pyarrow, field.type, f"{prefix}{field.name}.")
+            yield from _schema_fields(pyarrow, field.type, f"{prefix}{field.name}.")
         else:
-            yield f"{prefix}{field.name}"
+            yield f"{prefix}{field.name}", field.type
 
 
 def optional(module: str, extra: str) -> Any:
