@@ -233,7 +233,6 @@ class TestMistakes:
             (("--ray", "--output", "out", "--jsonl"), "--jsonl is not for --ray"),
             (("--ray", "--output", "out", "--n-best", "2"), "--n-best is not for --ray"),
             (("--workers", "2"), "--workers is for --ray"),
-            (("--column", "text"), "--column is for --ray"),
         ],
     )
     def test_options_that_cannot_be(

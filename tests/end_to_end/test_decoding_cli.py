@@ -138,8 +138,11 @@ def test_what_a_line_cannot_ask_is_named(
 ) -> None:
     records = [{"source": "abc"}, {"source": "abc", **wrong}, {"source": "abc"}]
     done = here("translate", run, write_jsonl(tmp_path / "in.jsonl", records), "--jsonl")
-    assert done.code == 1
-    assert message in done.err and len(done.lines) == 1
+    assert done.code == 0
+    assert message in done.err and len(done.lines) == 3
+    before, answer, after = map(json.loads, done.lines)
+    assert "translation" not in answer and message.partition(": ")[2] in answer["error"]
+    assert before == after
 
 
 def test_a_prefix_that_cannot_be_said_is_refused_at_once(

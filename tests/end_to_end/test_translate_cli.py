@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import re
 import signal
 import subprocess
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command_line import Done, command, environment, some_words, transduce
+from helpers.tiny_run import write_jsonl
 from helpers.waiting import wait_for
 
 Here = Callable[..., Done]
@@ -214,9 +217,6 @@ def test_jsonl_passes_everything_else_through(here: Here, run: Path, tmp_path: P
     [
         "abc",
         "[1]",
-        "{}",
-        '{"source": 3}',
-        '{"source": null}',
         '"abc"',
         "{",
         "[" * 100_000,
@@ -236,6 +236,114 @@ def test_what_is_no_record_is_named_by_its_line(
     assert here("translate", run, file, "--jsonl", "--output", output).code == 1
     assert output.read_text() == "before"
     assert list(tmp_path.glob("*.part")) == []
+
+
+def test_a_record_without_an_answer_says_why_and_the_others_are_answered(
+    here: Here, run: Path, tmp_path: Path
+) -> None:
+    wrong: list[dict[str, object]] = [
+        {"source": None, "id": 1},
+        {},
+        {"sorce": "abc"},
+        {"source": 3},
+        {"source": ["abc"]},
+        {"source": "abc", "beam_size": 0},
+    ]
+    records = [record for one in wrong for record in ({"source": "abc"}, one)]
+    file, output = write_jsonl(tmp_path / "records", records), tmp_path / "output"
+    done = here("translate", run, file, "--jsonl", "--output", output)
+    assert done.code == 0, done.err
+    answers = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(answers) == len(records)
+    alone = here("translate", run, write_jsonl(tmp_path / "one", records[:1]), "--jsonl").lines
+    for right, one, record in zip(answers[::2], answers[1::2], wrong, strict=True):
+        assert right == json.loads(alone[0])
+        assert {key: one[key] for key in record} == record and set(one) == {*record, "error"}
+    said = [one["error"] for one in answers[1::2]]
+    assert said[0] == '"source" is null, not a text in quotation marks'
+    assert "no column 'source'; did you mean 'sorce'?" in said[2]
+    assert said[5].startswith("beam_size")
+    first, last = done.err.splitlines()
+    assert f'{file}: line 2: "source" is null' in first
+    assert f'{file}: 6 records have the field "error" instead of an answer' in last
+
+
+def test_a_misspelt_setting_of_a_record_is_named(here: Here, run: Path, tmp_path: Path) -> None:
+    records = [{"source": "abc", "beamsize": 1, "prefixx": "a", "note": 1, "id": 2}] * 2
+    done = here("translate", run, write_jsonl(tmp_path / "records", records), "--jsonl")
+    assert done.code == 0 and json.loads(done.lines[0])["beamsize"] == 1
+    first, second = done.err.splitlines()
+    assert 'records: the field "beamsize" is not a setting' in first
+    assert 'did you mean "beam_size"?' in first and '"prefix"' in second
+
+
+def test_a_column_of_a_table_is_translated_and_the_others_kept(
+    here: Here, run: Path, tmp_path: Path
+) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("abc\n\nab\n")
+    abc, blank, ab = here("translate", run, plain).lines
+    table = 'id,text,"a ""b"""\r\n1,abc,"x, y"\r\n2,,\r\n\r\n"3\n4",ab,z\r\n'
+    for name in ("a.csv", "b"):
+        (tmp_path / name).write_bytes(table.encode())
+        done = here("translate", run, tmp_path / name, "--column", "text")
+        assert done.code == 0, done.err
+        assert done.lines == [
+            'id,text,"a ""b""",translation',
+            f'1,abc,"x, y",{abc}',
+            "2,,,",
+            "",
+            '"3',
+            f'4",ab,z,{ab}',
+        ]
+    assert blank == ""
+    for text in ("id\ttext\n1\tabc\n\n2\tab\n", "id;text\n1;abc\n\n2;ab\n"):
+        done = transduce("translate", run, "--column", "text", stdin=text.encode())
+        sign = text[2]
+        assert done.lines == [
+            f"id{sign}text{sign}translation",
+            *(f"1{sign}abc{sign}{abc}", "", f"2{sign}ab{sign}{ab}"),
+        ]
+    records = write_jsonl(tmp_path / "r", [{"t": {"x": "abc"}, "id": 1}, {"t": None}])
+    done = here("translate", run, records, "--jsonl", "--column", "t.x")
+    assert json.loads(done.lines[0])["translation"] == abc
+    assert json.loads(done.lines[1])["error"] == '"t.x" is null, not a text in quotation marks'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id,txet\n1,a\n", "line 1 has no column 'text'; did you mean 'txet'?"),
+        ("id,text\n1\n", "line 2 has 1 columns, but line 1 has 2"),
+        ('id,text\n1,"a\n', "line 2 is not CSV"),
+        ("id\ttext\n1\n", "line 2 has 1 columns, but line 1 has 2"),
+        ("text,translation\na,b\n", "has a column 'translation' already"),
+        ('{"text": "a"}\n', "JSON records need --jsonl"),
+        ("", "is empty"),
+    ],
+)
+def test_mistakes_of_a_table_are_one_line(
+    here: Here, run: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "in").write_text(text)
+    done = here("translate", run, tmp_path / "in", "--column", "text")
+    assert done.code in (1, 2) and said in done.complaint
+    for option in (("--n-best", 2), ("--stream",)):
+        done = here("translate", run, tmp_path / "in", "--column", "text", *option)
+        assert "--column gives a table" in done.complaint
+
+
+def test_what_is_no_text_is_refused_and_what_is_packed_is_read(run: Path, tmp_path: Path) -> None:
+    abc = transduce("translate", run, stdin=b"abc\n").out
+    for packed in (bz2.compress(b"abc\n"), lzma.compress(b"abc\n"), "abc\n".encode("utf-16")):
+        done = transduce("translate", run, stdin=packed)
+        assert done.code == 0 and done.out == abc
+    done = transduce("translate", run, stdin=b'msgid ""\nmsgstr ""\n\nmsgid "a"\nmsgstr "b"\n')
+    assert done.complaint.startswith("stdin is a PO catalogue, not lines of text")
+    done = transduce("translate", run, stdin=b"PK\x03\x04\x14\0")
+    assert done.complaint.startswith("stdin is a zip archive")
+    done = transduce("translate", run, stdin=b'msgid "a" stands in PO files\nabc\n')
+    assert done.code == 0 and len(done.lines) == 2
 
 
 def test_sampling_goes_by_its_seed(here: Here, run: Path, tmp_path: Path) -> None:

@@ -200,23 +200,57 @@ def test_captions_are_measured(captioner: Path, tmp_path: Path, here: Here) -> N
     assert json.loads(done.lines[0])["items"] == 1
 
 
-@pytest.mark.parametrize("jsonl", [False, True])
+WRONG = "no\0\x1b[31mpe.png"
+SAID = r"no\x00\x1b[31mpe.png cannot be read as an image: embedded null"
+
+
 def test_what_stands_before_a_wrong_line_is_answered(
-    jsonl: bool, classifier: Path, tmp_path: Path, here: Here
+    classifier: Path, tmp_path: Path, here: Here
 ) -> None:
     good = pictures(classifier)[0]
-    lines = [good, "", good, "no\0\x1b[31mpe.png", good]
-    if jsonl:
-        lines = [json.dumps({"image": str(line)}) if line else "" for line in lines]
-    options = ["--jsonl"] if jsonl else []
+    lines = [good, "", good, WRONG, good]
     file = write_lines(tmp_path / "all", lines)
-    done = here("predict", classifier, file, *options)
+    done = here("predict", classifier, file)
     assert done.code == 1
-    wanted = r"line 4: no\x00\x1b[31mpe.png cannot be read as an image: embedded null"
-    assert done.complaint.startswith(f"{file}: {wanted}")
+    assert done.complaint.startswith(f"{file}: line 4: {SAID}")
     before = write_lines(tmp_path / "before", lines[:3])
-    assert done.lines == here("predict", classifier, before, *options).lines
+    assert done.lines == here("predict", classifier, before).lines
     assert len(done.lines) == 3 and done.lines[0] == done.lines[2] and not done.lines[1]
+
+
+def test_a_wrong_record_has_an_error_and_the_others_an_answer(
+    classifier: Path, tmp_path: Path, here: Here
+) -> None:
+    good = str(pictures(classifier)[0])
+    records: list[dict[str, object]] = [
+        {"image": WRONG},
+        {"image": good},
+        {"image": None},
+        {"image": "nope.png"},
+        {"image": good},
+    ]
+    file = write_lines(tmp_path / "all", list(map(json.dumps, records)))
+    done = here("predict", classifier, file, "--jsonl")
+    assert done.code == 0, done.err
+    found = [json.loads(line) for line in done.lines]
+    assert [set(record) for record in found[::2][:2]] == [{"image", "error"}] * 2
+    assert "cannot be read as an image: embedded null" in found[0]["error"]
+    assert "no such file" in found[3]["error"]
+    assert found[1] == found[4] and found[1]["label"] in KINDS
+    assert "all: line 1: " in done.err and "3 records have the field" in done.err
+
+
+def test_a_column_of_a_table_is_predicted(classifier: Path, tmp_path: Path, here: Here) -> None:
+    good = str(pictures(classifier)[0])
+    (answer,) = here("predict", classifier, write_lines(tmp_path / "a", [good])).lines
+    file = write_lines(
+        tmp_path / "a.csv", ["id,image", f'"1, 2",{good}', "3,nope.png", f"4,{good}"]
+    )
+    done = here("predict", classifier, file, "--column", "image")
+    assert done.code == 1 and "a.csv: line 3: " in done.complaint
+    assert done.lines == ["id,image,prediction", f'"1, 2",{good},{answer}']
+    done = here("predict", classifier, file, "--column", "id", "--column", "image")
+    assert "an input of this run is image; give --column once for each" in done.complaint
 
 
 def test_mistakes_are_one_line(classifier: Path, tmp_path: Path, here: Here) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import json
+import lzma
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +77,21 @@ class TestShards:
             translate_shard(run, SPEAKER.options, shard)
             files.append((out / "2.txt.gz").read_bytes())
         assert files[0] == files[1]
+
+    def test_any_packing_and_encoding_is_read_and_written_as_its_name_says(
+        self, inputs: Path, run: transduce.Run
+    ) -> None:
+        text = (inputs / "1.txt").read_bytes()
+        (inputs / "4.bz2").write_bytes(bz2.compress(text))
+        (inputs / "5.xz").write_bytes(lzma.compress(text))
+        (inputs / "6").write_bytes(gzip.compress(text.decode().encode("utf-16")))
+        for shard in planned(inputs).todo:
+            translate_shard(run, SPEAKER.options, shard)
+        out = inputs.parent / "out"
+        wanted = (out / "1.txt").read_bytes()
+        assert bz2.decompress((out / "4.bz2").read_bytes()) == wanted
+        assert lzma.decompress((out / "5.xz").read_bytes()) == wanted
+        assert (out / "6").read_bytes() == wanted
 
     def test_sampling_draws_as_for_the_file_alone(self, inputs: Path, run: transduce.Run) -> None:
         options = DecodingOptions(method="sample", seed=3)

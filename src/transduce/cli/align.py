@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter, validators
 
+from transduce.cli.inputs import split_input
 from transduce.cli.lines import STDIN, LineReader
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_lines
-from transduce.cli.records import split_input
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
@@ -33,8 +33,6 @@ class Bulk:
     workers: Count | None = None
     """With --ray: how many, each with the model and --threads, then 1 by default; by default as
     many as there is room for."""
-    column: Annotated[str | None, Parameter(show_default=False)] = None
-    """With --ray: the column of Parquet files to translate, into a new one "translation"."""
 
     def check(self, others: Mapping[str, bool]) -> None:
         """Raises SettingError for options that mean nothing with, or without, --ray.
@@ -42,7 +40,7 @@ class Bulk:
         others: of the command's own, those that are not for --ray, and whether they were given.
         """
         if not self.ray:
-            others = {"workers": self.workers is not None, "column": self.column is not None}
+            others = {"workers": self.workers is not None}
         for name, given in others.items():
             if given and self.ray:
                 raise SettingError(f"--{name} is not for --ray; leave one of them out")
@@ -53,8 +51,13 @@ class Bulk:
 FILE_BY_FILE = Bulk()
 
 
-def translate_files(bulk: Bulk, speaker: Speaker, place: str, output: str) -> None:
-    """Translate all files of a place into a directory, and say how fast."""
+def translate_files(
+    bulk: Bulk, speaker: Speaker, place: str, output: str, column: str | None = None
+) -> None:
+    """Translate all files of a place into a directory, and say how fast.
+
+    column: the texts of Parquet files.
+    """
     if place == STDIN:
         raise SettingError("--ray needs files to read: name a directory, a pattern or a URL")
     if output == STDOUT:
@@ -62,7 +65,7 @@ def translate_files(bulk: Bulk, speaker: Speaker, place: str, output: str) -> No
     from transduce.bulk.plan import begun
     from transduce.bulk.workers import translate_plan
 
-    with begun(place, output, speaker, bulk.column) as plan:
+    with begun(place, output, speaker, column) as plan:
         before = len(plan.shards) - len(plan.todo)
         if before:
             logger.info("%d of %d shards are there already", before, len(plan.shards))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from transduce.cli.inputs import split_input
 from transduce.cli.options import (
     THIS_MACHINE,
     TOGETHER_AS_THE_RECIPE,
@@ -18,7 +19,6 @@ from transduce.cli.options import (
     Machine,
 )
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_lines
-from transduce.cli.records import split_input
 from transduce.errors import DataError, SettingError
 
 if TYPE_CHECKING:

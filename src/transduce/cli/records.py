@@ -1,96 +1,164 @@
-"""Inputs of `predict` and `translate`: lines, or JSON records that keep whatever else they hold."""
+"""JSON records as inputs of `predict` and `translate`: they keep whatever else they hold."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from transduce.cli.lines import LineBatch
-from transduce.data.tables import one_a_line
+from transduce.data.lines import warn_once
+from transduce.data.tables import Record, one_a_line
 from transduce.errors import DataError, RunError, SettingError
 from transduce.limits import from_json
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
 
+logger = logging.getLogger("transduce")
+
 SURROGATE = re.compile("[\ud800-\udfff]")
+ERROR = "error"
+"""Field of a record that has no answer."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Records:
     """The records of consecutive lines, up to the first line that is none."""
 
+    first: int
+    """Number of the first line, from 0."""
     items: list[dict[str, Any] | None]
     """None for a blank line."""
-    error: DataError | None
+    inputs: list[tuple[str, ...]]
+    """The texts of each record; empty ones where there are none."""
+    errors: dict[int, str]
+    """Why some of the records, by their places, have no answer."""
+    error: DataError | None = None
     """What is wrong with the line after them, if they had to end there."""
 
-    names: tuple[str, ...]
-    """Fields that make an input."""
-
-    @property
-    def inputs(self) -> list[tuple[str, ...]]:
-        """The texts of each record."""
-        # JSON can spell half a character, "\ud800", which no tokenizer can take.
-        return [
-            tuple("" if r is None else SURROGATE.sub("\ufffd", r[name]) for name in self.names)
-            for r in self.items
-        ]
+    def reject(self, place: int, reason: str) -> None:
+        """Let a record have no answer; the others are answered none the less."""
+        self.errors[place] = reason
+        self.inputs[place] = ("",) * len(self.inputs[place])
 
     def answered(self, answers: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-        """Each record as a line, with the fields of its answer put in."""
-        for record, fields in zip(self.items, answers, strict=True):
+        """Each record as a line, with the fields of its answer, or its error, put in."""
+        for place, (record, fields) in enumerate(zip(self.items, answers, strict=True)):
             if record is None:
                 yield ""
                 continue
-            record.update(fields)
+            record.update({ERROR: self.errors[place]} if place in self.errors else fields)
             line = json.dumps(record, ensure_ascii=False)
             yield json.dumps(record) if SURROGATE.search(line) else line
+
+
+class ErrorCount:
+    """Tells of records without an answer: of the first at once, of all at the end."""
+
+    def __init__(self, name: str) -> None:
+        """name: of the input, for messages."""
+        self._name = name
+        self._count = 0
+
+    def note(self, records: Records) -> None:
+        """Count the errors of a batch that has been answered."""
+        if records.errors and not self._count:
+            place, reason = min(records.errors.items())
+            line = f"{self._name}: line {records.first + place + 1}: {reason}"
+            logger.warning('%s; the record has the field "%s" instead of an answer', line, ERROR)
+        self._count += len(records.errors)
+
+    def tell(self) -> None:
+        """Log how many there were, if more than the first."""
+        if self._count > 1:
+            logger.warning(
+                '%s: %d records have the field "%s" instead of an answer',
+                self._name,
+                self._count,
+                ERROR,
+            )
 
 
 def read_records(batch: LineBatch, name: str, fields: tuple[str, ...]) -> Records:
     """The records of a batch of lines; `name` is the input's, for messages.
 
-    fields: the names that a record must have.
+    fields: the names under which a record has its texts, dotted ones in nested objects; a record
+    without one of them has an error.
     """
-    items: list[dict[str, Any] | None] = []
-    for number, line in enumerate(batch.lines, batch.first + 1):
+    found = Records(batch.first, [], [], {})
+    for place, line in enumerate(batch.lines):
         try:
-            items.append(_record(line, fields))
+            record = _record(line, fields)
         except ValueError as error:
-            return Records(items, DataError(f"{name}: line {number} {error}"), fields)
-    return Records(items, None, fields)
+            found.error = DataError(f"{name}: line {batch.first + place + 1} {error}")
+            break
+        found.items.append(record)
+        found.inputs.append(("",) * len(fields))
+        if record is not None:
+            try:
+                found.inputs[place] = tuple(_text(record, field) for field in fields)
+            except DataError as error:
+                found.reject(place, str(error))
+    return found
 
 
 def with_options(
     records: Records,
-    batch: LineBatch,
     name: str,
     base: DecodingOptions,
     check: Callable[[DecodingOptions], None],
-) -> tuple[Records, list[DecodingOptions]]:
+) -> list[DecodingOptions]:
     """How each record is to be decoded: as `base` says, and as its own fields say otherwise.
 
-    The records end before the first whose options cannot be; check: what else to ask of options.
+    One whose options cannot be has an error.  name: the input's, for messages.  check: what else
+    to ask of options.
     """
     from transduce.decoding.options import DecodingOptions
 
     names = {field.name for field in dataclasses.fields(DecodingOptions)}
     found: list[DecodingOptions] = []
-    for number, record in enumerate(records.items, batch.first + 1):
+    for place, record in enumerate(records.items):
         given = {key: value for key, value in (record or {}).items() if key in names}
+        for key in record or {}:
+            if key not in names:
+                _warn_if_misspelt(key, names, name)
+        own = base
         try:
-            found.append(_laid_over(base, given) if given else base)
-            check(found[-1])
+            own = _laid_over(base, given) if given else base
+            check(own)
         except (SettingError, RunError) as error:
-            items = records.items[: number - batch.first - 1]
-            wrong = DataError(f"{name}: line {number}: {error}")
-            return Records(items, wrong, records.names), found[: len(items)]
-    return records, found
+            records.reject(place, str(error))
+            own = base
+        found.append(own)
+    return found
+
+
+def _warn_if_misspelt(field: str, settings: Iterable[str], name: str) -> None:
+    near = next((setting for setting in settings if _one_letter_away(field, setting)), None)
+    if near is not None:
+        warn_once(
+            f'{name}: the field "{field}" is not a setting of decoding; did you mean "{near}"? It '
+            "is kept, and nothing else comes of it"
+        )
+
+
+def _one_letter_away(field: str, setting: str) -> bool:
+    """Whether they differ by one letter, or in case and by what joins words."""
+    bare = re.sub("[^a-z0-9]", "", field.lower())
+    if bare == setting.replace("_", ""):
+        return True
+    if abs(len(field) - len(setting)) > 1 or len(setting) < 4:
+        return False
+    start = 0
+    while start < min(len(field), len(setting)) and field[start] == setting[start]:
+        start += 1
+    rest, other = field[start:], setting[start:]
+    return rest[1:] == other[1:] or rest == other[1:] or rest[1:] == other
 
 
 def _laid_over(base: DecodingOptions, given: Mapping[str, Any]) -> DecodingOptions:
@@ -108,34 +176,27 @@ def _laid_over(base: DecodingOptions, given: Mapping[str, Any]) -> DecodingOptio
     return parse(DecodingOptions, settings)
 
 
-def split_input(line: str, names: tuple[str, ...], place: str) -> tuple[str, ...]:
-    """The parts of an input that a line holds between tabs; the last one may hold tabs.
-
-    Raises DataError naming the place of a line with too few.
-    """
-    parts = tuple(line.split("\t", len(names) - 1))
-    if len(parts) < len(names) and line.strip():
-        raise DataError(
-            f"{place} needs {' and '.join(names)} with a tab between, not {line[:40]!r}"
-        )
-    return parts if len(parts) == len(names) else ("",) * len(names)
-
-
 def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any] | None:
     """Raises ValueError saying what the line is instead of a record."""
     if not line.strip():
         return None
     example = "{" + ", ".join(f'"{field}": "..."' for field in fields) + "}"
+    remedy = one_a_line(line) or f"; write {example}"
     try:
         record = from_json(line)
         json.dumps(record, allow_nan=False)  # Python reads NaN and 1e999, which JSON has not
     except ValueError as error:
         reason = getattr(error, "msg", str(error))
-        remedy = one_a_line(line) or f"; write {example}"
         raise ValueError(f"is not JSON ({reason}){remedy}") from None
     if not isinstance(record, dict):
-        raise ValueError(f"is not a JSON object{one_a_line(line) or f'; write {example}'}")
-    for field in fields:
-        if not isinstance(record.get(field), str):
-            raise ValueError(f'has no "{field}" that is a string')
+        raise ValueError(f"is not a JSON object{remedy}")
     return record
+
+
+def _text(record: Mapping[str, Any], field: str) -> str:
+    """The text under a name.  Raises DataError where there is none."""
+    value = Record("the record", record).value(field)
+    if not isinstance(value, str):
+        raise DataError(f'"{field}" is {json.dumps(value)[:40]}, not a text in quotation marks')
+    # JSON can spell half a character, "\ud800", which no tokenizer can take.
+    return SURROGATE.sub("\ufffd", value)

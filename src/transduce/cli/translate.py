@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from transduce.cli.bulk import FILE_BY_FILE, Bulk, speaker_of, translate_files
-from transduce.cli.lines import STDIN, LineReader, shown
+from transduce.cli.inputs import Table, warn_of_table
+from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import (
     IN_COMPANY_AS_THE_RECIPE,
     THIS_MACHINE,
@@ -20,14 +21,19 @@ from transduce.cli.options import (
     Flag,
     Machine,
 )
-from transduce.cli.output import STDOUT, check_not_read, open_output
-from transduce.cli.records import read_records, with_options
+from transduce.cli.output import STDOUT, Output, check_not_read, open_output
+from transduce.cli.records import ErrorCount, read_records, with_options
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
+    from transduce.decoding.options import DecodingOptions
     from transduce.run import Run
     from transduce.tasks.quality import Judge
     from transduce.tasks.translations import Translation
+
+SOURCE = "source"
+TRANSLATION = "translation"
+"""Field of a record, and column of a table, with a text and with its translation."""
 
 
 def translate(
@@ -38,6 +44,7 @@ def translate(
     output: Annotated[str, Parameter(show_default=False)] = STDOUT,
     n_best: Count | None = None,
     jsonl: Flag = False,
+    column: Annotated[str | None, Parameter(show_default=False)] = None,
     confidence: Flag = False,
     ensemble: tuple[Path, ...] = (),
     language_model: Path | None = None,
@@ -67,7 +74,12 @@ def translate(
     jsonl
         Lines are JSON objects with the field "source". They come back with all their fields
         and "translation", "score", "tokens", and for --n-best N above 1 "n_best". Any setting of
-        the recipe's section decoding may be a field too: "prefix", "constraints", "beam_size".
+        the recipe's section decoding may be a field too: "prefix", "constraints", "beam_size". A
+        record without a translation, such as one whose source is null, has the field "error".
+    column
+        Column of the texts in a CSV or TSV file whose first line names its columns; its rows come
+        back with a further column "translation". With --jsonl, the field of the texts; with --ray,
+        the column of Parquet files.
     confidence
         With --jsonl: also "confidence", the mean probability of a token, "token_log_probs", and
         after `transduce calibrate` "quality", the chrF to expect.
@@ -83,13 +95,15 @@ def translate(
     """
     if stream and (jsonl or n_best is not None):
         raise SettingError("--stream shows one text as it grows; leave out --jsonl and --n-best")
+    if column is not None and not (jsonl or bulk.ray) and (stream or n_best is not None):
+        raise SettingError("--column gives a table; leave out --n-best and --stream")
     if confidence and not jsonl:
         raise SettingError("--confidence adds fields to JSON records; add --jsonl")
     others = {"n-best": n_best is not None, "jsonl": jsonl, "stream": stream}
     bulk.check(others | {"draft": draft is not None})
     if bulk.ray:
         speaker = speaker_of(run, ensemble, language_model, decoding, machine)
-        translate_files(bulk, speaker, file, output)
+        translate_files(bulk, speaker, file, output, column)
         return
     check_not_read(output, file)
     lines = LineReader(file)
@@ -99,22 +113,20 @@ def translate(
         model.translator.check(options)
         judge = _judge(model) if confidence else None
         quiet = output == STDOUT and sys.stdout.isatty()
-        for batch in shown(lines, quiet):
-            if jsonl:
-                records = read_records(batch, lines.name, ("source",))
-                check = model.translator.check
-                records, each = with_options(records, batch, lines.name, options, check)
-                sources = [source for (source,) in records.inputs]
-                found = model.translate_batch(sources, each, batch.first)
-                more = judge.fields(sources, found) if judge else [{}] * len(found)
-                answers = [
-                    _fields(one, own.n_best) | extra
-                    for one, own, extra in zip(found, each, more, strict=True)
-                ]
-                out.write(records.answered(answers))
-                if records.error is not None:
-                    raise records.error
-            elif stream:
+        batches = shown(lines, quiet)
+        if jsonl:
+            _translate_records(model, batches, out, lines.name, column or SOURCE, options, judge)
+            return
+        if column is not None:
+            for rows in Table(lines.name, (column,), TRANSLATION).read(batches):
+                found = model.translate_batch([t for (t,) in rows.inputs], options, rows.first)
+                out.write(rows.answered(_best(found)))
+                if rows.error is not None:
+                    raise rows.error
+            return
+        warn_of_table(lines.name)
+        for batch in batches:
+            if stream:
                 for number, text in enumerate(batch.lines, batch.first):
                     with contextlib.closing(model.stream(text, options, number)) as parts:
                         for part in parts:
@@ -123,6 +135,34 @@ def translate(
             else:
                 found = model.translate_batch(batch.lines, options, batch.first)
                 out.write(_best(found) if n_best is None else _n_best(batch.first, found))
+
+
+def _translate_records(
+    model: Run,
+    batches: Iterable[LineBatch],
+    out: Output,
+    name: str,
+    field: str,
+    options: DecodingOptions,
+    judge: Judge | None,
+) -> None:
+    """Translate the texts under a field of JSON records."""
+    errors = ErrorCount(name)
+    for batch in batches:
+        records = read_records(batch, name, (field,))
+        each = with_options(records, name, options, model.translator.check)
+        sources = [source for (source,) in records.inputs]
+        found = model.translate_batch(sources, each, batch.first)
+        more = judge.fields(sources, found) if judge else [{}] * len(found)
+        answers = [
+            _fields(one, own.n_best) | extra
+            for one, own, extra in zip(found, each, more, strict=True)
+        ]
+        out.write(records.answered(answers))
+        errors.note(records)
+        if records.error is not None:
+            raise records.error
+    errors.tell()
 
 
 def _judge(model: Run) -> Judge:

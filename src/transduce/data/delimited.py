@@ -72,7 +72,7 @@ def csv_rows(
     A line end within quotes belongs to the text; blank lines are passed over.  Raises DataError
     for a missing column, and for what `csv_cells` does not read.
     """
-    rows = csv_cells(read_lines(path), str(path), delimiter)
+    rows = (row for row in csv_cells(read_lines(path), str(path), delimiter) if row[1])
     number, names = next(rows, (1, []))
     indices = _indices(path, names if header else [], columns)
     if max(indices) >= len(names):
@@ -88,7 +88,7 @@ def csv_rows(
 def csv_cells(
     lines: Iterable[str], place: str, delimiter: str = ","
 ) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row that is not blank, and the number of the line where it begins.
+    """The number of the line where each row begins, and its cells; none for a blank line.
 
     lines: without their ends; no more is taken than a row needs.  place: the file's name, for
     messages.  Raises DataError for what is no CSV, and for a row with more or fewer cells than the
@@ -99,15 +99,14 @@ def csv_cells(
     width, first, number = 0, 1, 1
     try:
         for row in rows:
-            if not width:
+            if row and not width:
                 width, first = len(row), number
             if row and len(row) != width:
                 raise DataError(
                     f"{place}: line {number} has {len(row)} columns, but line {first} has {width}; "
                     f"is {delimiter!r} the delimiter, and is text that holds it quoted?"
                 )
-            if row:
-                yield number, row
+            yield number, row
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(

@@ -5,15 +5,13 @@ Read as they are they would be learnt so; a warning names the setting that reads
 
 from __future__ import annotations
 
-import functools
 import html
-import logging
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-logger = logging.getLogger("transduce")
+from transduce.data.lines import warn_once
 
 ROWS_TO_JUDGE = 1000
 """Rows after which a file is judged by the share of them that are escaped."""
@@ -106,9 +104,3 @@ class QuotedCells:
             'delimiter = "\\t"'
         )
         self._quoted[i] = -sys.maxsize  # enough of this column
-
-
-@functools.lru_cache(maxsize=1024)
-def warn_once(message: str) -> None:
-    """Log a warning of a data file, which is read several times for its splits."""
-    logger.warning("%s", message)

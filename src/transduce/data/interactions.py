@@ -130,7 +130,8 @@ def _interactions(config: InteractionsConfig, path: Path) -> Iterator[tuple[str,
 
 def _rows(path: Path, kind: str, columns: list[str]) -> Iterator[tuple[str, list[str]]]:
     """These columns of every row that is not blank, with its place."""
-    rows = csv_cells(read_lines(path), str(path), "\t" if kind == "tsv" else ",")
+    delimiter = "\t" if kind == "tsv" else ","
+    rows = (row for row in csv_cells(read_lines(path), str(path), delimiter) if row[1])
     _, names = next(rows, (1, []))
     for column in columns:
         if column not in names:

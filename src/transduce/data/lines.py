@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,12 @@ def lenient_text(raw: bytes, name: str, number: int) -> str:
         logger.warning("%s: line %d is not valid UTF-8; what is not became U+FFFD", name, number)
         text = line.decode("utf-8", "replace")
     return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
+
+
+@functools.lru_cache(maxsize=1024)
+def warn_once(message: str) -> None:
+    """Log a warning of a file that may be read several times, as for its splits, but once."""
+    logger.warning("%s", message)
 
 
 def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
