@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transduce.cli.lines import LineReader
+from transduce.cli.inputs import Table
+from transduce.cli.lines import LineBatch, LineReader
+from transduce.cli.records import _one_letter_away
 
 
 def test_ctrl_c_at_the_worst_moment_is_ctrl_c_and_loses_no_line(
@@ -43,3 +46,48 @@ def test_ctrl_c_at_the_worst_moment_is_ctrl_c_and_loses_no_line(
     monkeypatch.setattr(changed, "wait", wait)
     ends[0].close()
     assert reader._take() == []
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t"])
+def test_rows_of_a_table_come_out_as_they_go_in(sign: str) -> None:
+    asked = []
+
+    def batches() -> Iterator[LineBatch]:
+        texts = [["id,text"], ["1,a", "2,b"], [""], ["3,c"]]
+        for number, lines in enumerate(texts):
+            asked.append(number)
+            lines = [line.replace(",", sign) for line in lines]
+            yield LineBatch(0, lines, 0)
+
+    found = []
+    for rows in Table("stdin", ("text",), "new").read(batches()):
+        found.append(list(rows.answered(text.upper() for (text,) in rows.inputs)))
+        assert asked == list(range(len(asked))) and len(asked) == len(found) + 1
+    joined = [[line.replace(sign, ",") for line in lines] for lines in found]
+    assert joined == [["id,text,new", "1,a,A", "2,b,B"], [""], ["3,c,C"]]
+
+
+def test_a_table_without_rows_has_its_header() -> None:
+    (rows,) = Table("stdin", ("text",), "new").read(iter([LineBatch(0, ["text"], 0)]))
+    assert list(rows.answered([])) == ["text,new"] and rows.inputs == []
+
+
+@pytest.mark.parametrize(
+    ("field", "near"),
+    [
+        ("beamsize", True),
+        ("beamSize", True),
+        ("beam-size", True),
+        ("beam_sizes", True),
+        ("bean_size", True),
+        ("bema_size", True),
+        ("eam_size", True),
+        ("size", False),
+        ("source", False),
+        ("id", False),
+        ("beam_width", False),
+    ],
+)
+def test_a_misspelt_setting_is_known(field: str, near: bool) -> None:
+    assert _one_letter_away(field, "beam_size") is near
+    assert not _one_letter_away("step", "stop") and not _one_letter_away("seen", "seed")

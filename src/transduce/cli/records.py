@@ -24,6 +24,8 @@ logger = logging.getLogger("transduce")
 SURROGATE = re.compile("[\ud800-\udfff]")
 ERROR = "error"
 """Field of a record that has no answer."""
+LETTERS_TO_JUDGE = 5
+"""In shorter names of settings one letter makes another word."""
 
 
 @dataclass
@@ -148,16 +150,18 @@ def _warn_if_misspelt(field: str, settings: Iterable[str], name: str) -> None:
 
 
 def _one_letter_away(field: str, setting: str) -> bool:
-    """Whether they differ by one letter, or in case and by what joins words."""
+    """Whether they differ by one letter, by two that changed places, or by case and joints."""
     bare = re.sub("[^a-z0-9]", "", field.lower())
     if bare == setting.replace("_", ""):
         return True
-    if abs(len(field) - len(setting)) > 1 or len(setting) < 4:
+    if abs(len(field) - len(setting)) > 1 or len(setting) < LETTERS_TO_JUDGE:
         return False
     start = 0
     while start < min(len(field), len(setting)) and field[start] == setting[start]:
         start += 1
     rest, other = field[start:], setting[start:]
+    if rest[:2] == other[1::-1] and rest[2:] == other[2:]:
+        return True
     return rest[1:] == other[1:] or rest == other[1:] or rest[1:] == other
 
 
