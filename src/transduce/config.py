@@ -32,7 +32,7 @@ from pydantic_core import core_schema
 from transduce.errors import SettingError, printable
 
 T = TypeVar("T")
-Name = TypeVar("Name", str, Path)
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\}|\$)")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -107,35 +107,65 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
 
 
-def nameable(name: Name, setting: str = "") -> Name:
-    """The name of a file itself.
+class Final(str):
+    """Text of a parsed recipe or of a run: nothing in it stands for anything else.
 
-    setting: its name, for the SettingError of one that no file can have.  Without it that is a
-    ValueError: what checks a field of a section, whose name `parse` knows.
+    A user's recipe may hold `~` and `$VARIABLE` in its paths.  They are replaced once, when it is
+    parsed; paths read back from a run are taken as they are.
     """
-    if "\0" in str(name):
-        problem = "a file's name cannot hold the character NUL"
-        raise SettingError(f"{setting}: {problem}") if setting else ValueError(problem)
-    return name
 
 
-def expanded_path(text: str, setting: str = "") -> str:
-    """A path with `~` and `$VARIABLE` replaced; a relative one stays relative.
+def final(settings: Any) -> Any:
+    """Settings with every text marked as `Final`."""
+    if isinstance(settings, Mapping):
+        return {key: final(value) for key, value in settings.items()}
+    if isinstance(settings, list):
+        return [final(value) for value in settings]
+    return Final(settings) if isinstance(settings, str) else settings
 
-    setting: as `nameable` has it; so is what is raised, for a variable that is not set too.
+
+def nameable(path: str) -> str:
+    """The path itself.  Raises ValueError for one that no recipe can hold."""
+    if "\0" in path:
+        raise ValueError("a file's name cannot hold the character NUL")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{path!r} is not UTF-8, as a recipe is; rename it") from None
+    return path
+
+
+def expanded(path: Any) -> Any:
+    """A path with `~` and `$VARIABLE` replaced, unless it is `Final`; `$$` is the sign itself.
+
+    For a field of a section, whose type refuses other values.  A relative path stays relative.
+    Raises ValueError for a variable that is not set, and what `nameable` raises.
     """
-    expanded = os.path.expandvars(os.path.expanduser(nameable(text, setting)))  # noqa: PTH111
-    if unset := re.search(r"\$\{?(\w+)", expanded):
-        problem = f"names the variable {unset[1]}, which is not set; export it"
-        if not setting:
-            raise ValueError(problem)
-        raise SettingError(f"{setting} {problem}, or give --set {setting}=PATH")
-    return expanded
+    if not isinstance(path, str | Path):
+        return path
+    if isinstance(path, Final):
+        return str(nameable(path))
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name is not None and name not in os.environ:
+            raise ValueError(
+                f"names the variable {name}, which is not set; export it, or write $$ for a $"
+            )
+        return "$" if name is None else os.environ[name]
+
+    text = nameable(str(path))
+    user = text.partition("/")[0] if text.startswith("~") else ""
+    home = os.path.expanduser(user)  # noqa: PTH111
+    if home == user:  # no such user
+        home = user = ""
+    return nameable(home + _VARIABLE.sub(value, text.removeprefix(user)))
 
 
-def absolute_path(text: str, setting: str = "") -> str:
-    """A path as `expanded_path` makes it, and absolute, so that a recipe holds from anywhere."""
-    return str(Path(expanded_path(text, setting)).resolve())
+def absolute(path: Any) -> Any:
+    """The same, made absolute, so that a recipe holds from anywhere."""
+    found = expanded(path)
+    return nameable(str(Path(found).resolve())) if isinstance(found, str) else found
 
 
 def apply_overrides(
@@ -166,6 +196,10 @@ def apply_overrides(
     return merge(_with_meant_kinds(settings, given, kind), given)
 
 
+class _Replacement(dict[str, Any]):
+    """A section in the place of one of another `kind`, of which nothing is kept."""
+
+
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`below` with the entries of `above` laid over it, section by section.
 
@@ -176,7 +210,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
         old = result.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             other_kind = "kind" in old and value.get("kind", old["kind"]) != old["kind"]
-            result[key] = dict(value) if other_kind else merge(old, value)
+            result[key] = _Replacement(value) if other_kind else merge(old, value)
         else:
             result[key] = value
     return result
@@ -235,10 +269,13 @@ def _reader(kind: Any) -> pydantic.TypeAdapter[Any]:
 
 
 def to_dict(value: Any) -> Any:
-    """A section as plain dicts and lists, without settings that are None (TOML has no null)."""
+    """A section as plain dicts and lists, without settings that are None (TOML has no null).
+
+    Texts of sections are `Final`; those of a mapping stay as they are.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {name: to_dict(item) for name, item in pairs if item is not None}
+        return {name: final(to_dict(item)) for name, item in pairs if item is not None}
     if isinstance(value, Mapping):
         return {key: to_dict(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
@@ -290,7 +327,13 @@ def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:
             hint = hint or _elsewhere(name, kind)
             return f"{name} is not a setting" + (hint or f" ({_list(siblings)} are)")
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
-            return f"{name} is missing"
+            part: Any = settings
+            for key in path[:-1]:
+                part = part[int(key)] if isinstance(part, list) else part[key]
+            if not isinstance(part, _Replacement):
+                return f"{name} is missing"
+            new = part["kind"]
+            return f"{name} is missing; kind = {new!r} replaces the section, so give it too"
         case "union_tag_not_found":
             kinds = {k for section in _sections_at(kind, settings, path) for k in _kinds(section)}
             return f"{name}.kind is missing; it is one of {_list(kinds)}"

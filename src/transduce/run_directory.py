@@ -36,13 +36,21 @@ from typing import IO, Any
 
 from torch import Tensor
 
-from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict, to_toml
+from transduce.config import (
+    apply_overrides,
+    did_you_mean,
+    final,
+    load_toml,
+    parse,
+    to_dict,
+    to_toml,
+)
 from transduce.errors import RunError, SettingError
 from transduce.limits import read_json
 from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
-from transduce.tasks.run_files import check_files, check_written_to
+from transduce.tasks.run_files import check_files, check_name, check_written_to
 from transduce.tasks.task import Recipe
 from transduce.training import replaced
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
@@ -72,11 +80,24 @@ def as_recipe(
     """The parsed recipe, and the name for its run."""
     if not isinstance(recipe, str | os.PathLike):
         settings = with_overrides(to_dict(recipe), overrides)
-        return parse_recipe(settings, "recipe"), settings.get("task", "run")
+        return parse_recipe(settings, "recipe"), str(settings.get("task", "run"))
     path = Path(recipe)
-    file = path / "recipe.toml" if (path / "recipe.toml").is_file() else path
-    settings = with_overrides(load_toml(file), overrides)
+    file, settings = load_recipe(path)
+    settings = with_overrides(settings, overrides)
     return parse_recipe(settings, str(file)), path.stem if file is path else path.resolve().name
+
+
+def load_recipe(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The file of a recipe, which is a TOML file or a run directory, and its settings.
+
+    Paths that a run has written are final; `~` and `$VARIABLE` are for recipes that users write.
+    """
+    file = path / "recipe.toml" if (path / "recipe.toml").is_file() else path
+    settings = load_toml(file)
+    home = file.parent
+    marks = (home / ".lock", home / "weights.safetensors", *checkpoints_of(home))
+    written = file.name == "recipe.toml" and any(mark.exists() for mark in marks)
+    return file, final(settings) if written else settings
 
 
 def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -104,7 +125,7 @@ def read_recipe(path: Path) -> Recipe:
     if not (path / "recipe.toml").is_file():
         raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
     check_files(path)
-    settings = load_toml(path / "recipe.toml")
+    settings = final(load_toml(path / "recipe.toml"))
     try:
         return _closed_recipe(settings, str(path / "recipe.toml"))
     except SettingError:
@@ -211,6 +232,7 @@ def is_begun_by_this_job(path: Path) -> bool:
 
 def check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
     """Raises what `taken` raises, but for what another process does; nothing is touched."""
+    check_name(path)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
     check_written_to(path)  # and not what a link names
@@ -308,6 +330,7 @@ def locked(path: Path) -> Iterator[IO[str]]:
 
     Raises RunError while another process holds it.
     """
+    check_name(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         file = (path / ".lock").open("a+")
@@ -352,6 +375,7 @@ def written_aside(path: Path) -> Iterator[Path]:
 
     Raises RunError where it cannot be written.
     """
+    check_name(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         aside.mkdir(parents=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from transduce.config import Name, expanded_path, section, to_dict
+from transduce.config import expanded, section, to_dict
 from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.formats import is_plain
@@ -25,9 +25,6 @@ GLANCE_BYTES = 2**16
 _MARKS = re.compile(r"(?:<[^<>]*> )+")
 
 
-def located(name: Name) -> Name:
-    """The name with `~` and `$VARIABLE` replaced.  Raises ValueError for one that cannot be."""
-    return type(name)(expanded_path(str(name)))
 
 
 def _some(paths: Any) -> Any:
@@ -36,11 +33,11 @@ def _some(paths: Any) -> Any:
     return paths
 
 
-FilePath = Annotated[Path, AfterValidator(located)]
+FilePath = Annotated[Path, BeforeValidator(expanded)]
 """A file or directory of data; may hold `~` and `$VARIABLE`.  Relative, it is below `data.root`."""
 FilePaths = Annotated[FilePath | tuple[FilePath, ...], BeforeValidator(_some)]
 """One, or several."""
-HubPath = Annotated[str, AfterValidator(located)]
+HubPath = Annotated[str, BeforeValidator(expanded)]
 """The same, or `hf://owner/name`."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from transduce.config import apply_overrides, load_toml, to_dict
+from transduce.config import Final, apply_overrides, to_dict
 from transduce.errors import RunError, SettingError
 from transduce.experiments.attempts import Job, Result, in_turn, side_by_side
 from transduce.experiments.grid import (
@@ -27,7 +27,7 @@ from transduce.experiments.grid import (
 )
 from transduce.experiments.record import SWEEP_FILE, Definition, Record
 from transduce.experiments.search import Search, check_optuna
-from transduce.run_directory import locked, parse_recipe, with_overrides
+from transduce.run_directory import load_recipe, locked, parse_recipe, with_overrides
 from transduce.tasks.task import Recipe
 
 logger = logging.getLogger("transduce")
@@ -223,12 +223,11 @@ def _defined(
         before = Definition.read(recipe)
         return recipe, dataclasses.replace(before, search=search or before.search), before
     fixed, varied = read_varied(overrides)
-    file = recipe / "recipe.toml" if recipe.is_dir() else recipe
     given = tuple(one for one in overrides if one not in fixed)
     if not varied:
         raise SettingError("nothing varies; give --set section.name=value,value")
     directory = directory if directory is not None else Path("runs") / f"{recipe.stem}-sweep"
-    now = Definition(load_toml(file), given, search, tuple(fixed))
+    now = Definition(load_recipe(recipe)[1], given, search, tuple(fixed))
     if (directory / SWEEP_FILE).is_file():
         if not resume:
             raise RunError(
@@ -317,7 +316,7 @@ def _checked(definition: Definition, varied: dict[str, Values], where: str) -> R
 def _rooted(definition: Definition, parsed: Recipe) -> Definition:
     """The same with data.root, and what else is a path, absolute, so that it goes on anywhere."""
     meant = to_dict(parsed)
-    root = f"data.root={parsed.data.root}"
+    root = f"data.root={_escaped(parsed.data.root)}"
     recipe = apply_overrides(definition.recipe, [root, *_made_absolute(definition.recipe, meant)])
     fixed = (*definition.fixed, *_made_absolute(apply_overrides({}, definition.fixed), meant))
     return dataclasses.replace(definition, recipe=recipe, fixed=tuple(dict.fromkeys(fixed)))
@@ -358,10 +357,20 @@ def _rooted_value(
 def _made_absolute(
     said: Mapping[str, Any], meant: Mapping[str, Any], section: str = ""
 ) -> Iterator[str]:
-    """Overrides for the paths among settings that their recipe, `meant`, has made absolute."""
+    """Overrides for the paths among settings that their recipe, `meant`, has made absolute.
+
+    They are written as a user writes them, since each run of the sweep parses them anew.
+    """
     for key, value in said.items():
         name, other = f"{section}{key}", meant.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             yield from _made_absolute(value, other, f"{name}.")
-        elif isinstance(value, str) and isinstance(other, str) and value != other:
-            yield from [f"{name}={other}"] if Path(other).is_absolute() else []
+        elif isinstance(value, str) and isinstance(other, str):
+            changed = isinstance(value, Final) or value != other
+            if changed and Path(other).is_absolute():
+                yield f"{name}={_escaped(other)}"
+
+
+def _escaped(path: str) -> str:
+    """The text that stands for a path where `$` may begin the name of a variable."""
+    return path.replace("$", "$$")

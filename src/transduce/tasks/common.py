@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import heapq
 import json
@@ -18,10 +17,10 @@ from typing import Annotated, Any, Protocol, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import AfterValidator
+from pydantic import BeforeValidator
 from torch import nn
 
-from transduce.config import absolute_path, load_toml, merge, nameable, to_dict
+from transduce.config import Final, absolute, expanded, final, load_toml, merge, to_dict
 from transduce.data.unfinished import held
 from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import DataError, RunError, SettingError
@@ -32,7 +31,6 @@ from transduce.text import Tokenizer, load_tokenizer
 from transduce.training import sharding
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.file_head import head_of
-from transduce.training.fine_tuning import base_path
 from transduce.training.weights import check_weights, load_weights, read_tensors, weights_of
 
 _log = logging.getLogger("transduce")
@@ -48,7 +46,7 @@ class HasModel(Protocol):
 
 
 P = TypeVar("P", bound=HasModel)
-Root = Annotated[str, AfterValidator(nameable)]
+Root = Annotated[str, BeforeValidator(expanded)]
 """A directory that relative paths start from; may hold `~` and `$VARIABLE`."""
 
 PLACE_VERSION = 3
@@ -72,10 +70,6 @@ class Splits(Protocol):
     def test(self) -> Any: ...  # noqa: D102
     @property
     def hold_out(self) -> float: ...  # noqa: D102
-
-
-resolve_root = functools.partial(absolute_path, setting="data.root")
-"""The root as an absolute path.  Raises SettingError for a variable that is not set."""
 
 
 def check_trainable(config: Splits) -> None:
@@ -358,7 +352,7 @@ def base_settings(run: Path) -> dict[str, Any]:
     if not (run / "recipe.toml").is_file():
         raise RunError(f"fine_tune.run: {run} is not a run directory")
     check_files(run)
-    found = load_toml(run / "recipe.toml")
+    found: dict[str, Any] = final(load_toml(run / "recipe.toml"))
     for name in ("data", "text", "image", "model"):
         if not isinstance(found.get(name, {}), dict):
             raise RunError(f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is no section")
@@ -374,7 +368,10 @@ def named_base(settings: Mapping[str, Any]) -> Path | None:
     base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
     if not isinstance(base, str | Path):
         return None
-    return Path(base_path(str(base)))
+    try:
+        return Path(absolute(base))
+    except ValueError as error:
+        raise SettingError(f"fine_tune.run: {error}") from None
 
 
 def with_base_model(
@@ -408,6 +405,13 @@ def with_base_model(
 
 
 def rooted(recipe: T) -> T:
-    """A recipe whose data.root is absolute, so that the run can be used from anywhere."""
-    data = dataclasses.replace(recipe.data, root=resolve_root(recipe.data.root))  # type: ignore[attr-defined]
+    """A recipe whose data.root is absolute, so that the run can be used from anywhere.
+
+    Raises SettingError for a place that no recipe can name.
+    """
+    try:
+        root = absolute(Final(recipe.data.root))  # type: ignore[attr-defined]
+    except ValueError as error:
+        raise SettingError(f"data.root: {error}") from None
+    data = dataclasses.replace(recipe.data, root=root)  # type: ignore[attr-defined]
     return dataclasses.replace(recipe, data=data)  # type: ignore[type-var]

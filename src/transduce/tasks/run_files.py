@@ -17,11 +17,23 @@ READ_WHOLE = (".toml", ".json", ".jsonl", ".model")
 """Recipes, vocabularies, logs and such; weights are checked by their own head."""
 
 
+def check_name(run: Path) -> None:
+    """Raises RunError for a directory in which files of weights can be neither read nor written."""
+    try:
+        str(run).encode()
+    except UnicodeEncodeError:
+        raise RunError(
+            f"{run}: the name is not UTF-8, and safetensors can open no file there; rename the "
+            "directory or give another"
+        ) from None
+
+
 def check_files(run: Path) -> None:
     """Raises RunError for files of a run directory that are no plain files of its own.
 
     Directories in it are not looked into: nothing in them is needed to use a run.
     """
+    check_name(run)
     try:
         entries = list(os.scandir(run))
         home = run.resolve()

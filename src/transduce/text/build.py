@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import BeforeValidator, Field
 
-from transduce.config import DefaultKind, absolute_path, section
+from transduce.config import DefaultKind, absolute, section
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
@@ -26,7 +26,7 @@ class FileConfig:
     """A tokenizer that another run has, such as the target's for a language model beside it."""
 
     kind: Literal["file"] = "file"
-    path: Annotated[str, AfterValidator(absolute_path)]
+    path: Annotated[str, BeforeValidator(absolute)]
     """The file in the directory of that run; may hold `~` and `$VARIABLE`."""
 
 

@@ -7,7 +7,6 @@ first step, `learning_rate_scales` for the optimizer, `Adapter.write` whenever w
 from __future__ import annotations
 
 import fnmatch
-import functools
 import hashlib
 import json
 import logging
@@ -19,10 +18,10 @@ from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from pydantic import AfterValidator, Field
+from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from transduce.config import absolute_path, nearest, section
+from transduce.config import absolute, nearest, section
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.training.distributed import Ranks
@@ -47,10 +46,6 @@ _BELOW_LAYERS = tuple(
 )
 
 
-base_path = functools.partial(absolute_path, setting="fine_tune.run")
-"""The run to start from as an absolute path."""
-
-
 @section
 class LoraConfig:
     """W + alpha / rank · B·A in place of W, with only A and B trained (Hu et al. 2022)."""
@@ -68,7 +63,7 @@ class LoraConfig:
 class FineTuneConfig:
     """Start from the weights of another run."""
 
-    run: Annotated[str, AfterValidator(base_path)]
+    run: Annotated[str, BeforeValidator(absolute)]
     """Run directory, trained or imported; may hold `~` and `$VARIABLE`."""
     freeze: tuple[str, ...] = ()
     """Patterns of the names of parameters that stay as they are."""
@@ -141,9 +136,7 @@ def start_from(
     Returns the adapter if there is to be one.  Raises RunError where the base run
     does not fit, SettingError for a pattern without a match.
     """
-    found, left_out = (
-        ({}, []) if resuming else _copy_base(model, Path(base_path(config.run)), fit, anew)
-    )
+    found, left_out = ({}, []) if resuming else _copy_base(model, Path(config.run), fit, anew)
     named = dict(model.named_parameters(remove_duplicate=False))
     frozen = {id(named[name]) for name in _matching(config.freeze, named, "freeze")}
     adapter = None
