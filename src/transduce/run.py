@@ -35,6 +35,7 @@ from transduce.run_directory import (
     write_run,
 )
 from transduce.tasks import TASKS
+from transduce.tasks.alike import check_alike
 from transduce.tasks.common import check_model_size
 from transduce.tasks.ctranslate2 import use_ctranslate2
 from transduce.tasks.dialogue import Conversation, TrainedDialogue
@@ -413,18 +414,15 @@ def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]
     return recipe, TASKS[recipe.task].train(recipe, path, resume)
 
 
-def _in_use(settings: Any) -> Any:
-    """A model's settings without those that only its training looks at."""
-    if isinstance(settings, dict):
-        training_only = ("dropout", "label_dropout", "first_weights")
-        return {name: _in_use(v) for name, v in settings.items() if name not in training_only}
-    return settings
+def _vocabularies(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in vocabularies_of(path)}
 
 
 def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     """Write a run with the mean weights of several runs, or of the last checkpoints of one.
 
-    Raises RunError when the models differ, other than in dropout, or `output` exists.
+    Raises RunError when the models or their inputs differ, other than in dropout, or `output`
+    exists.
     """
     if output.exists():
         raise RunError(f"{output} exists; give another --output")
@@ -446,13 +444,13 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
         )
     recipe = recipes[0]
     for path, other_recipe in zip(paths[1:], recipes[1:], strict=True):
-        if _in_use(to_dict(other_recipe.model)) != _in_use(to_dict(recipe.model)):
-            raise RunError(f"{path} and {paths[0]} have different models; they cannot be averaged")
-        for vocabulary in vocabularies_of(paths[0]):
-            other = path / vocabulary.name
-            if not other.is_file() or other.read_bytes() != vocabulary.read_bytes():
+        check_alike(path, other_recipe, paths[0], recipe)
+        ours, theirs = (_vocabularies(one) for one in (paths[0], path))
+        for name in {**ours, **theirs}:
+            if ours.get(name) != theirs.get(name):
                 raise RunError(
-                    f"{path} and {paths[0]} have different vocabularies; they cannot be averaged"
+                    f"{path} and {paths[0]} have different vocabularies ({name}); they cannot be "
+                    "averaged"
                 )
     mean = average(map(served_weights if last else read_tensors, sources))
     names = ", ".join(code(path.resolve().name) for path in paths)

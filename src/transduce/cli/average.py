@@ -22,7 +22,7 @@ def average(
     Parameters
     ----------
     runs
-        Run directories with the same vocabulary and the same model, but for dropout.
+        Run directories with the same vocabulary, model and inputs, but for dropout.
     output
         Directory to make.
     last
