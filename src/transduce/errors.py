@@ -87,9 +87,18 @@ def reading(place: object) -> Iterator[None]:
         raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
 
 
+JOINERS = "\u200c\u200d"
+"""They join letters of Persian and of Indic scripts, and emoji, or keep them apart."""
+
+
 def printable(text: str) -> str:
     """One line that does nothing to a terminal, whatever stood in a file or in settings."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c in JOINERS else ascii(c)[1:-1] for c in text)
+
+
+def printable_name(name: str) -> str:
+    """A name that stands in lines, such as a label: each run of white space is one space."""
+    return printable(" ".join(name.split()))
 
 
 def first_line(error: BaseException) -> str:

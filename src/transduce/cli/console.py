@@ -27,7 +27,8 @@ class _PlainLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        _say(prefix + record.getMessage())
+        lines = record.getMessage().split("\n")
+        _say(prefix + "\n".join(map(printable, lines)))
 
 
 def _say(line: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from transduce.errors import printable
+
 NOTHING = "-"
 
 
@@ -31,7 +33,7 @@ def shown(value: Any) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
+        return printable(str(value))
     return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
 
 

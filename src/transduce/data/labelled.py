@@ -12,15 +12,14 @@ from pydantic import Field
 from transduce.config import section
 from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
 from transduce.data.escaped_text import Entities, unescaped
-from transduce.data.pairs import FilePath, HubPath
+from transduce.data.pairs import FilePath, HubPath, located
 from transduce.data.tables import (
-    HUB,
     Record,
     hub_records,
     json_records,
     parquet_records,
 )
-from transduce.errors import DataError
+from transduce.errors import DataError, printable_name
 
 
 class LabelledText(NamedTuple):
@@ -144,7 +143,8 @@ LabelledConfig = Annotated[
 def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
     """Every labelled text in the order of the input, streamed; lines that are all blank are not.
 
-    White space in and around a label counts as one space, or none: a label is one line.  root:
+    White space in and around a label counts as one space, or none: a label is one line, in which
+    what cannot be printed is spelt out.  root:
     the directory that relative paths start from.  Raises DataError, while reading, for any input
     that is not what the section says it is, and for a text without a label.
     """
@@ -157,9 +157,11 @@ def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
             entities.look_at(*texts)
         if not any(part.strip() for part in row):
             continue
-        label = " ".join(label.split())
+        label = printable_name(label)
         if not label:
-            raise DataError(f"{config.path}: row {number} has no label: {texts[0][:40]!r}")
+            raise DataError(
+                f"{located(config.path, root)}: row {number} has no label: {texts[0][:40]!r}"
+            )
         yield LabelledText(tuple(texts), label)
     entities.look_back()
 
@@ -181,8 +183,9 @@ def _rows(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
         case LabelledParquet():
             records = parquet_records(root / config.path, (*names, config.label))
         case LabelledHubDataset():
-            path = config.path if config.path.startswith(HUB) else root / config.path
-            records = hub_records(path, (*names, config.label), config.split, config.name)
+            records = hub_records(
+                located(config.path, root), (*names, config.label), config.split, config.name
+            )
     for record in records:
         yield *record.texts(names), _label(record, config.label)
 

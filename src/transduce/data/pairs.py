@@ -188,6 +188,11 @@ PairsConfig = Annotated[
 ]
 
 
+def located(path: str | Path, root: Path) -> str | Path:
+    """The place that the path of a section names: on the Hub, or below the root."""
+    return path if str(path).startswith(HUB) else root / path
+
+
 def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
     """Every pair in the order of the input, streamed; empty texts included.
 
@@ -207,8 +212,8 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
         if any("<" in value or ">" in value for value in values):
             assert not isinstance(config, ParallelFiles)
             raise DataError(
-                f"{config.path}: pair {number} has the tag {' '.join(values)!r}; a tag stands "
-                "between `<` and `>`, so it holds neither"
+                f"{located(config.path, root)}: pair {number} has the tag {' '.join(values)!r}; a "
+                "tag stands between `<` and `>`, so it holds neither"
             )
         marks = tag + "".join(map(mark, values))
         yield (marks + source if source.strip() else source), target
@@ -313,8 +318,7 @@ def _rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
             return parquet_rows(root / config.path, names)
         case HubDataset():
             names = (config.source, config.target, *config.tag_columns)
-            path = config.path if config.path.startswith(HUB) else root / config.path
-            return hub_rows(path, names, config.split, config.name)
+            return hub_rows(located(config.path, root), names, config.split, config.name)
 
 
 def _parallel(source_path: Path, target_path: Path) -> Iterator[tuple[str, str]]:

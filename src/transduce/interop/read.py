@@ -19,7 +19,7 @@ import safetensors
 import torch
 from torch import Tensor
 
-from transduce.errors import DataError
+from transduce.errors import DataError, printable_name
 from transduce.limits import from_json
 from transduce.text import EOS, SPECIAL_TOKENS, Tokenizer
 
@@ -101,7 +101,7 @@ class Config:
         """The labels of a classifier, in the order of its scores; equal names get their numbers."""
         names = self.values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
         try:
-            labels = tuple(str(names[str(i)]) for i in range(len(names)))
+            labels = tuple(printable_name(str(names[str(i)])) for i in range(len(names)))
         except (KeyError, TypeError):
             raise DataError(f"{self.path}: id2label does not name labels from 0 on") from None
         labels = self._told_apart(labels)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from transduce.config import parse, section
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError
+from transduce.errors import DataError, printable_name
 from transduce.metrics.measure import check_metric, make_metric, measure
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
 from transduce.nn.heads.label import LabelHead
@@ -265,7 +265,7 @@ class TextClassifier:
         inputs, references = [], []
         for texts, label in examples:
             inputs.append(texts)
-            references.append([" ".join(label.split())])
+            references.append([printable_name(label)])
         if not inputs:
             raise DataError("there are no examples to evaluate on")
         chunked = chunks(inputs, READ_TOGETHER)

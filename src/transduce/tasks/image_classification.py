@@ -17,7 +17,7 @@ from torch import Tensor
 from transduce.config import parse, section
 from transduce.data.batches import TokenBatches, in_halves
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError
+from transduce.errors import DataError, printable_name
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnly
@@ -152,12 +152,12 @@ class ImageClassifier:
     ) -> Evaluation:
         """Accuracy on held-out images."""
         if examples is not None:
-            pairs = [(path, " ".join(label.split())) for (path,), label in examples]
+            pairs = [(path, printable_name(label)) for (path,), label in examples]
             sources, labels = [path for path, _ in pairs], [label for _, label in pairs]
             answers = [found.text for found in self.predict([(path,) for path in sources])]
         else:
             images = read_images_of(self.recipe.data, self.recipe.image, split, self.cache)
-            sources, labels = [f"{split} image {i}" for i in images.rows], images.labels
+            sources, labels = [f"{split} image {i}" for i in images.rows], images.classes
             every = images.normalised(range(len(images)), self.recipe.image, PREDICTED_TOGETHER)
             answers = [self.labels[i] for x in every for i in self.scores(x).argmax(1).tolist()]
         references = [[label] for label in labels]
@@ -229,7 +229,7 @@ class ImageClassificationTraining:
 def _numbers(data: SplitImages, labels: Sequence[str], split: Split) -> NDArray[np.int64]:
     """(n,) places of the images' labels among `labels`, -1 for one that is not there."""
     places = {label: i for i, label in enumerate(labels)}
-    numbers = np.array([places.get(label, -1) for label in data.labels])
+    numbers = np.array([places.get(label, -1) for label in data.classes])
     unknown = int((numbers < 0).sum())
     if unknown and split == "train":
         raise DataError("the training images have other labels than when this run was begun")
@@ -257,7 +257,7 @@ def train_image_classification(
     cache = run.parent / ".cache"
     data = training_images(recipe.data, recipe.image, cache)
     _check_labels(data["train"])
-    labels = labels_for(run, data["train"].labels, labels_set(recipe.data), recipe.fine_tune)
+    labels = labels_for(run, data["train"].classes, labels_set(recipe.data), recipe.fine_tune)
     classifier = ImageClassifier(recipe, labels, cache)
     classifier.model.to(find_device(recipe.training.device))
     task = ImageClassificationTraining(classifier, data)
@@ -267,7 +267,7 @@ def train_image_classification(
 
 
 def _check_labels(data: SplitImages) -> None:
-    blank = next((i for i, label in zip(data.rows, data.labels, strict=True) if not label), None)
+    blank = next((i for i, label in zip(data.rows, data.classes, strict=True) if not label), None)
     if blank is not None:
         raise DataError(f"training image {blank}, counted from 0, has no label")
 

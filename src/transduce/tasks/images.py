@@ -17,7 +17,7 @@ from torch import Tensor
 from transduce.config import section
 from transduce.data.image_store import ImageStore, cached_images
 from transduce.data.images import ImageFolder, ImagesConfig, fingerprint
-from transduce.errors import DataError, InputError
+from transduce.errors import DataError, InputError, printable_name
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
 from transduce.tasks.common import (
@@ -65,7 +65,12 @@ class SplitImages:
     @property
     def labels(self) -> list[str]:
         """The label or caption of each, in one line."""
-        return [_one_line(self.store.labels[i]) for i in self.rows]
+        return [" ".join(self.store.labels[i].split()) for i in self.rows]
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels as names of classes."""
+        return [printable_name(self.store.labels[i]) for i in self.rows]
 
     def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """(b, c, h, w) images, by number in this split."""
@@ -86,7 +91,7 @@ def labels_set(data: ImageDataConfig) -> list[str] | None:
     """The labels of the training images in their order, where the settings name them."""
     if not isinstance(data.train, ImageFolder) or data.train.labels is None:
         return None
-    return list(dict.fromkeys(_one_line(label) for label in data.train.labels))
+    return list(dict.fromkeys(printable_name(label) for label in data.train.labels))
 
 
 def training_images(
@@ -176,10 +181,6 @@ def with_base(
     if not isinstance(own, Mapping):  # which whoever parses it will say
         return filled
     return {**filled, "image": {**base_settings(base).get("image", {}), **own}}
-
-
-def _one_line(label: str) -> str:
-    return " ".join(label.split())
 
 
 def _digest(image: NDArray[np.uint8]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.errors import DataError, RunError
+from transduce.errors import DataError, RunError, printable_name
 from transduce.limits import read_json
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.distributed import Ranks
@@ -87,9 +87,10 @@ def load_labels(run: Path) -> tuple[str, ...]:
     except ValueError as error:
         raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
     strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
-    if not strings or not labels or len(set(labels)) < len(labels):
+    found = tuple(map(printable_name, labels)) if strings else ()
+    if not found or len(set(found)) < len(found):
         raise RunError(f"{path} is damaged: it is not a list of different labels")
-    return tuple(labels)
+    return found
 
 
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ from transduce.tasks.common import (
     with_weights,
 )
 from transduce.tasks.generator import Generator
+from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import TextConfig as TokenizerSection
 from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
@@ -347,9 +348,10 @@ def _encoded(
     except NoDocumentsError as error:
         if recipe.data.valid is not None:
             raise
+        remedy = remedy_for_nothing_held_out(recipe.data, read_documents_of(recipe.data, "train"))
         raise DataError(
             f"nothing to validate with: holding out {recipe.data.hold_out:g} of {len(train)} "
-            "training documents left none; raise data.hold_out, or name data.valid"
+            f"training documents left none; {remedy}"
         ) from error
     return {"train": train, "valid": valid}
 

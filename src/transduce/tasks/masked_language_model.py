@@ -37,6 +37,7 @@ from transduce.tasks.common import (
     rooted,
     with_base_model,
 )
+from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.task import Split
 from transduce.tasks.text_encoder import (
     ENCODERS,
@@ -361,7 +362,8 @@ def rows_of(
                 "false, or let documents end elsewhere"
             )
         own = split == "train" or getattr(recipe.data, split) is not None
-        remedy = "" if own else f"; raise data.hold_out, or name data.{split}"
+        texts = () if own else documents_of(recipe.data, "train")
+        remedy = "" if own else f"; {remedy_for_nothing_held_out(recipe.data, texts)}"
         raise DataError(f"there are no {split} texts{remedy}")
     if data.in_pairs and data.lines.n_documents < 2:
         raise DataError(

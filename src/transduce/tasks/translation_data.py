@@ -13,7 +13,13 @@ from pathlib import Path
 from transduce.config import parse, to_dict
 from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
 from transduce.data.mixture import MixedPairs
-from transduce.data.pairs import PairsConfig, ParallelFiles, about_how_many, fingerprint
+from transduce.data.pairs import (
+    PairsConfig,
+    ParallelFiles,
+    about_how_many,
+    fingerprint,
+    without_marks,
+)
 from transduce.data.rows import Side
 from transduce.data.workers import available_cores
 from transduce.errors import DataError, RunError, SettingError
@@ -25,6 +31,7 @@ from transduce.tasks.common import (
     set_aside,
     split_fingerprint,
 )
+from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.recipe import DataConfig, TextConfig, TranslationRecipe, read_pairs_of
 from transduce.tasks.task import Split
 from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
@@ -132,9 +139,15 @@ def encoded_pairs(
             raise
         raise DataError(
             f"nothing to validate with: holding out {recipe.data.hold_out:g} of the sources of "
-            f"{len(train)} training pairs left no pair; raise data.hold_out, or name data.valid"
+            f"{len(train)} training pairs left no pair; {_remedy(recipe.data)}"
         ) from error
     return {"train": train, "valid": valid}
+
+
+def _remedy(data: DataConfig) -> str:
+    alone = dataclasses.replace(data, train_weight=1.0, mix=())
+    sources = (without_marks(source) for source, _ in read_pairs_of(alone, "train"))
+    return remedy_for_nothing_held_out(data, sources)
 
 
 def training_pairs(
