@@ -379,6 +379,14 @@ def test_dropout_drops_the_share_asked_for_and_keeps_the_mean(p: float) -> None:
     assert torch.equal(x.grad, dropped.detach())
 
 
+@pytest.mark.parametrize("p", [0.99, 1 - 2**-7, 0.9999, 0.99999, 0.999995])
+def test_dropout_of_nearly_all_keeps_the_share_asked_for(p: float) -> None:
+    torch.manual_seed(3)
+    n = 2_000_000
+    kept = int((Dropout(p)(torch.ones(n)) != 0).sum())
+    assert abs(kept - n * (1 - p)) < 5 * math.sqrt(n * (1 - p)) + n * (1 - p) / 1000
+
+
 def test_dropout_follows_the_seed_and_rests_in_evaluation() -> None:
     dropout, x = Dropout(0.5), torch.randn(7, 3, 5).transpose(0, 2)
     torch.manual_seed(1)

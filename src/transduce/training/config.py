@@ -104,7 +104,7 @@ class TrainingConfig:
     """Wall-clock budget; schedules that end with the budget follow whichever is nearer its end."""
     batch_tokens: Count = 4096
     """Neither side of a batch, padding included, is larger than this many tokens."""
-    accumulate: Count = 1
+    accumulate: Annotated[int, Field(ge=1, lt=2**31)] = 1
     """Batches whose gradients are summed into one step."""
     fit_memory: bool = False
     """Before training, find batches that fit, which a step of `batch_tokens * accumulate` is cut
