@@ -192,6 +192,25 @@ def test_fingerprint_sees_every_change(tmp_path: Path) -> None:
     assert len(seen) == 9
 
 
+@pytest.mark.parametrize("place", [0, 70_000, 200_001])
+def test_fingerprint_sees_other_pairs_of_the_same_size_and_date(tmp_path: Path, place: int) -> None:
+    """Not by the date of the entry alone, whose clock ticks too seldom for a test."""
+    before = bytearray(b"abcde\n" * 33_334)
+    config = parallel(tmp_path, bytes(before), b"y\n")
+    file = tmp_path / "a.de"
+    status = file.stat()
+    first = fingerprint(config, tmp_path)
+    before[place] = ord("x")
+    file.write_bytes(before)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    now = file.stat()
+    assert (now.st_size, now.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    if place == 70_000:  # between the blocks
+        while file.stat().st_ctime_ns == status.st_ctime_ns:
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert fingerprint(config, tmp_path) != first
+
+
 def test_fingerprint_of_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.de: no such file"):
         fingerprint(PARALLEL, tmp_path)

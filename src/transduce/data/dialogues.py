@@ -183,7 +183,7 @@ def read_dialogues(
 
 
 def fingerprint(config: DialoguesConfig, root: Path) -> str:
-    """A hash that changes with the settings, and with the place, size or date of any input.
+    """A hash that changes with the settings, and with any input as `stamp` does.
 
     Raises DataError if a file is missing.
     """

@@ -133,7 +133,7 @@ def read_documents(config: DocumentsConfig, root: Path) -> Iterator[str]:
 
 
 def fingerprint(config: DocumentsConfig, root: Path) -> str:
-    """A hash that changes with the settings, and with the place, size or date of any input.
+    """A hash that changes with the settings, and with any input as `stamp` does.
 
     Raises DataError if a file is missing.
     """

@@ -125,7 +125,7 @@ def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
 
 
 def fingerprint(config: ImagesConfig, root: Path) -> str:
-    """A hash that changes with the settings, and with the place, size or date of any input.
+    """A hash that changes with the settings, and with the place, size or dates of any input.
 
     Every image counts as an input, save those that a Parquet file only names.  Raises DataError
     if a file is missing.
@@ -136,9 +136,8 @@ def fingerprint(config: ImagesConfig, root: Path) -> str:
             facts.update(os.fsencode(path.resolve()))
             for file in _files_behind(config, path):
                 status = os.stat(file)  # noqa: PTH116 - a Path for each of a million files is slow
-                facts.update(
-                    os.fsencode(file) + f"\0{status.st_size} {status.st_mtime_ns}\0".encode()
-                )
+                numbers = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+                facts.update(os.fsencode(file) + f"\0{numbers}\0".encode())
         except OSError as error:
             place = error.filename or path
             raise DataError(f"{place} cannot be read: {error.strerror or error}") from None

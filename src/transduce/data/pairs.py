@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +23,9 @@ from transduce.errors import DataError, reading
 GLANCES = 32
 GLANCE_BYTES = 2**16
 """So often so many bytes of a file tell how long its lines are."""
+BLOCKS = 16
+BLOCK_BYTES = 2**12
+"""So many blocks of so many bytes tell one file from another of the same size and dates."""
 _MARKS = re.compile(r"(?:<[^<>]*> )+")
 
 
@@ -277,7 +281,7 @@ def files_below(directory: Path) -> list[Path]:
 
 
 def fingerprint(config: PairsConfig, root: Path) -> str:
-    """A hash that changes with the settings, and with the place, size or date of any input.
+    """A hash that changes with the settings, and with any input as `stamp` does.
 
     A data set of the Hub is known by its name, configuration and split alone; name it with
     `@revision` to tell versions apart.  Raises DataError if a file is missing.
@@ -286,17 +290,30 @@ def fingerprint(config: PairsConfig, root: Path) -> str:
 
 
 def stamp(config: Any, paths: Iterable[Path]) -> str:
-    """A hash of settings, and of the place, size and date of files.
+    """A hash of settings, and of the place, size, dates and some blocks of files.
 
-    Raises DataError if one is missing.
+    Dates are those of the content and of the entry, which no program can set back.  Raises
+    DataError if a file is missing.
     """
     files = []
     for path in paths:
         with reading(path):
             status = path.stat()
-        files.append([str(path.resolve()), status.st_size, status.st_mtime_ns])
+            dates = status.st_mtime_ns, status.st_ctime_ns
+            blocks = _blocks(path, status.st_size) if stat.S_ISREG(status.st_mode) else ""
+        files.append([str(path.resolve()), status.st_size, *dates, blocks])
     facts = json.dumps([to_dict(config), files], sort_keys=True)
     return hashlib.sha256(facts.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _blocks(path: Path, size: int) -> str:
+    """A hash of blocks from the first to the last byte, all of a small file."""
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        for block in range(BLOCKS):
+            file.seek(max(size - BLOCK_BYTES, 0) * block // (BLOCKS - 1))
+            digest.update(file.read(BLOCK_BYTES))
+    return digest.hexdigest()
 
 
 def _rows(config: PairsConfig, root: Path) -> Iterator[tuple[str, ...]]:
