@@ -1,16 +1,25 @@
-"""Who sends a run what no training text had is told of it, once."""
+"""Who sends a run, or trains it on, what its vocabulary does not know is told of it, once."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import transduce
 from helpers.hugging_face import sentences, word_piece
-from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
+from helpers.tiny_run import reversal_pairs, stack, tiny_settings, write_tsv
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
+from transduce.run_directory import parse_recipe
+from transduce.tasks.alignment import AlignmentOptions, align_pairs
+from transduce.tasks.classification import TextClassifier
+from transduce.tasks.dialogue import TrainedDialogue
+from transduce.tasks.embedding import TextEmbedder
+from transduce.tasks.language_model import TrainedLanguageModel
+from transduce.tasks.mask_filler import MaskFiller
+from transduce.tasks.question_answering import TrainedAnswerer
 from transduce.tasks.unknown import UnknownTokens
 from transduce.text import (
     CharactersConfig,
@@ -107,3 +116,85 @@ def test_the_unknown_letters_of_an_output_are_those_of_the_source(tmp_path: Path
     outputs = [translation.text for translation in model.translate_batch(sources)]
     assert outputs == [f"{source}ed" for source in sources]
     assert ["".join(model.stream(source)) for source in sources] == outputs
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings of unknown tokens since the last call."""
+    found = [r.getMessage() for r in caplog.records if "unknown to" in r.getMessage()]
+    caplog.clear()
+    return found
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("translator")
+    data = write_tsv(directory / "pairs.tsv", reversal_pairs(60))
+    return transduce.train(tiny_settings(data, "training.steps=1"), directory / "run")[0]
+
+
+def test_scores_and_alignments_tell(translator: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pairs = [("ab", "b a"), ("aX", "b a"), ("aX", "b Y")]
+    messages = [
+        "pair 2: 1 of 2 tokens are unknown to this model, 'X' first; said once",
+        "pair 3: 1 of 2 tokens are unknown to this model, 'Y' first; said once",
+    ]
+    model = transduce.load(translator, "cpu")
+    list(model.score(pairs))
+    list(model.score(pairs))
+    assert said(caplog) == messages
+    model = transduce.load(translator, "cpu").translator
+    list(align_pairs(model, pairs, AlignmentOptions()))
+    assert said(caplog) == messages
+    transduce.load(translator, "cpu").align("aX", "b a")
+    assert said(caplog) == [messages[0].replace("pair 2", "pair 1")]
+
+
+def test_what_is_fine_tuned_on_is_told(
+    translator: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = write_tsv(tmp_path / "more.tsv", reversal_pairs(60, letters="abXY"))
+    more = tiny_settings(data, "training.steps=1", f"fine_tune.run={translator}")
+    for name in ("model", "text"):
+        del more[name]
+    transduce.train(more, tmp_path / "tuned")
+    found = [text for text in said(caplog) if "training texts" in text]
+    assert len(found) == 2  # sources and targets
+    for text in found:
+        assert "training texts have tokens that are unknown to the vocabulary of the run" in text
+        assert "'X' first" in text or "'Y' first" in text
+    same = tiny_settings(tmp_path / "more.tsv", "training.steps=1", f"fine_tune.run={translator}")
+    write_tsv(data, reversal_pairs(60, seed=1))
+    transduce.train(same, tmp_path / "same")
+    assert said(caplog) == []
+
+
+def test_every_task_on_texts_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "language-model": {"decoder": stack()},
+        "masked-language-model": {"encoder": stack()},
+        "classification": {"encoder": stack()},
+        "question-answering": {"encoder": stack()},
+        "embedding": {"encoder": stack()},
+        "dialogue": {"decoder": stack()},
+    }
+    for task, model in settings.items():
+        text = {"tokenizer": {"kind": "characters"}}
+        recipe: Any = parse_recipe(
+            {"task": task, "data": {}, "text": text, "model": {"d_model": 16, **model}}, task
+        )
+        tokenizer = train_tokenizer(recipe.text.tokenizer, ["abc d"])
+        made = {
+            "language-model": lambda r, t: TrainedLanguageModel(r, t),
+            "masked-language-model": lambda r, t: MaskFiller(r, t),
+            "classification": lambda r, t: TextClassifier(r, t, ("x", "y")),
+            "question-answering": lambda r, t: TrainedAnswerer(r, t),
+            "embedding": lambda r, t: TextEmbedder(r, t),
+            "dialogue": lambda r, t: TrainedDialogue(r, t),
+        }[task](recipe, tokenizer)
+        made.model.eval()
+        inputs = [["abc"] * len(made.inputs), ["ab", "aX"][-len(made.inputs) :], ["Y"] * 2]
+        given = [tuple(texts[: len(made.inputs)]) for texts in inputs]
+        made.predict(given, first=10)
+        made.predict(given, first=10)
+        (line,) = said(caplog)
+        assert " 12: " in line and line.endswith("unknown to this model, 'X' first; said once")

@@ -126,6 +126,7 @@ def _align(
     translator.model.eval()
     sources = translator.source.encode_batch([source for source, _ in pairs])
     targets = translator.target.encode_batch([target for _, target in pairs])
+    translator.check_pairs(pairs, sources, targets, first)
     lengths = [1 + max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
     units = [
         (

@@ -11,6 +11,7 @@ token's as an end (Devlin et al. 2019, section 4.2); the best span of all window
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from transduce.tasks.text_encoder import (
     one_line,
     vocabulary_rows,
 )
+from transduce.tasks.unknown import UnknownTokens
 from transduce.text import Tokenizer
 from transduce.text.offsets import tokens_with_spans
 
@@ -154,6 +156,7 @@ class Answerer:
         self.text = text
         self.span = span
         self.tokenizer = tokenizer
+        self.unknown = UnknownTokens(tokenizer)
         head = SpanHead(config.d_model)
         self.model = build_text_encoder(config, vocabulary_rows(tokenizer), head)
 
@@ -188,6 +191,9 @@ class Answerer:
         There is nothing to decode, so `options` says nothing.
         """
         readings = self.read(inputs)
+        rows = ([id for w in r.windows for id in w.row.ids] for r in readings)
+        names = (f"line {number}" for number in itertools.count(first + 1))
+        self.unknown.check_named(inputs, rows, names)
         scores = iter(self.scores([window for r in readings for window in r.windows]))
         return [self.answer(r, [next(scores) for _ in r.windows]) for r in readings]
 

@@ -46,11 +46,10 @@ from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
     ENCODERS,
     READ_AT_ONCE,
+    RowMaker,
     TextConfig,
     check_room,
-    chunks,
     encode_batches,
-    lay_out,
     leave_out_tokens,
     one_line,
     tokenizer_for,
@@ -226,6 +225,7 @@ class TextClassifier:
         )
         self.recipe = recipe
         self.tokenizer = tokenizer
+        self.row_maker = RowMaker(tokenizer, recipe.text.max_length)
         self.labels = labels
         self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
         self.inputs = recipe.data.inputs
@@ -247,7 +247,7 @@ class TextClassifier:
         """
         found = [LabelPrediction()] * len(inputs)
         filled = [i for i, texts in enumerate(inputs) if any(text.strip() for text in texts)]
-        rows = lay_out(self.tokenizer, [inputs[i] for i in filled], self.recipe.text.max_length)
+        rows = self.row_maker.rows([inputs[i] for i in filled], (first + i for i in filled))
         scores = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
         for i, score in zip(filled, scores, strict=True):
             found[i] = LabelPrediction.of(self.labels, score.float().log_softmax(0))
@@ -268,8 +268,11 @@ class TextClassifier:
             references.append([printable_name(label)])
         if not inputs:
             raise DataError("there are no examples to evaluate on")
-        chunked = chunks(inputs, READ_TOGETHER)
-        hypotheses = [found.text for chunk in chunked for found in self.predict(chunk)]
+        hypotheses = [
+            found.text
+            for first in range(0, len(inputs), READ_TOGETHER)
+            for found in self.predict(inputs[first : first + READ_TOGETHER], first=first)
+        ]
         scores = measure(self.recipe.evaluation.metrics, hypotheses, references)
         sources = [one_line(texts) for texts in inputs]
         return Evaluation(scores, sources, hypotheses, references, inputs=inputs)

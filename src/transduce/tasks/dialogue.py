@@ -216,6 +216,7 @@ class TrainedDialogue(Generator):
             if dropped:
                 message = "%s: the oldest %d of its %d turns are left out; there is room for %d"
                 logger.warning(message, name, dropped, len(turns), len(turns) - dropped)
+            self.unknown.check_named([[turn.text for turn in turns]], [ids], [name])
             rows.append(ids)
         return rows
 
@@ -311,6 +312,7 @@ class Conversation:
         """
         asked = Turn(self.model.answering - 1, text.strip())
         ids, self.forgotten = self.model.to_answer([*self.turns, asked])
+        self.model.unknown.check_named([[asked.text]], [ids], ["this turn"])
         stream = self.model.stream_on(ids, self.options, self._replies)
         self._replies += 1
         said = ""

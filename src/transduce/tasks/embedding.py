@@ -23,10 +23,10 @@ from transduce.sequence import Padded
 from transduce.tasks.common import Root, rooted, with_weights
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import (
+    RowMaker,
     TextConfig,
     check_room,
     encode_batches,
-    lay_out,
     tokenizer_of,
     vocabulary_rows,
 )
@@ -130,6 +130,7 @@ class TextEmbedder:
     def __init__(self, recipe: EmbeddingRecipe, tokenizer: Tokenizer) -> None:
         self.recipe = recipe
         self.tokenizer = tokenizer
+        self.row_maker = RowMaker(tokenizer, recipe.text.max_length)
         self.model = TextEmbedding(
             recipe.model, vocabulary_rows(tokenizer), recipe.evaluation.normalize
         )
@@ -146,7 +147,7 @@ class TextEmbedder:
         """
         found = [EmbeddingPrediction()] * len(inputs)
         filled = [i for i, (text,) in enumerate(inputs) if text.strip()]
-        rows = lay_out(self.tokenizer, [inputs[i] for i in filled], self.recipe.text.max_length)
+        rows = self.row_maker.rows([inputs[i] for i in filled], (first + i for i in filled))
         vectors = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
         for i, vector in zip(filled, vectors, strict=True):
             found[i] = EmbeddingPrediction(tuple(vector.float().tolist()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -23,6 +23,8 @@ SCORED_TOKENS = 1024
 LONGEST_SCORED = 8192
 
 Ids = Sequence[int]
+Pair = tuple[str, str]
+CheckPairs = Callable[[Sequence[Pair], Sequence[Ids], Sequence[Ids], int], None]
 
 
 def forced_log_probs(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
@@ -47,17 +49,23 @@ def longest_scored(model: EncoderDecoder) -> int:
 
 
 def forced_scores(
-    model: EncoderDecoder, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
+    model: EncoderDecoder,
+    source: Tokenizer,
+    target: Tokenizer,
+    pairs: Iterable[tuple[str, str]],
+    check: CheckPairs,
 ) -> Iterator[float]:
     """Log-probability of each target text, end included, given its source text.
 
-    Pairs beyond `longest_scored` tokens get nan and a warning.
+    Pairs beyond `longest_scored` tokens get nan and a warning.  check: looks at pairs and their
+    ids, given the number of the first.
     """
     longest = longest_scored(model)
     rest, first = iter(pairs), 0
     while chunk := list(itertools.islice(rest, SCORED_TOGETHER)):
         sources = source.encode_batch([text for text, _ in chunk])
         targets = target.encode_batch([text for _, text in chunk])
+        check(chunk, sources, targets, first)
         scores = [math.nan] * len(chunk)
         short = []
         for i, (given, wanted) in enumerate(zip(sources, targets, strict=True)):

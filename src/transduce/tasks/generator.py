@@ -22,6 +22,7 @@ from transduce.models.decoder_only import DecoderOnly
 from transduce.sequence import Padded
 from transduce.tasks.forced import in_batches
 from transduce.tasks.translator import TextStream
+from transduce.tasks.unknown import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT, UNK
 
@@ -122,6 +123,7 @@ class Generator:
         """window: positions that the model reads at once; what lies further back is forgotten."""
         self.model = model
         self.tokenizer = tokenizer
+        self.unknown = UnknownTokens(tokenizer)
         self.options = options
         self.window = window
 
@@ -177,6 +179,7 @@ class Generator:
         rows = [[BOS, *ids] for ids in self.tokenizer.encode_batch(list(prompts))]
         for ids, name in zip(rows, names, strict=True):
             self._warn_if_long(ids, name)
+        self.unknown.check_named(([text] for text in prompts), rows, names)
         return rows
 
     def wording(self, prompt: Sequence[int], options: DecodingOptions) -> Wording:

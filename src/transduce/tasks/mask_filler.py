@@ -37,6 +37,7 @@ from transduce.tasks.text_encoder import (
     tokenizer_of,
     vocabulary_rows,
 )
+from transduce.tasks.unknown import UnknownTokens
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word
 from transduce.training.trainer import Outcome, train
@@ -96,6 +97,7 @@ class MaskFiller:
     def __init__(self, recipe: MaskedLanguageModelRecipe, tokenizer: Tokenizer) -> None:
         self.recipe = recipe
         self.tokenizer = tokenizer
+        self.unknown = UnknownTokens(tokenizer)
         rows = vocabulary_rows(tokenizer)
         self.model = MaskedLanguageModel(recipe.model, rows, recipe.next_sentence)
         shown = tokenizer.tokens(range(tokenizer.size))
@@ -132,6 +134,8 @@ class MaskFiller:
                 message = "input %d has %d tokens, of which %d are read (text.max_length)"
                 logger.warning(message, first + i + 1, len(ids), self.recipe.text.max_length - 2)
             rows.append(list(layout(ids, None, self.recipe.text.max_length).ids))
+        texts = (inputs[i][0].split(MASK) for i in given)
+        self.unknown.check_named(texts, rows, (f"line {first + i + 1}" for i in given))
         self.model.eval()
         lengths = [len(row) for row in rows]
         order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)

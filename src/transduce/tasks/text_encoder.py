@@ -31,6 +31,7 @@ from transduce.models.stacks import longest_sequence
 from transduce.sequence import Padded
 from transduce.tasks.common import base_settings, saved_tokenizer
 from transduce.tasks.forced import in_batches
+from transduce.tasks.unknown import UnknownTokens, tell_of_training_texts
 from transduce.text import (
     BOS,
     EOS,
@@ -119,11 +120,21 @@ def layout(
     return Row([*first, *second], [0] * len(first) + [1] * len(second))
 
 
-def lay_out(tokenizer: Tokenizer, inputs: Sequence[Sequence[str]], max_length: int) -> list[Row]:
-    """Inputs of one text or two as rows; a warning says how many had to be cut."""
-    rows, n_cut = lay_out_counting(tokenizer, inputs, max_length)
-    warn_of_cuts(n_cut, len(rows), max_length)
-    return rows
+class RowMaker:
+    """Lays out inputs of one text or two as rows, with warnings of those it had to change."""
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._unknown = UnknownTokens(tokenizer)
+
+    def rows(self, inputs: Sequence[Sequence[str]], numbers: Iterable[int]) -> list[Row]:
+        """The rows of inputs; numbers: theirs, from 0, in a longer input."""
+        rows, n_cut = lay_out_counting(self._tokenizer, inputs, self._max_length)
+        warn_of_cuts(n_cut, len(rows), self._max_length)
+        names = (f"line {number + 1}" for number in numbers)
+        self._unknown.check_named(inputs, (row.ids for row in rows), names)
+        return rows
 
 
 def lay_out_counting(
@@ -283,6 +294,8 @@ def tokenizer_for(
                 f"text.tokenizer is not as in {base}, but the weights to start from know no other; "
                 "leave it out"
             )
+        with Counter("reading texts for unknown letters") as count:
+            tell_of_training_texts(tokenizer, count.each(texts))
     else:
         with Counter("reading texts for the vocabulary") as count:
             tokenizer = train_tokenizer(config.tokenizer, count.each(texts))

@@ -34,6 +34,7 @@ from transduce.tasks.common import (
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.recipe import DataConfig, TextConfig, TranslationRecipe, read_pairs_of
 from transduce.tasks.task import Split
+from transduce.tasks.unknown import tell_of_training_texts
 from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.log import Counter
@@ -89,6 +90,9 @@ def _base_vocabularies(
             "the section out"
         )
     _save(source, target, run)
+    for tokenizer, side in ((source, 0), (target, 1)):
+        pairs = read_pairs_of(recipe.data, "train")
+        tell_of_training_texts(tokenizer, (pair[side] for pair in pairs))
     return source, target
 
 

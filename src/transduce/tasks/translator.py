@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import logging
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -110,6 +111,7 @@ class Translator:
         self.expected_tags: ExpectedTags | None = None
         """Warns of texts that do not begin as those of training did."""
         self.unknown_tokens: UnknownTokens | None = None
+        self.unknown_targets = UnknownTokens(target)
         """Warns of texts that hold what those of training did not."""
         self.warns_of_length = True
         """Whether a text that is translated in pieces is warned of."""
@@ -218,7 +220,7 @@ class Translator:
 
         Pairs beyond `forced.longest_scored` tokens get nan and a warning.
         """
-        return forced_scores(self.model, self.source, self.target, pairs)
+        return forced_scores(self.model, self.source, self.target, pairs, self.check_pairs)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
         """How each target token, and the end, looked at the source tokens in one layer.
@@ -230,6 +232,7 @@ class Translator:
             target = self.translate([source])[0].text
         source_ids = [*self.source.encode(source), EOS]
         target_ids = [BOS, *self.target.encode(target)]
+        self.check_pairs([(source, target)], [source_ids], [target_ids], 0)
         with torch.inference_mode(), record_attention(self.model) as maps:
             layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
             check_layer(layer, len(layers))
@@ -257,6 +260,20 @@ class Translator:
                 "model has positions for"
             )
         return demand
+
+    def check_pairs(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        first: int,
+    ) -> None:
+        """Warn of the first pair with tokens that are unknown on a side, given the ids of both."""
+        sides = (self.unknown_tokens, sources), (self.unknown_targets, targets)
+        for side, (unknown, rows) in enumerate(sides):
+            if unknown is not None:
+                names = (f"pair {number}" for number in itertools.count(first + 1))
+                unknown.check_named(([pair[side]] for pair in pairs), rows, names)
 
     def _encoded(self, texts: Sequence[str], first: int) -> list[list[int]]:
         """The ids of texts, with warnings of what training had not prepared the model for."""
