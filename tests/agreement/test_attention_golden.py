@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.golden import exact, read_golden
+from transduce.errors import SettingError
 from transduce.nn import narrow_attention
 from transduce.nn.attention import (
     CrossAttention,
@@ -137,6 +138,33 @@ def test_causal_self_attention_agrees_with_pytorch(b: int, t: int, s: int, m: in
     hidden = ~causal(t, t, x.device)
     expected, _ = torch_attention(ours, m)(x, x, x, attn_mask=hidden)
     torch.testing.assert_close(output, expected, **CLOSE)
+
+
+@pytest.mark.parametrize(("m", "h", "d"), [(7, 3, 2), (8, 2, 16), (3, 2, 5)])
+def test_heads_of_any_width_agree_with_the_equation(m: int, h: int, d: int) -> None:
+    ours = CrossAttention(m, h, d_head=d).double().eval()
+    x, memory = torch.randn(2, 4, m, dtype=torch.float64), torch.randn(2, 5, m, dtype=torch.float64)
+    whole = Padded(memory, torch.ones(2, 5, dtype=torch.bool), "none")
+    output = ours(x, ours.project(memory), key_mask(whole))
+    w_q, (w_k, w_v) = ours.query.weight.T, ours.key_value.weight.T.chunk(2, 1)
+    b_q, (b_k, b_v) = ours.query.bias, ours.key_value.bias.chunk(2)
+    heads = []
+    for i in range(h):
+        part = slice(i * d, (i + 1) * d)
+        q = x @ w_q[:, part] + b_q[part]
+        k, v = memory @ w_k[:, part] + b_k[part], memory @ w_v[:, part] + b_v[part]
+        heads.append(torch.softmax(q @ k.mT / math.sqrt(d), -1) @ v)
+    expected = torch.cat(heads, -1) @ ours.output.weight.T + ours.output.bias
+    torch.testing.assert_close(output, expected, **CLOSE)
+    own = SelfAttention(m, h, d_head=d)
+    assert own.query_key_value.weight.shape == (3 * h * d, m) and own.output.in_features == h * d
+
+
+def test_heads_that_do_not_fit_are_a_setting() -> None:
+    for kind in (SelfAttention, CrossAttention):
+        with pytest.raises(SettingError, match=r"= 2 does not divide d_model = 3; .*d_head"):
+            kind(3, 2)
+        assert kind(8, 2).output.weight.shape == (8, 8)
 
 
 def sinusoids(length: int, width: int) -> Tensor:

@@ -41,10 +41,15 @@ M = 16  # d_model of every stack below
 KINDS = list(product(get_args(PositionKind), get_args(NormOrder), get_args(Activation)))
 
 
+HEADS = {"rotary": (3, 6), "alibi": (3, 5)}  # n_heads, and a width of their own
+
+
 def config(positions: PositionKind, order: NormOrder, activation: Activation) -> TransformerConfig:
+    n_heads, d_head = HEADS.get(positions, (4, None)) if order == "pre" else (4, None)
     return TransformerConfig(
         n_layers=2,
-        n_heads=4,
+        n_heads=n_heads,
+        d_head=d_head,
         d_ff=24,
         positions=positions,
         norm_order=order,

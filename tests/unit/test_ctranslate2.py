@@ -94,6 +94,7 @@ def test_no_streaming_no_ensemble_no_language_model(translator: TrainedTranslato
         ({"decoder": {"kind": "recurrent"}}, "model.decoder.kind = 'recurrent'"),
         ({"encoder": {"positions": "alibi"}}, "model.encoder.positions = 'alibi'"),
         ({"decoder": {"positions": "alibi"}}, "model.decoder.positions = 'alibi'"),
+        ({"decoder": {"d_head": 3}}, "model.decoder.d_head = 3"),
         ({"encoder": {"norm_epsilon": 1e-6}}, "norm_epsilon"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import transduce
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce.errors import DataError, SettingError
 from transduce.models.encoder_decoder import (
     EncoderDecoder,
@@ -24,6 +27,7 @@ from transduce.nn.masks import Mask
 from transduce.nn.residual import PostNorm, PreNorm
 from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
+from transduce.training.weights import read_tensors
 
 STACK = TransformerConfig(n_layers=2, n_heads=4, d_ff=32, dropout=0.0)
 MODEL = EncoderDecoderConfig(d_model=16, encoder=STACK, decoder=STACK)
@@ -449,3 +453,25 @@ def test_under_autocast_rows_come_in_few_numbers(n_padding: int) -> None:
 def test_numbers_of_rows_are_few_and_no_more_than_a_sixteenth_too_large(n: int) -> None:
     assert row_step(n) in {32, row_step(2 * n) // 2}
     assert -n % row_step(n) <= max(31, n // 16)
+
+
+def test_the_default_width_of_a_head_changes_no_tensor() -> None:
+    own = replace(STACK, d_head=4)
+    torch.manual_seed(1)
+    default = TransformerDecoder(STACK, 16).state_dict()
+    torch.manual_seed(1)
+    same = TransformerDecoder(own, 16).state_dict()
+    assert default.keys() == same.keys()
+    assert all(torch.equal(default[name], same[name]) for name in default)
+    with pytest.raises(SettingError, match="even width per head, not 5"):
+        TransformerDecoder(replace(STACK, d_head=5, positions="rotary"), 16)
+
+
+def test_a_model_with_heads_of_their_own_width_is_trained_and_loaded(tmp_path: Path) -> None:
+    data = write_tsv(tmp_path / "a.tsv", reversal_pairs(60))
+    stacks = "model.encoder", "model.decoder"
+    heads = [f"{stack}.{setting}" for stack in stacks for setting in ("n_heads=3", "d_head=5")]
+    run, _ = train_tiny(data, tmp_path / "run", "training.steps=2", *heads)
+    shapes = {n: tuple(t.shape) for n, t in read_tensors(run / "weights.safetensors").items()}
+    assert shapes["decoder.layers.0.cross_attention.key_value.weight"] == (2 * 15, 16)
+    assert transduce.load(run)("abc").text is not None

@@ -46,6 +46,11 @@ def check_expressible(config: EncoderDecoderConfig) -> None:
             raise RunError(f"CTranslate2 has no stack like model.{side}.kind = {stack.kind!r}")
         if stack.positions == "alibi":
             raise RunError(f"CTranslate2 has no positions like model.{side}.positions = 'alibi'")
+        if stack.d_head is not None and stack.d_head * stack.n_heads != config.d_model:
+            raise RunError(
+                f"CTranslate2 has heads of d_model / n_heads alone, not of model.{side}.d_head = "
+                f"{stack.d_head}"
+            )
     if config.encoder.norm_epsilon != config.decoder.norm_epsilon:  # type: ignore[union-attr]
         raise RunError("CTranslate2 has one norm_epsilon for both model.encoder and model.decoder")
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.errors import SettingError
 from transduce.nn import narrow_attention as narrow
 from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.masks import Mask
@@ -15,6 +16,15 @@ from transduce.nn.positions import Turn, rotate
 from transduce.nn.state import KeyValue, KeyValueCache
 
 NOTHING_HIDDEN = Mask()
+
+
+def head_width(d_model: int, n_heads: int, d_head: int | None = None) -> int:
+    """The width of a head, by default d_model / n_heads.  Raises SettingError if that is none."""
+    if d_head is None and d_model % n_heads:
+        raise SettingError(
+            f"n_heads = {n_heads} does not divide d_model = {d_model}; change one, or set d_head"
+        )
+    return d_head or d_model // n_heads
 
 
 def attention_with_weights(
@@ -87,12 +97,15 @@ class MultiHeadAttention(RecordedAttention):
     The matrices of all heads stand side by side in one.
     """
 
-    def __init__(self, d_model: int, n_heads: int, dropout: float) -> None:
+    def __init__(
+        self, d_model: int, n_heads: int, dropout: float, d_head: int | None = None
+    ) -> None:
+        """d_head: width of a head.  Raises SettingError where there is none that fits d_model."""
         super().__init__()
-        assert d_model % n_heads == 0
         self.n_heads = n_heads
         self.dropout = dropout
-        self.output = nn.Linear(d_model, d_model)
+        self.width = n_heads * head_width(d_model, n_heads, d_head)
+        self.output = nn.Linear(self.width, d_model)
 
     def heads(self, x: Tensor, parts: int) -> list[Tensor]:
         """(b, t, parts·m) -> parts of (b, h, t, d)."""
@@ -115,9 +128,11 @@ class MultiHeadAttention(RecordedAttention):
 class SelfAttention(MultiHeadAttention):
     """A sequence looks at itself: queries, keys and values from one projection."""
 
-    def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0) -> None:
-        super().__init__(d_model, n_heads, dropout)
-        self.query_key_value = nn.Linear(d_model, 3 * d_model)
+    def __init__(
+        self, d_model: int, n_heads: int, dropout: float = 0.0, d_head: int | None = None
+    ) -> None:
+        super().__init__(d_model, n_heads, dropout, d_head)
+        self.query_key_value = nn.Linear(d_model, 3 * self.width)
 
     def forward(
         self,
@@ -146,10 +161,12 @@ class SelfAttention(MultiHeadAttention):
 class CrossAttention(MultiHeadAttention):
     """A target looks at the memory: queries from the one, keys and values from the other."""
 
-    def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0) -> None:
-        super().__init__(d_model, n_heads, dropout)
-        self.query = nn.Linear(d_model, d_model)
-        self.key_value = nn.Linear(d_model, 2 * d_model)
+    def __init__(
+        self, d_model: int, n_heads: int, dropout: float = 0.0, d_head: int | None = None
+    ) -> None:
+        super().__init__(d_model, n_heads, dropout, d_head)
+        self.query = nn.Linear(d_model, self.width)
+        self.key_value = nn.Linear(d_model, 2 * self.width)
 
     def project(self, memory: Tensor, compact: Compact = WHOLE) -> KeyValue:
         """Keys and values (b, h, s, d) of the memory (b, s, m), made once per sentence."""

@@ -13,7 +13,6 @@ Positions count from 0 at the first real token of a row.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -183,7 +182,7 @@ class AlibiPositions(Positions):
 
 
 def build_positions(
-    kind: PositionKind, d_model: int, n_heads: int, max_positions: int
+    kind: PositionKind, d_model: int, n_heads: int, d_head: int, max_positions: int
 ) -> Positions:
     """The positions of that kind; `max_positions` bounds learned ones only."""
     match kind:
@@ -194,8 +193,7 @@ def build_positions(
         case "learned":
             return LearnedPositions(d_model, max_positions)
         case "rotary":
-            assert math.remainder(d_model // n_heads, 2) == 0
-            return RotaryPositions(d_model // n_heads)
+            return RotaryPositions(d_head)
         case "alibi":
             return AlibiPositions(n_heads)
         case "none":

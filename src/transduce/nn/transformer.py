@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transduce.config import section
 from transduce.errors import SettingError
-from transduce.nn.attention import CrossAttention, SelfAttention
+from transduce.nn.attention import CrossAttention, SelfAttention, head_width
 from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import Activation, build_feed_forward
@@ -31,7 +31,9 @@ class TransformerConfig:
     n_layers: Count = 6
     """Number of layers, N in the paper."""
     n_heads: Count = 8
-    """Attention heads, h in the paper; must divide d_model."""
+    """Attention heads, h in the paper; must divide d_model unless d_head is set."""
+    d_head: Count | None = None
+    """Width of a head, d_k in the paper; by default d_model / n_heads."""
     d_ff: Count = 2048
     """Inner width of the feed-forward network."""
     activation: Activation = "relu"
@@ -60,7 +62,8 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig, d_model: int) -> None:
         super().__init__()
         residual = RESIDUALS[config.norm_order]
-        self.self_attention = SelfAttention(d_model, config.n_heads, config.attention_dropout)
+        heads = config.n_heads, config.attention_dropout, config.d_head
+        self.self_attention = SelfAttention(d_model, *heads)
         self.self_attention_residual = residual(d_model, config.dropout, config.norm_epsilon)
         self.feed_forward = build_feed_forward(
             d_model, config.d_ff, config.activation, config.feed_forward_dropout
@@ -87,10 +90,11 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig, d_model: int, cross_attention: bool) -> None:
         super().__init__()
         residual = RESIDUALS[config.norm_order]
-        self.self_attention = SelfAttention(d_model, config.n_heads, config.attention_dropout)
+        heads = config.n_heads, config.attention_dropout, config.d_head
+        self.self_attention = SelfAttention(d_model, *heads)
         self.self_attention_residual = residual(d_model, config.dropout, config.norm_epsilon)
         if cross_attention:
-            self.cross_attention = CrossAttention(d_model, config.n_heads, config.attention_dropout)
+            self.cross_attention = CrossAttention(d_model, *heads)
             self.cross_attention_residual = residual(d_model, config.dropout, config.norm_epsilon)
         self.feed_forward = build_feed_forward(
             d_model, config.d_ff, config.activation, config.feed_forward_dropout
@@ -127,8 +131,9 @@ class TransformerEncoder(nn.Module):
     def __init__(self, config: TransformerConfig, d_model: int) -> None:
         super().__init__()
         check_heads(config, d_model)
+        d_head = head_width(d_model, config.n_heads, config.d_head)
         self.positions = build_positions(
-            config.positions, d_model, config.n_heads, config.max_positions
+            config.positions, d_model, config.n_heads, d_head, config.max_positions
         )
         self.embedding_norm = embedding_norm(config, d_model)
         self.dropout = Dropout(config.dropout)
@@ -159,8 +164,9 @@ class TransformerDecoder(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(config, d_model)
+        d_head = head_width(d_model, config.n_heads, config.d_head)
         self.positions = build_positions(
-            config.positions, d_model, config.n_heads, config.max_positions
+            config.positions, d_model, config.n_heads, d_head, config.max_positions
         )
         self.embedding_norm = embedding_norm(config, d_model)
         self.dropout = Dropout(config.dropout)
@@ -213,9 +219,6 @@ def embedding_norm(config: TransformerConfig, d_model: int) -> nn.Module:
 
 def check_heads(config: TransformerConfig, d_model: int) -> None:
     """Raises SettingError when the heads do not fit the width."""
-    if d_model % config.n_heads:
-        raise SettingError(f"n_heads = {config.n_heads} does not divide d_model = {d_model}")
-    if config.positions == "rotary" and d_model // config.n_heads % 2:
-        raise SettingError(
-            f"rotary positions need an even width per head, not {d_model // config.n_heads}"
-        )
+    width = head_width(d_model, config.n_heads, config.d_head)
+    if config.positions == "rotary" and width % 2:
+        raise SettingError(f"rotary positions need an even width per head, not {width}")
