@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -91,7 +92,7 @@ def test_no_pair_gets_ahead_of_another_of_its_corpus(
     for n, weight in shape:
         own = [counts[row] for row in range(first, first + n)]
         assert max(own) - min(own) <= 1
-        assert sum(own) == int(epochs * weight * n)
+        assert sum(own) == int(epochs * Fraction(weight).limit_denominator(10**9) * n)
         first += n
 
 

@@ -29,8 +29,6 @@ BLOCK_BYTES = 2**12
 _MARKS = re.compile(r"(?:<[^<>]*> )+")
 
 
-
-
 def _some(paths: Any) -> Any:
     if isinstance(paths, list | tuple) and not paths:
         raise ValueError("name at least one file")

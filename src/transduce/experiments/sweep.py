@@ -348,8 +348,9 @@ def _rooted_value(
         for key in name.split("."):
             found = found.get(key) if isinstance(found, Mapping) else None
         if isinstance(found, str) and found != value and Path(found).is_absolute():
-            bare = split_values(found) == [found] and value_of(found) == found
-            return found if bare else json.dumps(found, ensure_ascii=False)
+            path = _escaped(found)
+            bare = split_values(path) == [path] and value_of(path) == path
+            return path if bare else json.dumps(path, ensure_ascii=False)
         break
     return text
 
