@@ -49,7 +49,9 @@ def test_evaluate_against_outputs_or_a_run(here: Here, run: Path, tmp_path: Path
     assert chrf["difference"] == pytest.approx(result["chrf"])
     assert 0 < chrf["low"] < chrf["difference"] < chrf["high"]
     assert chrf["p_value"] < 0.01
-    table = here("evaluate", run, *pairs, "--against", run).lines
+    done = here("evaluate", run, *pairs, "--against", run)
+    table = done.lines
+    assert done.err.count("40 items are few: the 95 % interval") == 1
     assert f"against {run}" in table
     assert table[-1].split()[2] == "+0.00"
 

@@ -8,6 +8,8 @@ import pytest
 from helpers.systems import corrupted, sentences, single
 from transduce.errors import DataError, SettingError
 from transduce.metrics import METRICS, bootstrap_interval, make_metric, paired_bootstrap
+from transduce.metrics.significance import few_items, few_tokens
+from transduce.tasks.task import Evaluation
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -118,3 +120,33 @@ def test_bootstrap_refusals():
         paired_bootstrap(accuracy, ["a"], ["a", "b"], [["a"]])
     with pytest.raises(DataError, match="nothing to measure"):
         paired_bootstrap(accuracy, [], [], [])
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, ""),
+        (1, "1 pair has no 95 % interval; that of 400"),
+        (2, "2 pairs are few: the 95 % interval of a score of 50 % reaches 50 points"),
+        (10, "reaches 31 points to either side; with 400 it would be 5"),
+        (99, "reaches 10 points"),
+        (100, ""),
+    ],
+)
+def test_few_items_are_said(count: int, said: str) -> None:
+    found = few_items(count, "pairs")
+    assert said in found and bool(said) == bool(found)
+
+
+def test_few_tokens_are_said() -> None:
+    assert "500 tokens are few: the 95 % interval of the loss reaches some 0.22" in few_tokens(500)
+    assert "1,999 tokens" in few_tokens(1999) and not few_tokens(2000) and not few_tokens(0)
+
+
+def test_one_item_has_no_interval() -> None:
+    one = Evaluation({"chrf": 50.0}, ["a"], ["a b"], [["a c"]])
+    assert one.intervals() == {} and one.against(["a c"]) == {}
+    assert one.few.startswith("1 item has no 95 % interval")
+    two = Evaluation({"chrf": 50.0}, ["a", "b"], ["a b", "b"], [["a c"], ["b"]])
+    assert set(two.intervals()) == set(two.against(["a c", "b"])) == {"chrf"}
+    assert Evaluation({"perplexity": 5.0}, ["a"]).few == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, M
 from transduce.cli.output import print_lines
 from transduce.cli.tables import table
 from transduce.errors import DataError, RunError, SettingError
+
+logger = logging.getLogger("transduce")
 
 if TYPE_CHECKING:
     from transduce.experiments.compare import Standing
@@ -77,6 +80,9 @@ def compare(
     if plot is not None:
         draw_curves(dict(zip(names, curves, strict=True)), plot)
     standings = [] if split == "none" else _standings(paths, split, decoding, machine)
+    evaluations = [one.evaluation for one in standings if one.evaluation is not None]
+    for few in dict.fromkeys(evaluation.few for evaluation in evaluations if evaluation.few):
+        logger.warning("%s", few)
     steps, scores = [one.get("step") for one in kept], [scores_in(one) for one in kept]
     compared = Compared(paths, names, settings, curves, steps, scores, standings)
     if json:

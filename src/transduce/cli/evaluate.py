@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json as json_format
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,6 +21,8 @@ from transduce.cli.options import (
 )
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_lines
 from transduce.errors import DataError, SettingError
+
+logger = logging.getLogger("transduce")
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -84,6 +87,8 @@ def evaluate(
         other = None if against is None else _other(against, model, machine)
         options = decoding.over_any(model.predictor)
         evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
+        if evaluation.few:
+            logger.warning("%s", evaluation.few)
         if file is not None:
             if not evaluation.hypotheses:
                 _print_scores(evaluation, {}, "", json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,44 @@ import numpy as np
 
 from transduce.errors import SettingError
 from transduce.metrics.metric import Metric, Statistics
+
+ENOUGH_ITEMS = 400
+"""A share of n items has a standard error of at most 50 / √n percent points, so its 95 % interval
+reaches 98 / √n to either side: 5 points with these."""
+FEW_ITEMS = 100
+"""With fewer it reaches 10 points or more."""
+ENOUGH_TOKENS = 10_000
+FEW_TOKENS = 2_000
+SPREAD = 2.5
+"""Standard deviation of the loss of a token, in nats, as language models have it, about; so the
+mean of n has a 95 % interval of 1.96 · 2.5 / √n to either side: 0.05 and 0.11."""
+
+
+def few_items(count: int, what: str = "items") -> str:
+    """Says that so many items are too few to trust a score; empty where they are enough."""
+    if not 0 < count < FEW_ITEMS:
+        return ""
+    if count == 1:
+        one = what.removesuffix("s")
+        return (
+            f"1 {one} has no 95 % interval; that of {ENOUGH_ITEMS} reaches 5 points to either side"
+        )
+    reach = min(98 / math.sqrt(count), 50)
+    return (
+        f"{count} {what} are few: the 95 % interval of a score of 50 % reaches {reach:.0f} points "
+        f"to either side; with {ENOUGH_ITEMS} it would be 5"
+    )
+
+
+def few_tokens(count: int, what: str = "tokens") -> str:
+    """The same of tokens whose mean loss is measured."""
+    if not 0 < count < FEW_TOKENS:
+        return ""
+    reach = 1.96 * SPREAD / math.sqrt(count)
+    return (
+        f"{count:,} {what} are few: the 95 % interval of the loss reaches some {reach:.2f} nats to "
+        f"either side; with {ENOUGH_TOKENS:,} it would be 0.05"
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,12 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import make_metric
 from transduce.metrics.metric import Metric, TooLongError
-from transduce.metrics.significance import Comparison, bootstrap_interval, paired_bootstrap
+from transduce.metrics.significance import (
+    Comparison,
+    bootstrap_interval,
+    few_items,
+    paired_bootstrap,
+)
 from transduce.training.config import TrainingConfig
 from transduce.training.trainer import Outcome
 
@@ -146,7 +151,8 @@ class Evaluation:
     def against(self, other: Sequence[str]) -> dict[str, Comparison]:
         """Paired bootstrap of these outputs over `other` ones for the same sources, by metric.
 
-        A metric that one of `other` is too long for is left out with a warning.
+        Nothing where there is but one item.  A metric that one of `other` is too long for is left
+        out with a warning.
         """
         if not self.hypotheses:
             raise DataError("this task has no outputs that could be compared one by one")
@@ -155,7 +161,9 @@ class Evaluation:
                 f"there are {len(other)} outputs to compare with, but {len(self.hypotheses)} "
                 "were evaluated; both need one line per item"
             )
-        result = {}
+        result: dict[str, Comparison] = {}
+        if len(self.hypotheses) < 2:
+            return result  # one item has no spread
         for name, metric in self._metrics().items():
             try:
                 result[name] = paired_bootstrap(metric, other, self.hypotheses, self.references)
@@ -163,9 +171,15 @@ class Evaluation:
                 logger.warning("%s; it is left out", error)
         return result
 
+    @property
+    def few(self) -> str:
+        """Says that these are too few items to trust the scores; empty where they are enough, and
+        where probabilities alone were measured, of items of any length."""
+        return few_items(len(self.hypotheses))
+
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """95 % confidence interval of each score; none where nothing was answered."""
-        if not self.hypotheses:
+        """95 % confidence interval of each score; none where less than two items were answered."""
+        if len(self.hypotheses) < 2:
             return {}
         return {
             name: bootstrap_interval(metric, self.hypotheses, self.references)
