@@ -27,6 +27,7 @@ import datetime
 import fcntl
 import importlib.metadata
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,6 +62,8 @@ from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text, write_weights
 
+logger = logging.getLogger("transduce")
+
 VOCABULARIES = ("*tokenizer.*", "labels.json")
 """Files that say what the ids of a model mean."""
 SYNTHETIC = "synthetic"
@@ -71,6 +74,11 @@ FITTED = "fitted.json"
 """What `training.fit_memory` was asked to cut a step of, and into what it did."""
 MAY_CHANGE = ("training", "decoding", "evaluation")
 """Sections that may change when a run is resumed; of `training`, not what makes a batch."""
+NO_RESULT = tuple(
+    f"training.{name}"
+    for name in ("fit_memory", "memory_limit", "keep_last", "log_every", "tensorboard")
+)
+"""Settings in them that change no result."""
 
 
 def as_recipe(
@@ -208,7 +216,9 @@ def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator
         else:
             replaced.put_back(path, _made_by_a_run)  # where an attempt to replace it was killed
         check_room(path, recipe, resume, overwrite)  # another may have made a run meanwhile
-        if not resume:
+        if resume:
+            _tell_changes(path, recipe)
+        else:
             replaced.set_aside(path, list(_made_by_a_run(path)))
         lock.truncate(0)
         lock.write(job_name())
@@ -302,6 +312,32 @@ def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
             f"{path} was begun with training.ema = {before.training.ema:g}; to resume it a "
             "moving average can be neither begun nor given up"
         )
+
+
+def _tell_changes(path: Path, now: Recipe) -> None:
+    """Warn of settings that are not those that a run was trained by until now."""
+    if not (path / "recipe.toml").is_file() or not checkpoints_of(path):
+        return
+    before, after = to_dict(read_recipe(path)), to_dict(now)
+    changes = [
+        change
+        for name in MAY_CHANGE
+        for change in _changes(name, before.get(name, {}), after.get(name, {}))
+    ]
+    if changes:
+        logger.warning("%s goes on with other settings: %s", path, "; ".join(changes))
+
+
+def _changes(name: str, before: Any, now: Any) -> Iterator[str]:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in {**before, **now}:
+            yield from _changes(f"{name}.{key}", before.get(key), now.get(key))
+    elif before != now and name not in NO_RESULT:
+        yield f"{name} = {_shown(now)} (was {_shown(before)})"
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _made_by_a_run(path: Path) -> Iterator[Path]:

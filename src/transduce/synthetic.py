@@ -35,7 +35,7 @@ from transduce.run_directory import locked, vocabularies_of
 from transduce.tasks.provenance import read_provenance, write_provenance
 from transduce.tasks.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
 from transduce.tasks.run_files import check_written_to
-from transduce.training.log import Counter
+from transduce.training.display import Counter
 from transduce.training.weights import flush, sha256_of, write_text
 
 logger = logging.getLogger("transduce")

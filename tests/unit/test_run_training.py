@@ -289,3 +289,55 @@ class TestResumingOtherwise:
         last = served_weights(checkpoints_of(run)[-1])
         assert all(torch.equal(kept[name], last[name]) for name in last)
         assert "the last checkpoint" in (run / "README.md").read_text(encoding="utf-8")
+
+
+class TestChangesOnResume:
+    def test_settings_that_alter_results_are_said(
+        self, data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        run = tmp_path / "run"
+        train_tiny(data, run, "training.steps=6")
+        changes = (
+            "training.steps=8",
+            "training.precision=bf16",
+            "training.log_every=4",
+            "decoding.beam_size=2",
+        )
+        for said in (True, False):
+            caplog.clear()
+            train_tiny(data, run, *changes, resume=True)
+            lines = [line for line in caplog.messages if "other settings" in line]
+            assert lines == said * [
+                f"{run} goes on with other settings: training.steps = 8 (was 6); "
+                'training.precision = "bf16" (was "float32"); decoding.beam_size = 2 (was 5)'
+            ]
+
+    def test_a_metric_that_is_measured_otherwise(
+        self, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fewer = "evaluation.validation_pairs=4"
+        for name, separate in (("per", True), ("loss", False)):
+            run = tmp_path / name
+            train_tiny(data, run, "training.steps=6", f"training.select_by={name}")
+            train_tiny(data, run, f"training.select_by={name}", fewer, resume=True)
+            said = f"earlier values of {name} are not compared" in capsys.readouterr().err
+            assert said == separate
+
+    def test_other_validation_data(
+        self, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        valid = write_tsv(tmp_path / "valid.tsv", reversal_pairs(20, seed=1))
+        settings = ("training.steps=6", f"data.valid={{kind='tsv', path='{valid}'}}")
+        train_tiny(data, tmp_path / "run", *settings)
+        write_tsv(valid, reversal_pairs(21, seed=2))
+        train_tiny(data, tmp_path / "run", *settings, "training.steps=7", resume=True)
+        assert "earlier values of loss are not compared" in capsys.readouterr().err
+
+
+def test_few_validation_data_are_said(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train_tiny(data, tmp_path / "run", "training.steps=1")
+    (line,) = [line for line in caplog.messages if line.startswith("validation: ")]
+    assert "pairs are few: the 95 % interval of a score of 50 % reaches 1" in line
+    assert "it would be 5; raise data.hold_out, which sets aside about as many for the test" in line

@@ -1,6 +1,7 @@
 """The training loop, on a task so small that its every step can be foreseen."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import math
@@ -103,17 +104,6 @@ class TestSteps:
         run(tmp_path, schedule=Cosine(peak=1.0, warmup_steps=1), steps=4)
         rates = [record["learning_rate"] for record in records(tmp_path, "train")]
         assert rates == pytest.approx([1.0, 0.8535534, 0.5, 0.1464466])
-
-    def test_minutes_end_with_a_validation(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The clock runs on between any two looks at it."""
-        ticks = iter(range(10_000))
-        monkeypatch.setattr(trainer_module.time, "monotonic", lambda: float(next(ticks)))
-        outcome = run(tmp_path, steps=100_000, minutes=1.0, validate_every=100_000)
-        assert 0 < outcome.step < 60
-        validations = records(tmp_path, "validation")
-        assert [record["step"] for record in validations] == [outcome.step]
 
 
 def joined(parts: list[Any]) -> Any:
@@ -318,6 +308,37 @@ class TestResume:
         assert "the training data are not those of before; with" in capsys.readouterr().err
         run(tmp_path, task, resume=True)
         assert "not those of before" not in capsys.readouterr().err  # said once
+
+    def test_scores_of_another_validation_are_not_compared(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run(tmp_path, Sums({"loss": [3.0, 1.0]}), steps=4)
+        task = Sums({"loss": [2.0, 2.5]})
+        task.valid = "others"
+        outcome = run(tmp_path, task, steps=8, resume=True)
+        assert (outcome.best_step, outcome.scores) == (6, {"loss": 2.0})
+        assert "validation is not as before, in data or settings" in capsys.readouterr().err
+        run(tmp_path, task, steps=8, resume=True)
+        assert "not as before" not in capsys.readouterr().err  # said once
+
+    def test_a_checkpoint_of_an_older_version_says_nothing_of_validation(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run(tmp_path, Sums({"loss": [3.0, 1.0]}), steps=4)
+        path = checkpoint_path(tmp_path, 4)
+        progress = json.loads((path / "progress.json").read_text())
+        for name in ("validation_checksum", "validation_seconds", "writing_seconds"):
+            del progress[name]
+        progress["target_tokens"] = 8
+        text = json.dumps(progress).encode()
+        (path / "progress.json").write_bytes(text)
+        sums = (path / "SHA256SUMS").read_text().splitlines()
+        kept = [line for line in sums if not line.endswith("progress.json")]
+        kept.append(f"{hashlib.sha256(text).hexdigest()}  progress.json")
+        (path / "SHA256SUMS").write_text("\n".join(kept) + "\n")
+        outcome = run(tmp_path, Sums({"loss": [2.0, 2.5]}), steps=8, resume=True)
+        assert (outcome.best_step, outcome.scores) == (4, {"loss": 1.0})
+        assert "not as before" not in capsys.readouterr().err
 
     def test_nothing_to_resume(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n')

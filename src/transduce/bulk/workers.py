@@ -33,7 +33,7 @@ from transduce.errors import (
     needs_extra,
 )
 from transduce.run import Run
-from transduce.training.log import Counter
+from transduce.training.display import Counter
 
 logger = logging.getLogger("transduce")
 

@@ -32,8 +32,10 @@ from transduce.tasks.common import (
     begin,
     check_decoding,
     check_selection,
+    checksum_of,
     find_device,
     rooted,
+    warn_of_few,
     with_weights,
 )
 from transduce.tasks.images import (
@@ -286,6 +288,10 @@ class CaptioningTraining:
                 tokens += sums.tokens
         return {"loss": nll / tokens}
 
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        return checksum_of(self._valid.checksum())
+
     def higher_is_better(self, score: str) -> bool:
         """Whether a larger value of this score is a better one."""
         return False
@@ -324,15 +330,16 @@ def parse_captioning(settings: Mapping[str, Any], where: str) -> CaptioningRecip
 def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outcome:
     """Train from a recipe into the directory `run`."""
     check_decoding(recipe.decoding)
-    begin(recipe.data, recipe.training, recipe.seed)
+    started = begin(recipe.data, recipe.training, recipe.seed)
     cache = run.parent / ".cache"
     data = training_images(recipe.data, recipe.image, cache)
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, data["train"].labels)
     captioner = Captioner(recipe, tokenizer, cache)
     captioner.model.to(find_device(recipe.training.device))
+    warn_of_few(recipe.data, len(data["valid"]), "images")
     task = CaptioningTraining(captioner, data)
     fit = fit_positions(captioner.model.front_end)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, fit)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, fit, started=started)
 
 
 def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Captioner:

@@ -28,9 +28,11 @@ from transduce.tasks.common import (
     begin,
     check_r_drop,
     check_selection,
+    checksum_of,
     describe_batch,
     find_device,
     rooted,
+    warn_of_few,
     with_base_model,
     with_weights,
 )
@@ -59,8 +61,8 @@ from transduce.tasks.text_encoder import (
 from transduce.text import Tokenizer
 from transduce.text.sampling import Alpha, check_sampling, sampler_for
 from transduce.training.config import RDropTrainingConfig
+from transduce.training.display import Counter
 from transduce.training.fine_tuning import FineTuneConfig
-from transduce.training.log import Counter
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import r_drop_of_scores, twice
 from transduce.training.trainer import Outcome, train
@@ -162,6 +164,7 @@ class ClassificationTraining:
             lambda batch, tokens: batch._replace(tokens=tokens),
         )
         self._valid = validation.batches(segmented, tokens, recipe.seed)
+        self._valid_labels = validation.labels
         self._unseen, self._of_blanks = validation.unseen, validation.of_blanks
 
     def loss(self, batch: LabelBatch) -> LossSums:
@@ -200,6 +203,11 @@ class ClassificationTraining:
         measured = measure(self.recipe.evaluation.metrics, answers, right)
         found = {name: value for name, value in measured.items() if isinstance(value, float)}
         return {"loss": nll / count, **found}
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        labels = [self._valid_labels.tolist(), self._unseen, len(self._of_blanks)]
+        return checksum_of(self._valid.checksum(), labels)
 
     def higher_is_better(self, score: str) -> bool:
         """Whether a larger value of this score is a better one."""
@@ -284,18 +292,19 @@ class TextClassifier:
 
 def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) -> Outcome:
     """Train a tokenizer, unless there is one to start from, and a model into `run`."""
-    begin(recipe.data, recipe.training, recipe.seed)
+    started = begin(recipe.data, recipe.training, recipe.seed)
     found = (example.label for example in read_examples(recipe.data, "train"))
     labels = labels_for(run, found, fine_tune=recipe.fine_tune)
     texts = (text for example in read_examples(recipe.data, "train") for text in example.texts)
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts)
     training = _encoded(recipe, "train", tokenizer, labels)
     validation = _encoded(recipe, "valid", tokenizer, labels)
+    warn_of_few(recipe.data, len(validation), "texts")
     classifier = TextClassifier(recipe, tokenizer, labels)
     classifier.model.to(find_device(recipe.training.device))
     task = ClassificationTraining(recipe, classifier, training, validation)
     anew = head_anew(labels, recipe.fine_tune)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, anew=anew)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, anew=anew, started=started)
 
 
 def load_classification(recipe: ClassificationRecipe, run: Path, device: str) -> TextClassifier:

@@ -8,6 +8,7 @@ import heapq
 import json
 import logging
 import math
+import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -24,6 +25,7 @@ from transduce.config import Final, absolute, expanded, final, load_toml, merge,
 from transduce.data.unfinished import held
 from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import DataError, RunError, SettingError
+from transduce.metrics.significance import few_items, few_tokens
 from transduce.nn.initialise import Unfilled
 from transduce.tasks.run_files import check_files
 from transduce.tasks.task import Split
@@ -170,6 +172,28 @@ def drawn(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
     return [item for _, item in sorted(found, key=lambda item: item[0])]
 
 
+def checksum_of(*facts: Any) -> str:
+    """Checksum of what JSON has."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def warn_of_few(data: Splits, count: int, what: str, tokens: bool = False) -> None:
+    """Warn where validation data are too few to tell one model from another, and so the test data
+    that are set aside beside them.
+
+    count, what: how many of what each validation measures.  tokens: these are tokens, whose loss
+    is all that is measured.
+    """
+    few = few_tokens(count, what) if tokens else few_items(count, what)
+    if not few:
+        return
+    remedy = "add to data.valid"
+    if data.valid is None:
+        test = ", which sets aside about as many for the test" if data.test is None else ""
+        remedy = f"raise data.hold_out{test}, or name data.valid"
+    _log.warning("validation: %s; %s", few, remedy)
+
+
 def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
     """Raises SettingError for a setting that decoding in this task never looks at."""
     plain = DecodingOptions()
@@ -185,8 +209,12 @@ def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> N
         raise SettingError("this evaluation decodes nothing; leave out the options of decoding")
 
 
-def begin(data: Splits, training: TrainingConfig, seed: int) -> None:
-    """Threads, device and random numbers for a training run; what is wrong is said now."""
+def begin(data: Splits, training: TrainingConfig, seed: int) -> float:
+    """Threads, device and random numbers for a training run; what is wrong is said now.
+
+    Returns the time from which its minutes count, by `time.monotonic`.
+    """
+    started = time.monotonic()
     check_trainable(data)
     sharding.is_wanted(training)  # raises for what does not go with it
     _warn_of_missing_test(data)
@@ -194,6 +222,7 @@ def begin(data: Splits, training: TrainingConfig, seed: int) -> None:
         torch.set_num_threads(training.threads)
     find_device(training.device)
     torch.manual_seed(seed)
+    return started
 
 
 def _warn_of_missing_test(data: Splits) -> None:

@@ -39,6 +39,7 @@ from transduce.tasks.common import (
     read_split,
     rooted,
     split_fingerprint,
+    warn_of_few,
     with_base_model,
     with_weights,
 )
@@ -57,8 +58,8 @@ from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
 from transduce.tasks.translator import TextStream
 from transduce.text import BOS, Tokenizer
 from transduce.training.config import TrainingConfig
+from transduce.training.display import Counter
 from transduce.training.fine_tuning import FineTuneConfig, Fit
-from transduce.training.log import Counter
 from transduce.training.trainer import Outcome, train
 from transduce.training.weights import weights_of
 
@@ -137,7 +138,7 @@ def dialogues_of(config: DataConfig, split: Split) -> Iterator[Dialogue]:
 def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
     """Train tokenizer and model from a recipe into the directory `run`."""
     check_decoding(recipe.decoding)
-    begin(recipe.data, recipe.training, recipe.seed)
+    started = begin(recipe.data, recipe.training, recipe.seed)
     texts = (turn.text for dialogue in dialogues_of(recipe.data, "train") for turn in dialogue)
     section = TokenizerSection(tokenizer=recipe.text.tokenizer)
     tokenizer = tokenizer_for(section, recipe.fine_tune, run, texts)
@@ -147,13 +148,14 @@ def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
     for split in SPLITS:
         data = _encoded(recipe, split, layout, tokenizer, cache)
         parts[split] = _batches(recipe, layout, data)
+    warn_of_few(recipe.data, len(data.tokens), "tokens", tokens=True)
     model = build_decoder_only(recipe.model, layout.rows)
     model.to(find_device(recipe.training.device))
     task = LanguageModelTraining(
         model, parts["train"], parts["valid"], recipe.training.label_smoothing
     )
     fit = fit_marks(model, layout)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, fit)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, fit, started=started)
 
 
 def fit_marks(model: DecoderOnly, layout: Layout) -> Fit:

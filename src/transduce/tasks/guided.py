@@ -27,13 +27,13 @@ from transduce.tasks.recipe import DataConfig, TranslationRecipe
 from transduce.text import Tokenizer
 from transduce.text.pharaoh import check_inside, parse_links
 from transduce.text.units import WordUnit, units_of_tokens
+from transduce.training.display import Counter
 from transduce.training.guided_alignment import (
     GuidedAlignmentConfig,
     alignment_loss,
     guided_attention,
     weights_with_gradient,
 )
-from transduce.training.log import Counter
 from transduce.training.loss import LossSums
 from transduce.training.weights import read_tensors, write_tensors
 

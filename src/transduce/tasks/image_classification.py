@@ -23,7 +23,15 @@ from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnly
 from transduce.models.vision import VisionConfig, build_vision, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
-from transduce.tasks.common import begin, check_selection, find_device, rooted, with_weights
+from transduce.tasks.common import (
+    begin,
+    check_selection,
+    checksum_of,
+    find_device,
+    rooted,
+    warn_of_few,
+    with_weights,
+)
 from transduce.tasks.images import (
     ImageDataConfig,
     SplitImages,
@@ -182,6 +190,7 @@ class ImageClassificationTraining:
         self._images = data["train"]
         self.batches = self._batches(data["train"], "train")
         self._valid = self._batches(data["valid"], "valid")
+        self._valid_labels = data["valid"].labels
 
     def loss(self, batch: ImageBatch) -> LossSums:
         """Cross-entropy of the label, given the image as augmentation changed it."""
@@ -207,6 +216,10 @@ class ImageClassificationTraining:
             known += int((batch.labels >= 0).sum())
             nll += F.nll_loss(scores, batch.labels, reduction="sum", ignore_index=-1).item()
         return {"loss": nll / known, "accuracy": 100 * right / count}
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        return checksum_of(self._valid.checksum(), self._valid_labels)
 
     def higher_is_better(self, score: str) -> bool:
         """Whether a larger value of this score is a better one."""
@@ -253,17 +266,18 @@ def train_image_classification(
     recipe: ImageClassificationRecipe, run: Path, resume: bool
 ) -> Outcome:
     """Train from a recipe into the directory `run`."""
-    begin(recipe.data, recipe.training, recipe.seed)
+    started = begin(recipe.data, recipe.training, recipe.seed)
     cache = run.parent / ".cache"
     data = training_images(recipe.data, recipe.image, cache)
     _check_labels(data["train"])
     labels = labels_for(run, data["train"].classes, labels_set(recipe.data), recipe.fine_tune)
     classifier = ImageClassifier(recipe, labels, cache)
     classifier.model.to(find_device(recipe.training.device))
+    warn_of_few(recipe.data, len(data["valid"]), "images")
     task = ImageClassificationTraining(classifier, data)
     fit = fit_positions(classifier.model.front_end)
     anew = head_anew(labels, recipe.fine_tune)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, fit, anew)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, fit, anew, started=started)
 
 
 def _check_labels(data: SplitImages) -> None:

@@ -33,7 +33,7 @@ from transduce.tasks.common import (
     with_base_model,
 )
 from transduce.tasks.task import Split
-from transduce.training.log import Counter
+from transduce.training.display import Counter
 
 
 @section

@@ -46,6 +46,7 @@ from transduce.tasks.common import (
     read_split,
     rooted,
     split_fingerprint,
+    warn_of_few,
     with_base_model,
     with_weights,
 )
@@ -56,8 +57,8 @@ from transduce.tasks.text_encoder import TextConfig as TokenizerSection
 from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
+from transduce.training.display import Counter
 from transduce.training.fine_tuning import FineTuneConfig
-from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.r_drop import r_drop_cross_entropy, twice
 from transduce.training.trainer import Outcome, train
@@ -223,6 +224,10 @@ class LanguageModelTraining(PackedTraining):
         """Loss in nats per token, perplexity and bits per byte of the validation documents."""
         return text_scores(self.model, self._valid)
 
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        return self._valid.checksum()
+
     def higher_is_better(self, score: str) -> bool:
         """Whether a larger value of this score is a better one."""
         return False
@@ -263,7 +268,7 @@ def text_scores(model: DecoderOnly, batches: PackedBatches, stride: int = 0) -> 
 def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -> Outcome:
     """Train tokenizer and model from a recipe into the directory `run`."""
     check_decoding(recipe.decoding)
-    begin(recipe.data, recipe.training, recipe.seed)
+    started = begin(recipe.data, recipe.training, recipe.seed)
     tokenizer = tokenizer_for(
         TokenizerSection(tokenizer=recipe.text.tokenizer),
         recipe.fine_tune,
@@ -273,11 +278,12 @@ def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -
     data = _encoded(recipe, tokenizer, run.parent / ".cache")
     model = build_decoder_only(recipe.model, tokenizer.size)
     model.to(find_device(recipe.training.device))
+    warn_of_few(recipe.data, len(data["valid"].tokens), "tokens", tokens=True)
     shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
     parts = PackedBatches(data["train"], *shape), PackedBatches(data["valid"], *shape)
     training = recipe.training
     task = LanguageModelTraining(model, *parts, training.label_smoothing, training.r_drop)
-    return train(task, recipe.training, run, resume, recipe.fine_tune)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 
 class TrainedLanguageModel(Generator):

@@ -16,7 +16,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
-from transduce.tasks.common import begin, find_device, with_weights
+from transduce.tasks.common import begin, find_device, warn_of_few, with_weights
 from transduce.tasks.forced import in_batches
 from transduce.tasks.masked_language_model import (
     MaskedLanguageModel,
@@ -260,7 +260,7 @@ def train_masked_language_model(
     recipe: MaskedLanguageModelRecipe, run: Path, resume: bool
 ) -> Outcome:
     """Train a tokenizer, unless there is one to start from, and a model into `run`."""
-    begin(recipe.data, recipe.training, recipe.seed)
+    started = begin(recipe.data, recipe.training, recipe.seed)
     lines = (line for text in documents_of(recipe.data, "train") for line in text.split("\n"))
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, lines)
     filler = MaskFiller(recipe, tokenizer)
@@ -268,8 +268,10 @@ def train_masked_language_model(
     masking = filler.modelling.masking
     splits: tuple[Split, ...] = ("train", "valid")
     data = {split: rows_of(recipe, split, tokenizer, masking) for split in splits}
+    hidden = round(recipe.masking.share * len(data["valid"].lines.tokens))
+    warn_of_few(recipe.data, hidden, "hidden tokens", tokens=True)
     task = MaskedLanguageModelTraining(filler.modelling, data)
-    return train(task, recipe.training, run, resume, recipe.fine_tune)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 
 def load_masked_language_model(

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
-from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.batches import TokenBatches, checksum, in_halves
 from transduce.data.documents import DocumentsConfig, read_documents
 from transduce.data.masking import Masking, MaskingConfig
 from transduce.data.passages import EncodedLines, lengths_of
@@ -50,8 +50,8 @@ from transduce.tasks.text_encoder import (
 )
 from transduce.text import Tokenizer
 from transduce.training.config import TrainingConfig
+from transduce.training.display import Counter
 from transduce.training.fine_tuning import FineTuneConfig
-from transduce.training.log import Counter
 from transduce.training.loss import LossSums, cross_entropy
 
 logger = logging.getLogger("transduce")
@@ -342,6 +342,11 @@ class MaskedLanguageModelTraining:
     def validate(self) -> dict[str, float]:
         """Scores of guessing tokens of the validation texts, hidden the same way each time."""
         return self.modelling.measure(self._data["valid"])
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        lines = self._data["valid"].lines
+        return checksum(lines.offsets, lines.tokens)
 
     def higher_is_better(self, score: str) -> bool:
         """Whether a larger value of this score is a better one."""

@@ -21,10 +21,12 @@ from transduce.tasks.answerer import Answerer, SpanConfig, WindowsConfig
 from transduce.tasks.common import (
     begin,
     check_selection,
+    checksum_of,
     describe_batch,
     drawn,
     find_device,
     rooted,
+    warn_of_few,
     with_base_model,
     with_weights,
 )
@@ -164,6 +166,13 @@ class QuestionAnsweringTraining:
             name: value for name, value in measured.items() if isinstance(value, float)
         }
 
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        lengths = [
+            [len(window.row.ids) for window in reading.windows] for reading in self._readings
+        ]
+        return checksum_of(self._references, self._spans, lengths)
+
     def higher_is_better(self, score: str) -> bool:
         """Whether a larger value of this score is a better one."""
         return score != "loss"
@@ -225,7 +234,7 @@ class TrainedAnswerer(Answerer):
 
 def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume: bool) -> Outcome:
     """Train a tokenizer, unless there is one to start from, and a model into `run`."""
-    begin(recipe.data, recipe.training, recipe.seed)
+    started = begin(recipe.data, recipe.training, recipe.seed)
     tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts_of(recipe.data))
     answerer = TrainedAnswerer(recipe, tokenizer)
     answerer.model.to(find_device(recipe.training.device))
@@ -235,9 +244,10 @@ def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume:
     if not valid:
         remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
         raise DataError(f"there are no validation questions{remedy}")
+    warn_of_few(recipe.data, len(valid), "questions")
     task = QuestionAnsweringTraining(recipe, answerer, windows, valid)
     anew = head_anew((), recipe.fine_tune)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, anew=anew)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, anew=anew, started=started)
 
 
 def load_question_answering(

@@ -21,7 +21,7 @@ from transduce.tasks.answerer import Answerer, Reading, Window
 from transduce.tasks.common import Root, read_split
 from transduce.tasks.task import Split
 from transduce.tasks.text_encoder import EncodedTexts, chunks
-from transduce.training.log import Counter
+from transduce.training.display import Counter
 
 logger = logging.getLogger("transduce")
 

@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
+from transduce.data.batches import checksum
 from transduce.data.documents import EncodedDocuments
 from transduce.data.interactions import (
     Histories,
@@ -32,6 +33,7 @@ from transduce.decoding.largest import largest
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
+from transduce.metrics.significance import few_items
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.common import (
     Root,
@@ -218,9 +220,18 @@ class RecommendationTraining(PackedTraining):
         train: PackedBatches,
         smoothing: float,
         validate: Callable[[], dict[str, float]],
+        questions: Sequence[Question],
     ) -> None:
+        """questions: those that `validate` asks."""
         super().__init__(model, train, smoothing)
         self.validate = validate
+        self._questions = questions
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        lengths = [len(question.history) for question in self._questions]
+        answers = [question.answer for question in self._questions]
+        return checksum(np.array(lengths), np.array(answers))
 
     def higher_is_better(self, score: str) -> bool:
         """Whether a larger value of this score is a better one."""
@@ -229,7 +240,7 @@ class RecommendationTraining(PackedTraining):
 
 def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) -> Outcome:
     """Train from a recipe into the directory `run`."""
-    begin(recipe.data, recipe.training, recipe.seed)  # type: ignore[arg-type]  # its train alone
+    started = begin(recipe.data, recipe.training, recipe.seed)  # type: ignore[arg-type]  # its train alone
     histories = histories_of(recipe.data)
     lines = (" ".join(items) for items in training_parts(histories))
     section = TokenizerSection(tokenizer=SymbolsConfig())
@@ -244,10 +255,16 @@ def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) 
             "no item that is held out for validation is one that is trained on; the data are too "
             "few for this task"
         )
+    if few := few_items(len(questions), "users"):
+        logger.warning("validation: %s", few)
     task = RecommendationTraining(
-        model, batches, recipe.training.label_smoothing, lambda: answered(model, recipe, questions)
+        model,
+        batches,
+        recipe.training.label_smoothing,
+        lambda: answered(model, recipe, questions),
+        questions,
     )
-    return train(task, recipe.training, run, resume, recipe.fine_tune)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 
 class Recommender:

@@ -42,8 +42,8 @@ from transduce.text import (
     train_tokenizer,
 )
 from transduce.training.checkpoints import checkpoints_of
+from transduce.training.display import Counter
 from transduce.training.fine_tuning import FineTuneConfig
-from transduce.training.log import Counter
 
 logger = logging.getLogger("transduce")
 
@@ -298,7 +298,8 @@ def tokenizer_for(
             tell_of_training_texts(tokenizer, count.each(texts))
     else:
         with Counter("reading texts for the vocabulary") as count:
-            tokenizer = train_tokenizer(config.tokenizer, count.each(texts))
+            counted = count.each(texts, "learning the vocabulary")
+            tokenizer = train_tokenizer(config.tokenizer, counted)
     tokenizer.save(run / f"tokenizer{tokenizer.suffix}")
     return tokenizer
 

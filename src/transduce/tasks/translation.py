@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from transduce.config import to_dict
 from transduce.data.batches import PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
@@ -27,9 +28,11 @@ from transduce.tasks.common import (
     begin,
     check_decoding,
     check_selection,
+    checksum_of,
     describe_batch,
     drawn,
     find_device,
+    warn_of_few,
     with_weights,
 )
 from transduce.tasks.guided import Guide, training_links
@@ -144,6 +147,17 @@ class TranslationTraining:
             scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
         return scores
 
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        facts: list[Any] = [self._valid.checksum()]
+        if score != "loss":
+            facts += [
+                *self._examples,
+                to_dict(self._decoding),
+                self.recipe.evaluation.target_language,
+            ]
+        return checksum_of(*facts)
+
     def higher_is_better(self, score: str) -> bool:
         """Whether a larger value of this score is a better one."""
         return score != "loss" and make_metric(score).higher_is_better
@@ -175,7 +189,7 @@ def pair_loss(
 def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
     """Train tokenizers and model from a recipe into the directory `run`."""
     check_decoding(recipe.decoding, translates=True)
-    begin(recipe.data, recipe.training, recipe.seed)
+    started = begin(recipe.data, recipe.training, recipe.seed)
     record_provenance(recipe.data.files(), run)
     source, target = vocabularies(recipe, run)
     cache = run.parent / ".cache"
@@ -186,8 +200,9 @@ def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Out
     if recipe.training.alignment is not None:
         links = training_links(recipe, source, target, data["train"], cache)
         guide = Guide(translator.model, recipe.training.alignment, links)
+    warn_of_few(recipe.data, len(data["valid"]), "pairs")
     task = TranslationTraining(recipe, translator, data, guide)
-    return train(task, recipe.training, run, resume, recipe.fine_tune)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 
 class TrainedTranslator(Translator):

@@ -37,7 +37,7 @@ from transduce.tasks.task import Split
 from transduce.tasks.unknown import tell_of_training_texts
 from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
 from transduce.training.checkpoints import checkpoints_of
-from transduce.training.log import Counter
+from transduce.training.display import Counter
 
 logger = logging.getLogger("transduce")
 
@@ -59,7 +59,7 @@ def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Token
         def make() -> Tokenizer:
             total = _about_how_many(recipe.data, "train")
             with Counter("reading pairs for the vocabulary", total) as count:
-                pairs = count.each(read_pairs_of(recipe.data, "train"))
+                pairs = count.each(read_pairs_of(recipe.data, "train"), "learning the vocabulary")
                 texts = itertools.chain.from_iterable(pair[side] for pair in pairs)
                 return train_tokenizer(config, texts)
 

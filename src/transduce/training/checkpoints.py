@@ -60,6 +60,8 @@ class Progress:
     data: DataState = dataclasses.field(default_factory=lambda: DataState(0, 0))
     seconds: float = 0.0
     """Wall-clock time used so far, over all sittings."""
+    minutes_used: float = 0.0
+    """`training.minutes` where training has ended by it; else 0."""
     best: float | None = None
     """Best validation score so far; smaller or larger is better as the task says."""
     best_step: int = 0
@@ -69,7 +71,6 @@ class Progress:
     """Validations since the best one."""
     select_by: str = ""
     """What decided which is best; empty where it was not noted yet."""
-    target_tokens: int = 0
     skipped: int = 0
     """Steps up to this one, without a break, that were skipped as their gradient was not finite."""
     interrupted: bool = False
@@ -82,7 +83,13 @@ class Progress:
     batches: int = 0
     """Batches of a step, of all ranks together; 0 where it was not noted yet."""
     data_checksum: str = ""
-    """Of what is trained on; empty where it was not noted yet."""
+    """Checksum of the training data; empty in older checkpoints."""
+    validation_checksum: str = ""
+    """Checksum of what `select_by` is measured on and by; empty in older checkpoints."""
+    validation_seconds: float = 0.0
+    """Seconds of the last validation."""
+    writing_seconds: float = 0.0
+    """Most seconds that a checkpoint and the best weights took."""
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
@@ -227,8 +234,10 @@ def read_progress(path: Path) -> Progress:
     """Where training stood at a checkpoint.  Raises RunError where that cannot be read."""
     try:
         values = read_json(path / PROGRESS)
-        return Progress(**{**values, "data": DataState(**values["data"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        known = {field.name for field in dataclasses.fields(Progress)}
+        found = {name: value for name, value in values.items() if name in known}
+        return Progress(**{**found, "data": DataState(**values["data"])})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunError(f"{path}/{PROGRESS} cannot be read ({error})") from None
 
 

@@ -101,7 +101,8 @@ class TrainingConfig:
     steps: Count = 100_000
     """Optimizer steps; the end of the budget unless `minutes` comes first."""
     minutes: Positive | None = None
-    """Wall-clock budget; schedules that end with the budget follow whichever is nearer its end."""
+    """Wall-clock budget of the whole run, from reading the data to the last checkpoint; schedules
+    that end with the budget follow whichever is nearer its end."""
     batch_tokens: Count = 4096
     """Neither side of a batch, padding included, is larger than this many tokens."""
     accumulate: Annotated[int, Field(ge=1, lt=2**31)] = 1

@@ -1,37 +1,20 @@
-"""What training says while it runs: `metrics.jsonl`, TensorBoard, and a bar or plain lines."""
+"""The log of a training: `metrics.jsonl`, TensorBoard, and lines on stderr."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from typing import Any
 
 from transduce.errors import RunError, SettingError, needs_extra
 from transduce.limits import from_json
-from transduce.training.distributed import Ranks
+from transduce.training.display import FRAMES, SECONDS_BETWEEN_LINES, Display, clock
 from transduce.training.weights import flush, write_text
-
-T = TypeVar("T")
-
-SECONDS_BETWEEN_LINES = 30
-"""Where there is no terminal."""
 
 
 class TrainingLog:
@@ -44,21 +27,13 @@ class TrainingLog:
         self._path = run / "metrics.jsonl"
         self._events = _tensorboard_writer() if tensorboard else None
         self._writer: Any = None
-        self._console = Console(stderr=True)
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
-        if self._console.is_terminal:
-            columns = (
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f}%  {task.description}"),
-                TimeElapsedColumn(),
-            )
-            self._bar = Progress(*columns, console=self._console, transient=True)
-            self._task = self._bar.add_task("first step", total=1.0)
+        self._display = Display()
+        self._line = self._display.add("training: first step")
+        self._shown = time.monotonic()
+        self._wait = 1 / FRAMES if self._display.moves else SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> TrainingLog:
-        if self._bar is not None:
-            self._bar.start()
+        self._display.start()
         return self
 
     def __exit__(
@@ -67,8 +42,7 @@ class TrainingLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._display.stop()
         if self._writer is not None:
             self._writer.close()
 
@@ -101,16 +75,35 @@ class TrainingLog:
         The loss is None where all steps since the last record were skipped.
         """
         self._write("train", record)
+        self.show(record, unit, share_done, seconds_left)
+
+    def is_behind(self) -> bool:
+        """Whether what is shown is so old that it should be shown anew."""
+        return time.monotonic() - self._shown > self._wait
+
+    def show(
+        self, record: Mapping[str, Any], unit: str, share_done: float, seconds_left: float
+    ) -> None:
+        """The same, shown and not written."""
+        self._shown = time.monotonic()
         loss = "none" if record["loss"] is None else f"{record['loss']:.3f}"
         text = (
             f"step {record['step']:,}  loss {loss}  "
             f"rate {record['learning_rate']:.2e}  {record['tokens_per_second']:,.0f} {unit}/s  "
-            f"{_clock(seconds_left)} left"
+            f"{clock(seconds_left)} left"
         )
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=share_done, description=text)
+        if self._display.moves:
+            self._display.update(self._line, share_done, 1.0, f"training: {text}")
         else:
             self.say(text)
+
+    def phase(self, what: str, expected: float = 0.0) -> contextlib.AbstractContextManager[None]:
+        """A line for as long as the context lasts.  expected: seconds, if known."""
+        return self._display.phase(what, expected)
+
+    def ended(self) -> None:
+        """Training is over, though the run is not ready."""
+        self._display.end(self._line)
 
     def validation(self, record: Mapping[str, Any], best: bool) -> None:
         """A record of validation: step, loss and scores."""
@@ -124,11 +117,7 @@ class TrainingLog:
 
     def say(self, text: str) -> None:
         """One line for the reader."""
-        if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
-        else:
-            sys.stderr.write(text + "\n")
-            sys.stderr.flush()
+        self._display.print(text)
 
     def _write(self, kind: str, record: Mapping[str, Any]) -> None:
         try:
@@ -153,12 +142,6 @@ def _tensorboard_writer() -> Any:
     except ImportError:
         raise SettingError(needs_extra("training.tensorboard", "tensorboard")) from None
     return SummaryWriter
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 @dataclasses.dataclass
@@ -207,62 +190,14 @@ class SilentLog(TrainingLog):
 
     def training(self, *_: object) -> None: ...  # noqa: D102
 
+    def is_behind(self) -> bool:  # noqa: D102
+        return False
+
+    def phase(self, *_: object) -> contextlib.AbstractContextManager[None]:  # noqa: D102
+        return contextlib.nullcontext()
+
+    def ended(self) -> None: ...  # noqa: D102
+
     def validation(self, *_: object) -> None: ...  # noqa: D102
 
     def say(self, text: str) -> None: ...  # noqa: D102
-
-
-class Counter:
-    """Shows how many items have passed, while something long is prepared.
-
-    On a terminal a number or a bar moves; elsewhere there is a plain line now and then.
-    """
-
-    def __init__(self, what: str, total: int | None = None) -> None:
-        """total: how many there will be, as near as is known."""
-        self._what, self._of = what, f" of about {total:,}" if total else ""
-        self._said = time.monotonic()
-        console = Console(stderr=True)
-        columns: tuple[ProgressColumn, ...] = (
-            SpinnerColumn(),
-            TextColumn("{task.description} {task.completed:,.0f}"),
-        )
-        if total is not None:
-            more = TextColumn("of {task.total:,.0f}"), BarColumn(bar_width=24)
-            columns = (*columns, *more, TimeRemainingColumn())
-        self._progress = Progress(
-            *columns,
-            console=console,
-            transient=True,
-            disable=not (console.is_terminal and Ranks.present().first),
-        )
-        self._task = self._progress.add_task(what, total=total)
-
-    def __enter__(self) -> Counter:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
-
-    def to(self, count: int) -> None:
-        """So many have passed by now."""
-        self._progress.update(self._task, completed=count)
-        now = time.monotonic()
-        if self._progress.disable and now > self._said + SECONDS_BETWEEN_LINES:
-            self._said = now
-            if Ranks.present().first:
-                sys.stderr.write(f"{self._what}: {count:,}{self._of}\n")
-                sys.stderr.flush()
-
-    def each(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, counted as they pass."""
-        for i, item in enumerate(items):
-            if i % 1000 == 0:
-                self.to(i)
-            yield item

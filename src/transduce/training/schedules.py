@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from transduce.training.config import Constant, Cosine, InverseSquareRoot, Noam, ScheduleConfig
 
@@ -22,3 +23,27 @@ def learning_rate(schedule: ScheduleConfig, step: int, progress: float, d_model:
             return min(step / warmup, 1.0) * level
         case Constant(peak=peak, warmup_steps=warmup):
             return min(step / warmup, 1.0) * peak
+
+
+def shorter_warm_up(schedule: ScheduleConfig, fitting: int, why: str) -> Iterator[str]:
+    """A line for a warm-up of more than half of the steps that fit; nothing for a shorter one.
+
+    why: the setting that decides how many steps fit.  The advice is a tenth of them.
+    """
+    warmup = schedule.warmup_steps
+    if 2 * warmup <= fitting or warmup == 1:
+        return
+    shorter = _two_digits(max(fitting / 10, 1.0))
+    settings = f"training.schedule.warmup_steps = {shorter:.0f}"
+    if isinstance(schedule, Noam):  # the peak depends on the warm-up
+        factor = _two_digits(schedule.factor * math.sqrt(shorter / warmup))
+        settings += f" and, for the same peak, training.schedule.factor = {factor:g}"
+    effect = f"takes {100 * warmup / fitting:.0f} % of the steps"
+    if fitting < warmup:
+        effect = f"ends the rise of the learning rate at {100 * fitting / warmup:.0f} % of its peak"
+    yield (f"{why}: a warm-up of {warmup:,} steps {effect}; set {settings}")
+
+
+def _two_digits(value: float) -> float:
+    """The value with two significant digits."""
+    return float(f"{value:.2g}")

@@ -14,24 +14,17 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-import torch
-
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
 from transduce.errors import SettingError, TrainingError, first_line
 from transduce.training import sharding
 from transduce.training.averaging import MovingAverage
 from transduce.training.bad_batches import as_json, save_batches
-from transduce.training.checkpoints import (
-    Progress,
-    checkpoints_of,
-    served_weights,
-    what_is_kept,
-)
+from transduce.training.budget import Budget
+from transduce.training.checkpoints import Progress, checkpoints_of, what_is_kept
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.fine_tuning import (
-    Adapter,
     FineTuneConfig,
     Fit,
     remove_low_rank_updates,
@@ -44,24 +37,20 @@ from transduce.training.memory import keep_freed_memory
 from transduce.training.optimizer import build_optimizer
 from transduce.training.recompute import recompute_layers
 from transduce.training.replaced import let_go
+from transduce.training.resuming import taken_up
 from transduce.training.schedules import learning_rate
-from transduce.training.signals import InterruptedTraining, Signals, StoppedValidation
+from transduce.training.selection import Selection, Validated
+from transduce.training.signals import InterruptedTraining, Signals
 from transduce.training.step import NonFiniteError, OptimizerStep
-from transduce.training.weights import checksum, load_weights, mean, read_tensors, weights_of
+from transduce.training.weights import checksum, load_weights, read_tensors, weights_of
 
 
-class Trainable(Fitting, Protocol):
-    """What the loop needs to know of a task, beside what a step and the search of its size do."""
+class Trainable(Fitting, Validated, Protocol):
+    """What the loop needs to know of a task: for a step, the search of its size, validation."""
 
     d_model: int
     unit: str
     """What the loss is the mean of, for the log: "tokens", "images"."""
-
-    def validate(self) -> dict[str, float]:
-        """Scores on held-out data, "loss" among them."""
-
-    def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +76,8 @@ def train(
     fine_tune: FineTuneConfig | None = None,
     fit: Fit | None = None,
     anew: tuple[str, ...] = (),
+    *,
+    started: float | None = None,
 ) -> Outcome:
     """Train until the budget or the patience is used up; the best weights end in `run`.
 
@@ -95,12 +86,14 @@ def train(
     fine_tune: another run to start from, and how; by default from the weights as they are.
     fit: makes tensors of that run fit where their shapes differ.
     anew: how names begin of tensors that mean something else there, and are not taken over.
+    started: `time.monotonic` when the budget's minutes began; by default now.
     Raises FoundBudget where `fit_memory` was asked for, to be called again with what was found;
     TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
     RunError where something cannot be written or the run to start from does not fit, SettingError
     for settings that do not fit it.
     """
     ranks = Ranks.present()
+    budget = Budget(config, time.monotonic() if started is None else started)
     if ranks.first:
         ranks.wait()  # the others may open now what it has prepared
     # A machine that came later does not know that the others have been started again.
@@ -120,9 +113,13 @@ def train(
         # Each rank tries batches of its own, and not as many as the others.
         optimizer = build_optimizer(task.model, config, decay, Ranks() if fitting else ranks)
         if fitting:
-            raise find_budget(task, config, optimizer, ranks, log.say)
+            with log.phase("finding batches that fit into the memory"):
+                raise find_budget(task, config, optimizer, ranks, log.say)
         ranks.own_random_numbers()
-        return _Trainer(task, config, run, log, optimizer, adapter, shards).train(resume)
+        step = OptimizerStep(task, config, optimizer, ranks, log.say, shards)
+        ema = MovingAverage(task.model, config.ema) if config.ema else None
+        keeper = Keeper(run, task.model, optimizer, ema, adapter, log.say)
+        return _Trainer(task, config, budget, log, step, keeper).train(resume)
 
 
 class _Trainer:
@@ -130,24 +127,30 @@ class _Trainer:
         self,
         task: Trainable,
         config: TrainingConfig,
-        run: Path,
+        budget: Budget,
         log: TrainingLog,
-        optimizer: torch.optim.Optimizer,
-        adapter: Adapter | None,
-        shards: sharding.Shards | None,
+        step: OptimizerStep,
+        keeper: Keeper,
     ) -> None:
         self.task = task
         self.config = config
-        self.run = run
+        self.budget = budget
         self.log = log
-        self.ema = MovingAverage(task.model, config.ema) if config.ema else None
+        self.step = step
+        self.keeper = keeper
+        self.run, self.ema, self.shards = keeper.run, keeper.ema, step.shards
         self.ranks = Ranks.present()
-        self.shards = shards
-        self.step = OptimizerStep(task, config, optimizer, self.ranks, log.say, shards)
-        self.keeper = Keeper(run, task.model, optimizer, self.ema, adapter, log.say)
-        self.progress = Progress()
         self.signals = Signals()
-        self._data_checksum = task.batches.checksum() if self.ranks.first else ""
+        self.selection = Selection(task, config, log, keeper, self.signals, self.shards)
+        self.progress = Progress(
+            select_by=config.select_by,
+            ranks=self.ranks.world,
+            batches=self.ranks.world * config.accumulate,
+            data_checksum=task.batches.checksum() if self.ranks.first else "",
+            validation_checksum=self.ranks.from_first(
+                lambda: task.validation_checksum(config.select_by)
+            ),
+        )
 
     def train(self, resume: bool) -> Outcome:
         if resume:
@@ -156,7 +159,7 @@ class _Trainer:
             for name in ("encoder", "decoder"):
                 if hasattr(self.task.model, name):
                     getattr(self.task.model, name).compile(dynamic=True)
-        self._before, self._started = self.progress.seconds, time.monotonic()
+        self.budget.begin(self.progress.step)
         self._since_log = SinceLog(**self.progress.unlogged)  # type: ignore[arg-type]
         keep_freed_memory()
         batches = prefetch(self.task.batches.iterate(self.ranks.turns(self.progress.data)))
@@ -169,12 +172,19 @@ class _Trainer:
                 finished = finished or self._finished()
             elif finished:
                 self.log.say(f"step {self.progress.step:,} was the last one already")
+            advised = finished
             while not finished:
+                self.budget.begin_step()
                 self._step(list(itertools.islice(batches, self.config.accumulate)))
+                self.budget.end_step()
                 # Asked once: had the clock passed the end between two looks, the last weights
                 # would never be validated.
                 self._agree()
                 finished = self._finished()
+                if finished:
+                    self.budget.end(self.progress.step)
+                if not advised and self.budget.is_foreseen():
+                    advised = self._advise()
                 if self._signal:
                     self._stop_for_signal()
                 if finished or self._validation_is_due():
@@ -185,9 +195,17 @@ class _Trainer:
         return self._finish()
 
     def _agree(self) -> None:
-        """What time it is and whether a signal came, the same for all ranks."""
-        signal, self._elapsed = self.ranks.largest(self.signals.number, self._seconds())
+        """The time, the pace, and whether a signal came: the same for all ranks."""
+        budget = self.budget
+        signal, budget.elapsed, budget.pace = self.ranks.largest(
+            self.signals.number, budget.seconds(), budget.own_pace
+        )
         self._signal = int(signal)
+
+    def _advise(self) -> bool:
+        for line in self.budget.advice(self.progress.step):
+            self.log.say(line)
+        return True
 
     def _step(self, micro_batches: list[tuple[Any, DataState]]) -> None:
         """One optimizer step over one or more batches."""
@@ -216,9 +234,11 @@ class _Trainer:
                 self.ema.update(self.task.model, step)
             self._since_log.add(nll, count)
         progress.step = step
-        progress.target_tokens += count
         if step % self.config.log_every == 0:
-            self._log(rate)
+            self.log.training(self._record(rate), *self._outlook())
+            self._since_log = SinceLog()
+        elif self.log.is_behind():
+            self.log.show(self._record(rate), *self._outlook())
 
     def _not_compiled(self, error: RuntimeError) -> BaseException:
         """The error of a step, in one line where PyTorch's compiler is at fault, or the machine."""
@@ -255,22 +275,17 @@ class _Trainer:
         )
 
     def _validation_is_due(self) -> bool:
-        return self.progress.step % self.config.validate_every == 0
-
-    def _seconds(self) -> float:
-        return self._before + time.monotonic() - self._started
+        return self.budget.is_validation_due(self.progress.step)
 
     def _share_done(self) -> float:
-        share = self.progress.step / self.config.steps
-        if self.config.minutes is not None:
-            share = max(share, self._elapsed / (60 * self.config.minutes))
-        return min(share, 1.0)
+        return self.budget.share(self.progress.step)
 
     def _finished(self) -> bool:
         patience = self.config.patience
         return self._share_done() >= 1 or bool(patience and self.progress.since_best >= patience)
 
-    def _log(self, rate: float) -> None:
+    def _record(self, rate: float) -> dict[str, Any]:
+        """The steps since the last record, for the log."""
         since = self._since_log
         record = {
             "step": self.progress.step,
@@ -278,24 +293,26 @@ class _Trainer:
             "loss": since.nll / since.count if since.count else None,
             "learning_rate": rate,
             "tokens_per_second": since.count / since.elapsed(),
-            "seconds": self._seconds(),
+            "seconds": self.budget.seconds(),
         }
         if since.skipped:
             record["skipped"] = since.skipped
-        self._since_log = SinceLog()
-        share = self._share_done()
-        left = self._seconds() * (1 - share) / share if share else 0.0
-        self.log.training(record, self.task.unit, share, left)
+        return record
+
+    def _outlook(self) -> tuple[str, float, float]:
+        """The unit of the loss, the share that is done and the seconds left, for the log."""
+        return self.task.unit, self._share_done(), self.budget.seconds_left(self.progress.step)
 
     def _validate(self) -> None:
         """Score the weights, write a checkpoint, keep the weights if they are the best."""
-        progress = self.progress
+        progress, began = self.progress, time.monotonic()
         averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
         with averaged:
-            scores = self._scores()
+            scores = self.selection.scores(progress.validation_seconds)
         if scores is None:
             self._agree()
             self._stop_for_signal()
+        (progress.validation_seconds,) = self.ranks.largest(time.monotonic() - began)
         if not math.isfinite(scores["loss"]):
             self._fail(f"validation loss is {scores['loss']}", progress.step, "")
         chosen = self.config.select_by
@@ -306,90 +323,51 @@ class _Trainer:
             error = f"training.select_by is {chosen!r}; this validation measured {known} alone; "
             error += "give another and go on with --resume"
             raise self.ranks.told_by_first(SettingError(error), SettingError.exit_code)
-        best = self._is_best(scores)
+        best = self.selection.is_best(scores, progress)
         progress.since_best = 0 if best else progress.since_best + 1
         progress.interrupted, progress.unlogged = False, {}
         if best:
             progress.best, progress.best_step = scores[chosen], progress.step
             progress.best_scores = scores
-        record = {"step": progress.step, "seconds": self._seconds(), **scores}
+        record = {"step": progress.step, "seconds": self.budget.seconds(), **scores}
         self.log.validation(record, best)
-        self._save()
-        if best:  # after the checkpoint, from which `_resume` makes up for a kill in between
-            self.keeper.keep_best(progress.step)
-        self._prune()
+        self._keep(best)
         self._since_log = SinceLog()
         self._agree()
 
-    def _is_best(self, scores: dict[str, float]) -> bool:
-        """Whether these are better than any before, by the score that `select_by` names."""
-        sign = 1 if self.task.higher_is_better(self.config.select_by) else -1
-        best = self.progress.best
-        return best is None or sign * scores[self.config.select_by] > sign * best
+    def _keep(self, best: bool) -> None:
+        """Write a checkpoint, and the weights of the run where they are the best."""
+        began = time.monotonic()
+        with self.log.phase("writing the checkpoint", self.progress.writing_seconds):
+            self._save()
+            if best:  # after the checkpoint, from which `_resume` makes up for a kill in between
+                self.keeper.keep_best(self.progress.step)
+            self._prune()
+        (writing,) = self.ranks.largest(time.monotonic() - began)
+        self.progress.writing_seconds = max(self.progress.writing_seconds, writing)
+        self.budget.measured(self.progress)
 
     def _prune(self) -> None:
         kept = max(self.config.keep_last, self.config.average_last)
         self.keeper.prune(kept, self.progress.step)
 
-    def _scores(self) -> dict[str, float] | None:
-        """Of the weights as they are, by the first rank for all; None where a signal came."""
-        self.task.model.eval()
-        whole = self.shards.whole() if self.shards else contextlib.nullcontext()
-        # Decoding comes in too many shapes to compile for.
-        stance = "force_eager" if self.config.compile else "default"
-        with whole, torch.compiler.set_stance(stance):
-            return self.ranks.from_first(self._own_scores)
-
-    def _own_scores(self) -> dict[str, float] | None:
-        try:
-            with self.signals.cutting_short():
-                return self.task.validate()
-        except StoppedValidation:
-            return None
-
-    @property
-    def _batches(self) -> int:
-        """In a step, of all ranks."""
-        return self.ranks.world * self.config.accumulate
-
     def _save(self) -> None:
-        self.progress.seconds, self.progress.ranks = self._seconds(), self.ranks.world
-        self.progress.data_checksum = self._data_checksum
-        self.progress.select_by = self.config.select_by
-        self.progress.batches = self._batches
+        self.progress.seconds = self.budget.seconds()
+        self.progress.minutes_used = self.budget.minutes_used
         self.log.flush()
         self.keeper.save(self.progress)
 
     def _resume(self) -> None:
-        progress = self.keeper.resume()
-        if progress is None:
+        before = self.keeper.resume()
+        self.log.rewind(before.step if before else 0)
+        if before is None:
             self.log.say("nothing to resume from yet; starting at the beginning")
-            self.log.rewind(0)
             return
-        self.progress = progress
-        # Resumed with another `select_by`, old and new scores must not be compared, nor may the
-        # patience of the old one end this.
-        self.progress.best = progress.best_scores.get(self.config.select_by)
-        unknown = progress.best_scores and progress.best is None
-        if unknown or progress.select_by not in ("", self.config.select_by):
-            progress.since_best = 0
-        self.log.rewind(self.progress.step)
-        self.log.say(f"resuming after step {self.progress.step:,}")
-        if self.ranks.first and progress.data_checksum not in ("", self._data_checksum):
-            self.log.say(
-                "the training data are not those of before; with these it goes on, at the same "
-                "place of an epoch"
-            )
-        then, now = progress.ranks, self.ranks.world
-        if then != now:
-            self.log.say(
-                f"number of processes: {then} before, {now} now; random numbers begin afresh"
-            )
-        if progress.batches not in (0, self._batches):
-            self.log.say(
-                f"batches in a step: {progress.batches} before, {self._batches} now; that is "
-                "training.accumulate times the number of processes"
-            )
+        self.log.say(f"resuming after step {before.step:,}")
+        self.progress, changes = taken_up(before, self.progress)
+        for change in changes:
+            self.log.say(change)
+        self.budget.resume(before)
 
     def _stop_for_signal(self) -> NoReturn:
         self.progress.interrupted, self.progress.unlogged = True, self._since_log.stopped()
@@ -403,6 +381,7 @@ class _Trainer:
 
     def _finish(self) -> Outcome:
         """Average the last checkpoints if asked to, and say how it ended."""
+        self.log.ended()
         self._prune()  # where a kill came between the last checkpoint and this
         progress, scores = self.progress, self.progress.best_scores
         if self._share_done() < 1:
@@ -413,69 +392,16 @@ class _Trainer:
         higher_is_better = self.task.higher_is_better(self.config.select_by)
         averaged = 0
         if self.config.average_last:
-            averaged, found = self._average_last()
+            averaged, found = self.selection.average_last(progress)
             scores = found or scores
         if self.ranks.first and self.shards is None:
             remove_low_rank_updates(self.task.model)
             best = read_tensors(self.run / "weights.safetensors")
             load_weights(self.task.model, best, str(self.run))
             self.task.model.eval()
-        if not averaged and self.shards is None and (mean := self._mean_of_before()):
-            averaged, scores = mean
-        seconds = self._seconds()
+        if not averaged and self.shards is None:
+            averaged, scores = self.selection.mean_of_before(progress) or (0, scores)
+        seconds = self.budget.seconds()
         return Outcome(
             progress.step, seconds, progress.best_step, scores, higher_is_better, averaged
         )
-
-    def _mean_of_before(self) -> tuple[int, dict[str, float]] | None:
-        """Of how many checkpoints the kept weights are a mean, and its scores, where they are one
-        that training has found before it was resumed, and no step has been better since."""
-        count = self.ranks.from_first(lambda: self.keeper.mean)
-        if not count:
-            return None
-        found = self._scores_of_mean(count)
-        return None if found is None else (count, found[0])
-
-    def _scores_of_mean(self, count: int) -> tuple[dict[str, float], bool] | None:
-        """Those of the model, a mean of so many checkpoints, and whether they are the best.
-
-        None where the score that decides could not be measured, or the loss is no number.
-        """
-        scores = self._scores()
-        assert scores is not None, "no signal is noted any more"
-        if self.config.select_by not in scores or not math.isfinite(scores["loss"]):
-            return None
-        best = self._is_best(scores)
-        self.log.validation({"step": self.progress.step, "averaged": count, **scores}, best)
-        return scores, best
-
-    def _average_last(self) -> tuple[int, dict[str, float] | None]:
-        """Keep the mean of the last checkpoints: of how many it is, and its scores.
-
-        0 and None where there is but one and more were wanted.
-        """
-        found = self.ranks.from_first(lambda: [str(path) for path in checkpoints_of(self.run)])
-        wanted = self.config.average_last
-        last = [Path(path) for path in found[-wanted:]]
-        if len(last) < wanted:
-            self.log.say(f"training.average_last = {wanted}, but checkpoints there are {len(last)}")
-        if len(last) < min(wanted, 2):
-            return 0, None
-        what = (
-            f"the mean of the last {len(last)} checkpoints" if wanted > 1 else "the last checkpoint"
-        )
-        averaged = mean(map(served_weights, last))
-        load_weights(self.task.model, averaged, "the average of the last checkpoints")
-        found_scores = self._scores_of_mean(len(last))
-        if found_scores is None:
-            self.log.say(
-                f"{what} has no {self.config.select_by} that could be measured; the weights of "
-                f"step {self.progress.best_step:,} are kept"
-            )
-            return 0, None
-        scores, best = found_scores
-        same = wanted == 1 and self.progress.best_step == self.progress.step
-        better = "" if best or same else f", though step {self.progress.best_step:,} was no worse"
-        self.log.say(f"{what} is kept{better}")
-        self.keeper.keep_mean(averaged, len(last))
-        return len(last), scores

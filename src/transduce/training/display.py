@@ -1,0 +1,187 @@
+"""Progress on stderr: a line for each phase that moves on a terminal, plain lines elsewhere.
+
+A thread of its own draws, a few times a second; a phase only notes how far it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.text import Text
+
+from transduce.training.distributed import Ranks
+
+T = TypeVar("T")
+
+SECONDS_BETWEEN_LINES = 30
+"""Between two plain lines of a phase, where there is no terminal."""
+FRAMES = 4
+"""Drawn in a second."""
+
+
+class _Bar(ProgressColumn):
+    """The share that is done; a moving pulse where it is not known."""
+
+    def render(self, task: Task) -> ProgressBar:
+        percent = _percent(task)
+        return ProgressBar(
+            100, percent or 0, width=24, pulse=percent is None, animation_time=task.get_time()
+        )
+
+
+class _Percentage(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        percent = _percent(task)
+        return Text("    " if percent is None else f"{percent:3.0f}%")
+
+
+class _Elapsed(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(clock(task.finished_time or task.elapsed or 0.0))
+
+
+def _percent(task: Task) -> float | None:
+    """By what is done, or else by the time that the phase took before; 100 only at its end."""
+    if task.total is None:
+        expected = task.fields.get("expected")
+        return min(100 * (task.elapsed or 0.0) / expected, 99.0) if expected else None
+    return task.percentage if task.finished else min(task.percentage, 99.0)
+
+
+class Display:
+    """The lines of phases under way; nothing without a terminal, or on other ranks."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self.moves = console.is_terminal and Ranks.present().first
+        self._bars = Progress(
+            SpinnerColumn(),
+            _Bar(),
+            _Percentage(),
+            TextColumn("{task.description}", markup=False),
+            _Elapsed(),
+            console=console,
+            transient=True,
+            refresh_per_second=FRAMES,
+            disable=not self.moves,
+        )
+
+    def start(self) -> None:
+        """Begin to draw."""
+        self._bars.start()
+
+    def stop(self) -> None:
+        """Take the lines away."""
+        self._bars.stop()
+
+    def add(self, what: str, expected: float = 0.0) -> TaskID:
+        """A line for a phase.  expected: seconds that it is going to take, if that is known."""
+        return self._bars.add_task(what, total=None, expected=expected)
+
+    def update(self, line: TaskID, done: float, total: float | None, text: str) -> None:
+        """How far a phase is."""
+        self._bars.update(line, completed=done, total=total, description=text)
+
+    def end(self, line: TaskID) -> None:
+        """A phase has ended: its line is drawn once more, at 100 %."""
+        for task in self._bars.tasks:
+            if task.id == line:
+                done = max(task.completed, 1.0)
+                self._bars.update(line, completed=done, total=done, refresh=True)
+
+    def remove(self, line: TaskID) -> None:
+        """Take a line away."""
+        self._bars.remove_task(line)
+
+    def print(self, text: str) -> None:
+        """A line that stays."""
+        if self.moves:
+            self._bars.console.print(text, markup=False, highlight=False)
+        else:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    @contextlib.contextmanager
+    def phase(self, what: str, expected: float = 0.0) -> Iterator[None]:
+        """A line for as long as the context lasts; a plain one where it lasts long."""
+        line = self.add(what, expected)
+        late = threading.Timer(
+            SECONDS_BETWEEN_LINES, self.print, [f"{what}, for {SECONDS_BETWEEN_LINES} s so far"]
+        )
+        late.daemon = True
+        if not self.moves:
+            late.start()
+        try:
+            yield
+            self.end(line)
+        finally:
+            late.cancel()
+            self.remove(line)
+
+
+class Counter:
+    """Shows how many items have passed, while something long is prepared.
+
+    On a terminal a bar moves; elsewhere there is a plain line now and then.
+    """
+
+    def __init__(self, what: str, total: int | None = None) -> None:
+        """total: how many there will be, as near as is known."""
+        self._what, self._about = what, total
+        self._said = time.monotonic()
+        self._display = Display()
+        self._line = self._display.add(what)
+
+    def __enter__(self) -> Counter:
+        self._display.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._display.end(self._line)
+        self._display.stop()
+
+    def to(self, count: int) -> None:
+        """So many have passed by now."""
+        # As it was only an estimate, more may pass.
+        about = self._about if self._about is None or self._about > count else None
+        text = f"{self._what}: {count:,}" + (f" of about {about:,}" if about else "")
+        self._display.update(self._line, count, about, text)
+        now = time.monotonic()
+        if not self._display.moves and now > self._said + SECONDS_BETWEEN_LINES:
+            self._said = now
+            if Ranks.present().first:
+                self._display.print(text)
+
+    def each(self, items: Iterable[T], then: str = "") -> Iterator[T]:
+        """The items, counted as they pass.  then: what follows upon the last of them."""
+        count = 0
+        for count, item in enumerate(items, 1):
+            yield item
+            if count % 1000 == 0:
+                self.to(count)
+        self.to(count)
+        self._display.end(self._line)
+        if then:
+            self._line = self._display.add(then)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as 0:00, or 0:00:00."""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

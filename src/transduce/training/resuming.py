@@ -1,0 +1,63 @@
+"""Differences between a training and its earlier sitting that the recipe does not show."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from transduce.training.checkpoints import Progress
+
+
+def taken_up(before: Progress, now: Progress) -> tuple[Progress, list[str]]:
+    """Where a resumed training stands, and a line for each difference in what both note.
+
+    before: as the checkpoint has it.  now: this sitting's data, processes and validation.
+
+    Scores of other validation data, settings or another `select_by` are not compared: the best so
+    far is unknown then, and patience begins anew.
+    """
+    lines = list(_differences(before, now))
+    same_score = before.select_by in ("", now.select_by)
+    best, since_best = before.best_scores.get(now.select_by), before.since_best
+    if same_score and _differ(before.validation_checksum, now.validation_checksum):
+        best = None
+        lines.append(
+            "validation is not as before, in data or settings: earlier values of "
+            f"{now.select_by} are not compared with those from now on"
+        )
+    if not same_score or (before.best_scores and best is None):
+        since_best = 0
+    progress = dataclasses.replace(
+        before,
+        best=best,
+        since_best=since_best,
+        select_by=now.select_by,
+        ranks=now.ranks,
+        batches=now.batches,
+        data_checksum=now.data_checksum,
+        validation_checksum=now.validation_checksum,
+    )
+    return progress, lines
+
+
+def _differences(before: Progress, now: Progress) -> Iterator[str]:
+    if _differ(before.data_checksum, now.data_checksum):
+        yield (
+            "the training data are not those of before; with these it goes on, at the same place "
+            "of an epoch"
+        )
+    if before.ranks != now.ranks:
+        yield (
+            f"number of processes: {before.ranks} before, {now.ranks} now; random numbers begin "
+            "afresh"
+        )
+    if before.batches not in (0, now.batches):
+        yield (
+            f"batches in a step: {before.batches} before, {now.batches} now; that is "
+            "training.accumulate times the number of processes"
+        )
+
+
+def _differ(before: str, now: str) -> bool:
+    """Whether both are known and not the same."""
+    return "" not in (before, now) and before != now

@@ -1,0 +1,139 @@
+"""Validation, and the weights that a run keeps by its scores."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from transduce.training.checkpoints import Progress, checkpoints_of, served_weights
+from transduce.training.config import TrainingConfig
+from transduce.training.distributed import Ranks
+from transduce.training.keeper import Keeper
+from transduce.training.log import TrainingLog
+from transduce.training.sharding import Shards
+from transduce.training.signals import Signals, StoppedValidation
+from transduce.training.weights import load_weights, mean
+
+
+class Validated(Protocol):
+    """A task as validation needs it."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model to score."""
+
+    def validate(self) -> dict[str, float]:
+        """Scores on held-out data, "loss" among them."""
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of the data and settings that this score is measured by."""
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+
+
+class Selection:
+    """Scores weights, on the first rank for all, and decides which of them the run keeps."""
+
+    def __init__(
+        self,
+        task: Validated,
+        config: TrainingConfig,
+        log: TrainingLog,
+        keeper: Keeper,
+        signals: Signals,
+        shards: Shards | None,
+    ) -> None:
+        self.task = task
+        self.config = config
+        self.log = log
+        self.keeper = keeper
+        self.signals = signals
+        self.shards = shards
+        self.ranks = Ranks.present()
+
+    def scores(self, seconds: float) -> dict[str, float] | None:
+        """Scores of the weights as they are; None where a signal came.
+
+        seconds: how long it took before, or 0.
+        """
+        self.task.model.eval()
+        whole = self.shards.whole() if self.shards else contextlib.nullcontext()
+        # Decoding comes in too many shapes to compile for.
+        stance = "force_eager" if self.config.compile else "default"
+        with self.log.phase("validating", seconds), whole, torch.compiler.set_stance(stance):
+            return self.ranks.from_first(self._own_scores)
+
+    def _own_scores(self) -> dict[str, float] | None:
+        try:
+            with self.signals.cutting_short():
+                return self.task.validate()
+        except StoppedValidation:
+            return None
+
+    def is_best(self, scores: dict[str, float], progress: Progress) -> bool:
+        """Whether these are better than any before, by the score that `select_by` names."""
+        sign = 1 if self.task.higher_is_better(self.config.select_by) else -1
+        best = progress.best
+        return best is None or sign * scores[self.config.select_by] > sign * best
+
+    def mean_of_before(self, progress: Progress) -> tuple[int, dict[str, float]] | None:
+        """Of how many checkpoints the kept weights are a mean, and its scores, where they are one
+        that training has found before it was resumed, and no step has been better since."""
+        count = self.ranks.from_first(lambda: self.keeper.mean)
+        if not count:
+            return None
+        found = self._scores_of_mean(count, progress)
+        return None if found is None else (count, found[0])
+
+    def average_last(self, progress: Progress) -> tuple[int, dict[str, float] | None]:
+        """Keep the mean of the last checkpoints: of how many it is, and its scores.
+
+        0 and None where there is but one and more were wanted.
+        """
+        run, wanted = self.keeper.run, self.config.average_last
+        found = self.ranks.from_first(lambda: [str(path) for path in checkpoints_of(run)])
+        last = [Path(path) for path in found[-wanted:]]
+        if len(last) < wanted:
+            self.log.say(f"training.average_last = {wanted}, but checkpoints there are {len(last)}")
+        if len(last) < min(wanted, 2):
+            return 0, None
+        what = (
+            f"the mean of the last {len(last)} checkpoints" if wanted > 1 else "the last checkpoint"
+        )
+        with self.log.phase("averaging checkpoints"):
+            averaged = mean(map(served_weights, last))
+            load_weights(self.task.model, averaged, "the average of the last checkpoints")
+        found_scores = self._scores_of_mean(len(last), progress)
+        if found_scores is None:
+            self.log.say(
+                f"{what} has no {self.config.select_by} that could be measured; the weights of "
+                f"step {progress.best_step:,} are kept"
+            )
+            return 0, None
+        scores, best = found_scores
+        same = wanted == 1 and progress.best_step == progress.step
+        better = "" if best or same else f", though step {progress.best_step:,} was no worse"
+        self.log.say(f"{what} is kept{better}")
+        self.keeper.keep_mean(averaged, len(last))
+        return len(last), scores
+
+    def _scores_of_mean(
+        self, count: int, progress: Progress
+    ) -> tuple[dict[str, float], bool] | None:
+        """Scores of the model, a mean of so many checkpoints, and whether they are the best.
+
+        None where the score that decides could not be measured, or the loss is no number.
+        """
+        scores = self.scores(progress.validation_seconds)
+        assert scores is not None, "no signal is noted any more"
+        if self.config.select_by not in scores or not math.isfinite(scores["loss"]):
+            return None
+        best = self.is_best(scores, progress)
+        self.log.validation({"step": progress.step, "averaged": count, **scores}, best)
+        return scores, best

@@ -1,0 +1,175 @@
+"""Minutes and steps: where training ends, and what is said of a schedule that does not fit."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.tiny_run import records
+from helpers.tiny_training import CONFIG, Numbers, Sums, run
+from transduce.training.budget import Budget
+from transduce.training.config import Constant, Cosine, InverseSquareRoot, Noam
+from transduce.training.distributed import Ranks
+from transduce.training.keeper import Keeper
+from transduce.training.loss import LossSums
+from transduce.training.schedules import shorter_warm_up
+from transduce.training.trainer import train
+
+
+class Clock:
+    """Time that passes only in steps, validations and the writing of checkpoints."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, step: float, validation: float, writing: float):
+        self.now, self.step, self.validation = 1000.0, step, validation
+        patch.setattr(time, "monotonic", lambda: self.now)
+        save = Keeper.save
+
+        def saving(keeper: Keeper, progress: Any) -> None:
+            save(keeper, progress)
+            self.now += writing
+
+        patch.setattr(Keeper, "save", saving)
+
+
+class Timed(Sums):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def loss(self, batch: Numbers) -> LossSums:
+        self.clock.now += self.clock.step
+        return super().loss(batch)
+
+    def validate(self) -> dict[str, float]:
+        self.clock.now += self.clock.validation
+        return super().validate()
+
+
+SETTINGS: dict[str, Any] = {"steps": 100_000, "log_every": 1, "minutes": 1.0}
+
+
+class TestMinutes:
+    @pytest.mark.parametrize(
+        ("validate_every", "average_last", "preparation"),
+        [(100_000, 0, 0.0), (100_000, 0, 20.0), (100, 0, 5.0), (83, 0, 0.0), (60, 2, 10.0)],
+    )
+    def test_hold_for_the_whole_run(
+        self,
+        validate_every: int,
+        average_last: int,
+        preparation: float,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        clock = Clock(monkeypatch, step=0.1, validation=6.0, writing=1.0)
+        started = clock.now - preparation
+        settings = {**SETTINGS, "validate_every": validate_every, "average_last": average_last}
+        config = dataclasses.replace(CONFIG, **settings)
+        outcome = train(Timed(clock), config, tmp_path, False, started=started)
+        assert 57.0 < clock.now - started <= 60.0
+        assert records(tmp_path, "validation")[-1]["step"] == outcome.step
+
+    def test_the_first_validation_is_early(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=0.5, validation=4.0, writing=0.0)
+        outcome = run(tmp_path, Timed(clock), validate_every=10_000, **SETTINGS)
+        steps = [record["step"] for record in records(tmp_path, "validation")]
+        assert steps == [30, outcome.step]
+
+    def test_no_validation_shortly_before_the_last(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=1.0, validation=10.0, writing=0.0)
+        outcome = run(tmp_path, Timed(clock), validate_every=13, **SETTINGS)
+        # 13 steps and 10 s, twice: 46 s; after 3 more steps one validation fits, not two.
+        steps = [record["step"] for record in records(tmp_path, "validation")]
+        assert steps == [13, 26, outcome.step] and outcome.step == 29
+
+    def test_a_finished_run_is_left_as_it_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=1.0, validation=10.0, writing=2.0)
+        first = run(tmp_path, Timed(clock), validate_every=13, **SETTINGS)
+        clock.step = clock.validation = 0.1
+        again = run(tmp_path, Timed(clock), resume=True, validate_every=13, **SETTINGS)
+        assert again.step == first.step
+        longer = {**SETTINGS, "minutes": 2.0}
+        assert run(tmp_path, Timed(clock), resume=True, **longer).step > first.step
+
+    def test_a_cosine_reaches_its_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=0.1, validation=6.0, writing=1.0)
+        schedule = Cosine(peak=0.01, warmup_steps=10)
+        run(tmp_path, Timed(clock), schedule=schedule, validate_every=100, **SETTINGS)
+        rates = [record["learning_rate"] for record in records(tmp_path, "train")]
+        assert max(rates) > 0.0099 and rates[-1] < 0.0001
+
+    def test_one_step_at_least(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = Clock(monkeypatch, step=0.1, validation=1.0, writing=1.0)
+        config = dataclasses.replace(CONFIG, **SETTINGS)
+        started = clock.now - 70
+        assert train(Timed(clock), config, tmp_path, False, started=started).step == 1
+
+    def test_all_ranks_go_by_the_slowest(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, step=1.0, validation=1e-6, writing=0.0)
+        alone = run(tmp_path / "alone", Timed(clock), validate_every=100, **SETTINGS)
+        plain = Ranks.largest
+        monkeypatch.setattr(Ranks, "largest", lambda self, *n: [2 * x for x in plain(self, *n)])
+        slower = run(tmp_path / "slower", Timed(clock), validate_every=100, **SETTINGS)
+        assert alone.step == 59 and slower.step == 29
+
+
+class TestAdvice:
+    @pytest.mark.parametrize(
+        ("schedule", "fitting", "said"),
+        [
+            (Cosine(warmup_steps=400), 87, ["at 22 % of its peak", "warmup_steps = 9"]),
+            (Constant(warmup_steps=60), 100, ["takes 60 % of the steps", "warmup_steps = 10"]),
+            (InverseSquareRoot(), 1234, ["at 31 % of its peak", "warmup_steps = 120"]),
+            (Noam(factor=2.0), 400, ["warmup_steps = 40 and, for the same peak", "factor = 0.2"]),
+            (Cosine(warmup_steps=2), 1, ["at 50 % of its peak", "warmup_steps = 1"]),
+        ],
+    )
+    def test_a_warm_up_that_is_too_long(self, schedule: Any, fitting: int, said: list[str]) -> None:
+        (line,) = shorter_warm_up(schedule, fitting, "training.minutes = 5")
+        assert all(part in line for part in said) and line.startswith("training.minutes = 5: ")
+
+    def test_a_warm_up_that_fits(self) -> None:
+        assert not list(shorter_warm_up(Noam(), 8000, ""))
+        assert not list(shorter_warm_up(Constant(), 1, ""))
+
+    def test_said_once_when_the_steps_are_timed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        clock = Clock(monkeypatch, step=0.5, validation=1e-6, writing=0.0)
+        schedule = Cosine(peak=0.01, warmup_steps=400)
+        run(tmp_path, Timed(clock), schedule=schedule, validate_every=1000, **SETTINGS)
+        lines = capsys.readouterr().err.splitlines()
+        said = [i for i, line in enumerate(lines) if "warm-up" in line]
+        assert len(said) == 1
+        assert "training.minutes = 1, in which about 119 steps fit" in lines[said[0]]
+        assert lines[said[0]].endswith("set training.schedule.warmup_steps = 12")
+        assert lines[said[0] - 1].startswith("step 6 ")  # a twentieth of the minutes
+
+    def test_steps_alone_need_no_timing(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run(tmp_path, schedule=Cosine(warmup_steps=8))
+        assert "training.steps = 10: a warm-up of 8 steps takes 80 %" in capsys.readouterr().err
+        run(tmp_path, schedule=Cosine(warmup_steps=8), steps=12, resume=True)
+        assert "warm-up" not in capsys.readouterr().err  # it is over
+
+    def test_preparation_that_leaves_little(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [100.0]
+        monkeypatch.setattr(time, "monotonic", lambda: now[0])
+        budget = Budget(dataclasses.replace(CONFIG, minutes=1.0), now[0])
+        now[0] += 40
+        budget.begin(0)
+        (line,) = budget.advice(0)
+        assert line == "training.minutes = 1: 40 s of it went by before the first step; raise it"

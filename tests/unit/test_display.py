@@ -1,0 +1,103 @@
+"""What is drawn on a terminal, and what is written elsewhere."""
+
+import io
+import re
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from transduce.training import display as display_module
+from transduce.training.display import Counter, Display
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def frames(self) -> list[str]:
+        """The lines drawn, in order, without colours."""
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.getvalue())
+        return [line.strip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
+
+
+def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    found = Terminal()
+    monkeypatch.setattr(sys, "stderr", found)
+    return found
+
+
+class TestTerminal:
+    def test_a_count_beyond_the_estimate(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = a_terminal(monkeypatch)
+        with Counter("encoding train pairs", 1201) as count:
+            count.to(1000)
+            count.to(1227)
+        last = terminal.frames()[-1]
+        assert "100% encoding train pairs: 1,227" in last and "1,201" not in last
+
+    def test_items_end_at_all_of_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = a_terminal(monkeypatch)
+        with Counter("reading", 2500) as count:
+            assert list(count.each(range(2345), then="learning")) == list(range(2345))
+        assert any("100% reading: 2,345 of about 2,500" in line for line in terminal.frames())
+        assert "100% learning" in terminal.frames()[-1]
+
+    def test_a_phase_has_its_line_and_ends_whole(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = a_terminal(monkeypatch)
+        display = Display()
+        line = display.add("training: first step")
+        display.start()
+        display.update(line, 0.999, 1.0, "training: step 7")
+        with display.phase("validating", expected=60.0):
+            pass
+        display.end(line)
+        display.stop()
+        drawn = terminal.frames()
+        assert any("100% validating" in line for line in drawn)
+        assert "100% training: step 7" in drawn[-1]
+        shown = [line for line in drawn if "training: step 7" in line]
+        assert "99% training: step 7" in shown[0]  # 100 % is for the end alone
+
+    def test_by_the_time_that_it_took_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = a_terminal(monkeypatch)
+        display = Display()
+        line = display.add("validating", expected=1e-9)
+        display.start()
+        display.stop()
+        display.remove(line)
+        assert "99% validating" in terminal.frames()[0]
+
+
+class TestElsewhere:
+    def test_only_what_lasts_is_said(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        timers: list[Any] = []
+
+        class Timer(threading.Timer):
+            def start(self) -> None:
+                timers.append(self)
+
+        monkeypatch.setattr(display_module.threading, "Timer", Timer)
+        display = Display()
+        with display.phase("validating"):
+            assert capsys.readouterr().err == ""
+            (timer,) = timers
+            assert timer.interval == 30
+            timer.function(*timer.args)
+            assert capsys.readouterr().err == "validating, for 30 s so far\n"
+        assert timer.finished.is_set()
+
+    def test_a_count_now_and_then(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = [0.0]
+        monkeypatch.setattr(display_module.time, "monotonic", lambda: now[0])
+        with Counter("encoding pairs", 4000) as count:
+            for now[0], done in ((10.0, 1000), (31.0, 2000), (40.0, 3000)):
+                count.to(done)
+        assert capsys.readouterr().err == "encoding pairs: 2,000 of about 4,000\n"
