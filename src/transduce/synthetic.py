@@ -29,7 +29,7 @@ from transduce.config import parse, to_dict
 from transduce.data.lines import read_lines
 from transduce.data.pairs import HubDataset, inputs_of
 from transduce.decoding.options import DecodingOptions, decisive
-from transduce.errors import DataError, RunError
+from transduce.errors import DataError, RunError, SettingError
 from transduce.run import Run
 from transduce.run_directory import locked, vocabularies_of
 from transduce.tasks.provenance import read_provenance, write_provenance
@@ -121,17 +121,25 @@ def with_pairs(
     return dataclasses.replace(recipe, data=data)
 
 
-def make_pairs(run: Run, order: Order, directory: Path, overwrite: bool = False) -> Path:
+def make_pairs(
+    run: Run, order: Order, directory: Path, overwrite: bool = False, weight: float = 1.0
+) -> Path:
     """Translate the texts of an order into a file of pairs in `directory`; returns that file.
 
     Goes on where the same work stopped, and does nothing where it is done.  overwrite: delete
-    what other work left there.  Raises RunError where there is such, DataError for texts that
-    cannot be read.
+    what other work left there.  weight: of the pairs, where an epoch is of them alone.  Raises
+    RunError where there is other work, DataError for texts that cannot be read, SettingError for a
+    weight that leaves an epoch without a pair.
     """
     pairs = directory / PAIRS
     check_written_to(directory)
     with locked(directory):
         facts = _facts(run, order)
+        if weight * facts["texts"] < 1:
+            raise SettingError(
+                f"--weight {weight:g} of {facts['texts']} pairs leaves an epoch without any; "
+                "raise it"
+            )
         facts["begun"] = _make_place(pairs, facts, overwrite)
         if pairs.is_file():
             logger.info("%s is there already", pairs)

@@ -90,6 +90,17 @@ class TestLora:
         trained = {n for n, p in model.named_parameters() if p.requires_grad}
         assert trained == {f"{name}.lora_{part}" for name in adapted for part in "ab"}
 
+    def test_a_rank_above_the_size_of_a_matrix(self) -> None:
+        model = classifier()
+        size = min(
+            min(module.weight.shape)
+            for name, module in model.named_modules()
+            if "attention" in name and isinstance(module, nn.Linear)
+        )
+        with pytest.raises(SettingError, match=rf"rank = {size + 1} is more than the {size} that"):
+            add_low_rank_updates(model, LoraConfig(rank=size + 1))
+        add_low_rank_updates(model, LoraConfig(rank=size))
+
     def test_random_numbers_go_to_layers_in_the_models_order(self) -> None:
         model = classifier()
         torch.manual_seed(5)
@@ -123,7 +134,7 @@ class TestLora:
             model,
             saved(model, tmp_path / "base"),
             tmp_path / "run",
-            lora=LoraConfig(targets=("*",)),
+            lora=LoraConfig(rank=2, targets=("*",)),
         )
         assert model[0] is inner[0] and isinstance(model[0], LowRankLinear)
         remove_low_rank_updates(model)

@@ -321,3 +321,11 @@ class TestMix:
             part / "weights.safetensors"
         ).read_bytes()
         assert tiny_settings(data)["training"]["batch_tokens"] == 256  # so 30 steps are epochs
+
+
+def test_a_weight_too_small_for_any_pair_is_refused_at_once(texts: Path, tmp_path: Path) -> None:
+    run, order = Shouting(tmp_path / "run"), back_translation([texts], OPTIONS)
+    with pytest.raises(SettingError, match=r"--weight 0.05 of 10 pairs leaves .* raise it"):
+        make_pairs(as_run(run), order, tmp_path / "synthetic", weight=0.05)
+    assert not run.asked
+    assert len(pairs_in(make_pairs(as_run(run), order, tmp_path / "synthetic", weight=0.2))) == 10

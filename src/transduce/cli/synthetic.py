@@ -103,7 +103,9 @@ class Plan:
 
         check_written_to(self.run)
         with locked(self.run):
-            pairs = make_pairs(model, order, self.run / SYNTHETIC, self.student.overwrite)
+            alone = not self.student.only_data and not self.with_pairs.data.train_weight
+            weight = self.student.weight if alone else 1.0
+            pairs = make_pairs(model, order, self.run / SYNTHETIC, self.student.overwrite, weight)
         if self.student.only_data:
             print_lines(str(pairs))
 

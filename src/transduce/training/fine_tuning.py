@@ -168,7 +168,8 @@ def add_low_rank_updates(
     """Put a LowRankLinear in the place of each linear layer that `config.targets` name.
 
     frozen: ids of parameters; a layer whose matrix is among them stays as it is.  Raises
-    SettingError for a pattern that names no linear layer, or one whose matrix is shared.
+    SettingError for a pattern that names no linear layer, or one whose matrix is shared or smaller
+    than the rank.
     """
     linears = {n: m for n, m in model.named_modules() if type(m) is nn.Linear}
     chosen = _matching(config.targets, linears, "lora.targets")
@@ -184,6 +185,11 @@ def add_low_rank_updates(
             raise SettingError(
                 f"fine_tune.lora.targets: the matrix of {name!r} is also another layer's, so it "
                 "cannot have an update of its own; leave it out"
+            )
+        if config.rank > (size := min(linear.weight.shape)):
+            raise SettingError(
+                f"fine_tune.lora.rank = {config.rank} is more than the {size} that the matrix of "
+                f"{name!r} has; lower it, or leave that layer out of fine_tune.lora.targets"
             )
         if id(linear.weight) not in frozen:
             replaced[id(linear)] = LowRankLinear(linear, config)
