@@ -83,18 +83,26 @@ class TestMinutes:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         clock = Clock(monkeypatch, step=1.0, validation=10.0, writing=0.0)
-        outcome = run(tmp_path, Timed(clock), validate_every=13, **SETTINGS)
-        # 13 steps and 10 s, twice: 46 s; after 3 more steps one validation fits, not two.
+        outcome = run(tmp_path, Timed(clock), validate_every=15, **SETTINGS)
+        # After step 30 it is 40 s: one validation and a step more fit, two do not.
         steps = [record["step"] for record in records(tmp_path, "validation")]
-        assert steps == [13, 26, outcome.step] and outcome.step == 29
+        assert steps == [15, outcome.step] and outcome.step == 39
 
     def test_a_finished_run_is_left_as_it_is(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         clock = Clock(monkeypatch, step=1.0, validation=10.0, writing=2.0)
-        first = run(tmp_path, Timed(clock), validate_every=13, **SETTINGS)
-        clock.step = clock.validation = 0.1
-        again = run(tmp_path, Timed(clock), resume=True, validate_every=13, **SETTINGS)
+        task = Timed(clock)
+        plain = task.validate
+
+        def validate() -> dict[str, float]:
+            scores = plain()
+            clock.validation = 0.1  # the last one takes less than was planned for it
+            return scores
+
+        task.validate = validate  # type: ignore[method-assign]
+        first = run(tmp_path, task, validate_every=30, **SETTINGS)
+        again = run(tmp_path, Timed(clock), resume=True, validate_every=30, **SETTINGS)
         assert again.step == first.step
         longer = {**SETTINGS, "minutes": 2.0}
         assert run(tmp_path, Timed(clock), resume=True, **longer).step > first.step
