@@ -32,10 +32,8 @@ from transduce.tasks.common import (
     begin,
     check_decoding,
     check_selection,
-    checksum_of,
     find_device,
     rooted,
-    warn_of_few,
     with_weights,
 )
 from transduce.tasks.images import (
@@ -49,6 +47,7 @@ from transduce.tasks.images import (
 )
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
+from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig

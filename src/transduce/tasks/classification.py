@@ -28,11 +28,9 @@ from transduce.tasks.common import (
     begin,
     check_r_drop,
     check_selection,
-    checksum_of,
     describe_batch,
     find_device,
     rooted,
-    warn_of_few,
     with_base_model,
     with_weights,
 )
@@ -58,6 +56,7 @@ from transduce.tasks.text_encoder import (
     tokenizer_of,
     vocabulary_rows,
 )
+from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
 from transduce.text.sampling import Alpha, check_sampling, sampler_for
 from transduce.training.config import RDropTrainingConfig

@@ -25,7 +25,6 @@ from transduce.config import Final, absolute, expanded, final, load_toml, merge,
 from transduce.data.unfinished import held
 from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import DataError, RunError, SettingError
-from transduce.metrics.significance import few_items, few_tokens
 from transduce.nn.initialise import Unfilled
 from transduce.tasks.run_files import check_files
 from transduce.tasks.task import Split
@@ -170,28 +169,6 @@ def drawn(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
         return []
     found = heapq.nsmallest(count, enumerate(items), key=lambda item: place_of(text(item[1])))
     return [item for _, item in sorted(found, key=lambda item: item[0])]
-
-
-def checksum_of(*facts: Any) -> str:
-    """Checksum of what JSON has."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def warn_of_few(data: Splits, count: int, what: str, tokens: bool = False) -> None:
-    """Warn where validation data are too few to tell one model from another, and so the test data
-    that are set aside beside them.
-
-    count, what: how many of what each validation measures.  tokens: these are tokens, whose loss
-    is all that is measured.
-    """
-    few = few_tokens(count, what) if tokens else few_items(count, what)
-    if not few:
-        return
-    remedy = "add to data.valid"
-    if data.valid is None:
-        test = ", which sets aside about as many for the test" if data.test is None else ""
-        remedy = f"raise data.hold_out{test}, or name data.valid"
-    _log.warning("validation: %s; %s", few, remedy)
 
 
 def check_decoding(options: DecodingOptions, translates: bool = False) -> None:

@@ -39,7 +39,6 @@ from transduce.tasks.common import (
     read_split,
     rooted,
     split_fingerprint,
-    warn_of_few,
     with_base_model,
     with_weights,
 )
@@ -56,6 +55,7 @@ from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import TextConfig as TokenizerSection
 from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
 from transduce.tasks.translator import TextStream
+from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, Tokenizer
 from transduce.training.config import TrainingConfig
 from transduce.training.display import Counter

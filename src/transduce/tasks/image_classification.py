@@ -26,10 +26,8 @@ from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.tasks.common import (
     begin,
     check_selection,
-    checksum_of,
     find_device,
     rooted,
-    warn_of_few,
     with_weights,
 )
 from transduce.tasks.images import (
@@ -49,6 +47,7 @@ from transduce.tasks.labels import (
     load_labels,
 )
 from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums

@@ -46,7 +46,6 @@ from transduce.tasks.common import (
     read_split,
     rooted,
     split_fingerprint,
-    warn_of_few,
     with_base_model,
     with_weights,
 )
@@ -55,6 +54,7 @@ from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import TextConfig as TokenizerSection
 from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
+from transduce.tasks.validation import warn_of_few
 from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.display import Counter

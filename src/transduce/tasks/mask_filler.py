@@ -16,7 +16,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
-from transduce.tasks.common import begin, find_device, warn_of_few, with_weights
+from transduce.tasks.common import begin, find_device, with_weights
 from transduce.tasks.forced import in_batches
 from transduce.tasks.masked_language_model import (
     MaskedLanguageModel,
@@ -38,6 +38,7 @@ from transduce.tasks.text_encoder import (
     vocabulary_rows,
 )
 from transduce.tasks.unknown import UnknownTokens
+from transduce.tasks.validation import warn_of_few
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word
 from transduce.training.trainer import Outcome, train

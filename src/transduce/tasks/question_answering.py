@@ -21,12 +21,10 @@ from transduce.tasks.answerer import Answerer, SpanConfig, WindowsConfig
 from transduce.tasks.common import (
     begin,
     check_selection,
-    checksum_of,
     describe_batch,
     drawn,
     find_device,
     rooted,
-    warn_of_few,
     with_base_model,
     with_weights,
 )
@@ -50,6 +48,7 @@ from transduce.tasks.text_encoder import (
     tokenizer_for,
     tokenizer_of,
 )
+from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig

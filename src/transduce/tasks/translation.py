@@ -28,11 +28,9 @@ from transduce.tasks.common import (
     begin,
     check_decoding,
     check_selection,
-    checksum_of,
     describe_batch,
     drawn,
     find_device,
-    warn_of_few,
     with_weights,
 )
 from transduce.tasks.guided import Guide, training_links
@@ -44,6 +42,7 @@ from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translation_data import encoded_pairs, saved_vocabularies, vocabularies
 from transduce.tasks.translator import Translator
 from transduce.tasks.unknown import UnknownTokens
+from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
 from transduce.training.loss import LossSums, cross_entropy
