@@ -12,7 +12,7 @@ import transformers
 from helpers.hugging_face import byte_level, largest_difference, loaded, ours, random_batch, save
 from transduce.config import parse
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import search
+from transduce.decoding.search import SearchRequest, search
 from transduce.interop.models import import_directory
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.sequence import Padded
@@ -95,13 +95,15 @@ def test_both_go_on_alike(tmp_path: Path) -> None:
         )
     prefix = ours(ids, tokenizer.numbering)
     found = search(
-        model.step,
-        model.start(),
-        Padded.unpadded(prefix),
-        torch.full((len(ids),), 40),
-        EOS,
-        (BOS, PAD),
-        DecodingOptions(beam_size=1, length_penalty="none"),
+        SearchRequest(
+            model.step,
+            model.start(),
+            Padded.unpadded(prefix),
+            torch.full((len(ids),), 40),
+            EOS,
+            (BOS, PAD),
+            DecodingOptions(beam_size=1, length_penalty="none"),
+        )
     )
     for row, best in zip(expected[:, 7:].tolist(), found, strict=True):
         until_end = row[: row.index(0)] if 0 in row else row

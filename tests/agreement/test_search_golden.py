@@ -6,7 +6,7 @@ import torch
 from helpers.golden import golden_encoder_decoder, read_golden
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import search
+from transduce.decoding.search import SearchRequest, search
 from transduce.nn.residual import NormOrder
 from transduce.sequence import Padded
 
@@ -21,13 +21,15 @@ def decode(norm_order: NormOrder, sentences: int, options: DecodingOptions) -> l
         state = model.start(Padded.unpadded(torch.tensor([golden["source"]] * sentences)))
     prefix = Padded.unpadded(torch.full((sentences, 1), golden["bos"]))
     found = search(
-        model.step,
-        state,
-        prefix,
-        torch.full((sentences,), 3),  # and the end of sentence: four tokens
-        golden["eos"],
-        [golden["bos"]],
-        options,
+        SearchRequest(
+            model.step,
+            state,
+            prefix,
+            torch.full((sentences,), 3),  # and the end of sentence: four tokens
+            golden["eos"],
+            [golden["bos"]],
+            options,
+        )
     )
     return found[-1]
 

@@ -12,7 +12,7 @@ from transduce.config import parse
 from transduce.decoding.demands import NO_WISHES, Wishes
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import search
+from transduce.decoding.search import SearchRequest, search
 from transduce.sequence import Padded
 
 PAD, BOS, EOS = 0, 1, 2
@@ -77,21 +77,25 @@ def decode(
     state: ToyState | None = None,
     ended: Callable[[int, list[int]], bool] | None = None,
     wishes: Wishes = NO_WISHES,
+    cancelled: Callable[[int], bool] | None = None,
     **options: Any,
 ) -> list[list[Hypothesis]]:
     limits = [max_length] * len(sentences) if isinstance(max_length, int) else max_length
     ids = torch.tensor([prefix] * len(sentences), dtype=torch.long)
     return search(
-        model.step,
-        state or ToyState(sentences),
-        Padded.unpadded(ids.view(len(sentences), len(prefix))),
-        torch.tensor(limits, dtype=torch.long),
-        EOS,
-        [BOS, PAD],
-        parse(DecodingOptions, options),
-        streams,
-        ended,
-        wishes,
+        SearchRequest(
+            model.step,
+            state or ToyState(sentences),
+            Padded.unpadded(ids.view(len(sentences), len(prefix))),
+            torch.tensor(limits, dtype=torch.long),
+            EOS,
+            [BOS, PAD],
+            parse(DecodingOptions, options),
+            streams,
+            ended,
+            wishes,
+            cancelled,
+        )
     )
 
 

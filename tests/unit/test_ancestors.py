@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transduce.config import parse, to_dict
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import search
+from transduce.decoding.search import SearchRequest, search
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import (
     EncoderDecoder,
@@ -300,13 +300,15 @@ def find(
     model: EncoderDecoder, sources: list[list[int]], options: DecodingOptions, longest: int
 ) -> list[list[Hypothesis]]:
     return search(
-        model.step,
-        model.start(Padded.from_rows(sources)),
-        Padded.unpadded(torch.full((len(sources), 1), BOS)),
-        torch.full((len(sources),), longest),
-        EOS,
-        [BOS, 0],
-        options,
+        SearchRequest(
+            model.step,
+            model.start(Padded.from_rows(sources)),
+            Padded.unpadded(torch.full((len(sources), 1), BOS)),
+            torch.full((len(sources),), longest),
+            EOS,
+            [BOS, 0],
+            options,
+        )
     )
 
 

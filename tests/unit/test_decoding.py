@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.toy_search import BOS, EOS, PAD, ToyModel, ToyState, decode, greedy, toy
 from transduce.config import parse
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import search, search_steps
+from transduce.decoding.search import SearchRequest, search, search_steps
 from transduce.errors import SettingError, TransduceError
 from transduce.sequence import Padded
 
@@ -192,10 +192,10 @@ def test_steps_show_what_the_search_finds() -> None:
     options = DecodingOptions(beam_size=2)
     prefix = Padded.unpadded(torch.full((2, 1), BOS))
     arguments = prefix, torch.tensor([2, 5]), EOS, [BOS, PAD], options
-    shots = list(search_steps(model.step, ToyState([0, 1]), *arguments))
+    shots = list(search_steps(SearchRequest(model.step, ToyState([0, 1]), *arguments)))
     assert [shot.live.length for shot in shots] == list(range(len(shots)))
     assert shots[0].best == [[], []] and shots[-1].live.sentences == []
-    assert shots[-1].best == search(model.step, ToyState([0, 1]), *arguments)
+    assert shots[-1].best == search(SearchRequest(model.step, ToyState([0, 1]), *arguments))
     assert len(shots) == len(model.rows_seen) // 2 + 1
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -57,23 +58,13 @@ class Snapshot(NamedTuple):
     best: list[list[Hypothesis]]
 
 
-def search(
-    step: Callable[[Padded, S], Tensor],
-    state: S,
-    prefix: Padded,
-    max_lengths: Tensor,
-    eos: int,
-    forbidden: Sequence[int],
-    options: DecodingOptions,
-    streams: Sequence[int] | None = None,
-    ended: Ended | None = None,
-    wishes: Wishes = NO_WISHES,
-) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each sentence, best first; fewer where there are no more.
+@dataclass(frozen=True)
+class SearchRequest(Generic[S]):
+    """A search: the model's step, its state, and the limits, options and hooks of the search.
 
     step:        ids (r, t) and state -> logits (r, t', v), t' >= 1, of which the last count; the
                  state moves on by t.
-    state:       of n rows, one for each sentence.
+    state:       of n rows, one for each sentence; the search moves it.
     prefix:      (n, p) ids that start every hypothesis: the beginning of sentence, and after it
                  whatever is forced.  Padding stands on the left of shorter ones.
     max_lengths: (n,) most tokens after the prefix, the end of sentence not counted.
@@ -82,39 +73,46 @@ def search(
     streams:     (n) numbers >= 0 that tell sentences apart in sampling, such as line numbers;
                  their place in the batch if None.
     ended:       where else than at an end of sentence a hypothesis ends.
-    wishes:      what each sentence must hold, and what else counts than the model's word.
-
-    Log-probabilities are those of the whole vocabulary, in float32 unless the logits are
-    float64.  Raises TransduceError when the model's logits are not numbers.
+    wishes:      constraints of each sentence, and bonuses beside the model's log-probabilities.
+    cancelled:   called after each step with the place of each live sentence; one for which it is
+                 true leaves the batch with the hypotheses that have finished by then.
     """
-    steps = search_steps(
-        step, state, prefix, max_lengths, eos, forbidden, options, streams, ended, wishes
-    )
-    return collections.deque(steps, maxlen=1).pop().best
+
+    step: Callable[[Padded, S], Tensor]
+    state: S
+    prefix: Padded
+    max_lengths: Tensor
+    eos: int
+    forbidden: Sequence[int]
+    options: DecodingOptions
+    streams: Sequence[int] | None = None
+    ended: Ended | None = None
+    wishes: Wishes = NO_WISHES
+    cancelled: Callable[[int], bool] | None = None
+
+
+def search(request: SearchRequest[S]) -> list[list[Hypothesis]]:
+    """The `n_best` hypotheses of each sentence, best first; fewer where there are no more.
+
+    Log-probabilities are over the whole vocabulary, in float32 unless the logits are float64.
+    Raises TransduceError when the model's logits are not numbers.
+    """
+    return collections.deque(search_steps(request), maxlen=1).pop().best
 
 
 @torch.inference_mode()
-def search_steps(
-    step: Callable[[Padded, S], Tensor],
-    state: S,
-    prefix: Padded,
-    max_lengths: Tensor,
-    eos: int,
-    forbidden: Sequence[int],
-    options: DecodingOptions,
-    streams: Sequence[int] | None = None,
-    ended: Ended | None = None,
-    wishes: Wishes = NO_WISHES,
-) -> Iterator[Snapshot]:
+def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
     """The same search, seen before its first step and after each; the last one has the results."""
+    state, options, wishes = request.state, request.options, request.wishes
+    prefix, eos = request.prefix, request.eos
     assert prefix.padding != "right", "prefixes end at the same column"
-    limits: list[int] = max_lengths.tolist()
+    limits: list[int] = request.max_lengths.tolist()
     for i, demand in enumerate(wishes.demands):
         limits[i] = max(limits[i], len(demand.prefix))
     tracker = _tracker(wishes)
-    chooser = _chooser(options, streams or range(len(limits)), limits, tracker)
-    filters = _filters(options, eos, forbidden, wishes, tracker, len(limits))
-    results = Results(options, len(limits), ended)
+    chooser = _chooser(options, request.streams or range(len(limits)), limits, tracker)
+    filters = _filters(request, tracker, len(limits))
+    results = Results(options, len(limits), request.ended)
     fed, live = prefix, _start(prefix.values, limits)
     logits = live.log_probs
     yield Snapshot(live, results.best)
@@ -122,7 +120,7 @@ def search_steps(
         if _is_foregone(live, options, wishes):
             logits = logits.new_zeros(live.log_probs.numel(), 1, logits.shape[2])
         else:
-            logits = step(fed, state)
+            logits = request.step(fed, state)
         own = _log_probs(logits, live)
         worst = own[:, :, 0].amax(1)  # (l,) one NaN or +inf turns its whole row into NaN
         log_probs = _adjusted(own, live, state, options, wishes)
@@ -136,7 +134,10 @@ def search_steps(
         grown = _grown(live, going_on)
         going_on = results.end(live, going_on, grown)
         bonus = None if wishes.end_bonus is None else wishes.end_bonus(state).view_as(own[:, :, 0])
-        keep = _closed_up(results.update(live, candidates, going_on, ending, worst, bonus))
+        keep = results.update(live, candidates, going_on, ending, worst, bonus)
+        if request.cancelled is not None:
+            keep = [place for place in keep if not request.cancelled(live.sentences[place])]
+        keep = _closed_up(keep)
         old, live = live, _advance(live, going_on, grown, keep)
         if keep:
             _select(state, old, going_on.parents, keep)
@@ -162,18 +163,11 @@ def _chooser(
     return choose_best(options.beam_size)
 
 
-def _filters(
-    options: DecodingOptions,
-    eos: int,
-    forbidden: Sequence[int],
-    wishes: Wishes,
-    tracker: Tracker | None,
-    n: int,
-) -> list[Filter]:
-    demands = wishes.demands
+def _filters(request: SearchRequest[S], tracker: Tracker | None, n: int) -> list[Filter]:
+    options, eos, demands = request.options, request.eos, request.wishes.demands
     least = [max(options.min_length, demand.min_length) for demand in demands]
     least = least or [options.min_length] * n
-    filters = [forbid(forbidden), bound_length(eos, least, options.free_end)]
+    filters = [forbid(request.forbidden), bound_length(eos, least, options.free_end)]
     if options.no_repeat_ngram:
         filters.append(no_repeats(options.no_repeat_ngram))
     if any(demand.avoided for demand in demands):

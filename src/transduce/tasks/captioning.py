@@ -19,7 +19,7 @@ from transduce.data.batches import TokenBatches, in_halves
 from transduce.decoding.demands import Wishes, demand_of
 from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import search
+from transduce.decoding.search import SearchRequest, search
 from transduce.errors import SettingError
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
 from transduce.metrics.measure import check_metric, measure
@@ -193,15 +193,17 @@ class Captioner:
         demand = demand_of(options, lambda: self.lexicon)
         limit = min(options.max_tokens, self.recipe.text.max_length - 2)  # BOS and EOS come on top
         found = search(
-            self.model.step,
-            self.model.start(images.to(self.device)),
-            Padded.unpadded(torch.full((len(images), 1), BOS, device=self.device)),
-            torch.full((len(images),), limit, device=self.device),
-            EOS,
-            (BOS, PAD),
-            options,
-            streams,
-            wishes=Wishes([demand] * len(images)),
+            SearchRequest(
+                self.model.step,
+                self.model.start(images.to(self.device)),
+                Padded.unpadded(torch.full((len(images), 1), BOS, device=self.device)),
+                torch.full((len(images),), limit, device=self.device),
+                EOS,
+                (BOS, PAD),
+                options,
+                streams,
+                wishes=Wishes([demand] * len(images)),
+            )
         )
         for number, (best, *_) in zip(streams, found, strict=True):
             demand.warn_unless_met_by(best.tokens, f"line {number + 1}: the caption")

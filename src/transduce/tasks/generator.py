@@ -16,7 +16,7 @@ from transduce.decoding.demands import Demand, Wishes, demand_of
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import Snapshot, search_steps
+from transduce.decoding.search import SearchRequest, Snapshot, search_steps
 from transduce.decoding.window import WindowedState, windowed_step
 from transduce.models.decoder_only import DecoderOnly
 from transduce.sequence import Padded
@@ -243,16 +243,18 @@ class Generator:
             return len(ids) >= limit or wordings[i].stopped(ids)
 
         return search_steps(
-            windowed_step,
-            WindowedState(self.model, self.window),
-            left_padded(prompts).to(self.device),
-            torch.full((len(prompts),), options.max_tokens),
-            EOS,
-            self.forbidden,
-            options,
-            streams,
-            ended,
-            Wishes([demand] * len(prompts)),
+            SearchRequest(
+                windowed_step,
+                WindowedState(self.model, self.window),
+                left_padded(prompts).to(self.device),
+                torch.full((len(prompts),), options.max_tokens),
+                EOS,
+                self.forbidden,
+                options,
+                streams,
+                ended,
+                Wishes([demand] * len(prompts)),
+            )
         )
 
     def _continuation(self, wording: Wording, best: list[Hypothesis]) -> Continuation:

@@ -19,7 +19,7 @@ from transduce.decoding.demands import Demand, demand_of
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import Snapshot, search_steps
+from transduce.decoding.search import SearchRequest, Snapshot, search_steps
 from transduce.decoding.shortlist import NarrowModel, Shortlist, check_shortlist
 from transduce.errors import RunError, SettingError
 from transduce.inspect.attention import record_attention
@@ -359,15 +359,17 @@ class Translator:
         with torch.inference_mode():
             state = speaker.start(batch)
         return search_steps(
-            speaker.step,
-            state,
-            Padded.unpadded(torch.full((len(pieces), 1), BOS, device=self.device)),
-            self._limits([piece.ids for piece in pieces], options),
-            EOS,
-            (BOS, PAD),
-            options,
-            [piece.stream for piece in pieces],
-            wishes=wishes,
+            SearchRequest(
+                speaker.step,
+                state,
+                Padded.unpadded(torch.full((len(pieces), 1), BOS, device=self.device)),
+                self._limits([piece.ids for piece in pieces], options),
+                EOS,
+                (BOS, PAD),
+                options,
+                [piece.stream for piece in pieces],
+                wishes=wishes,
+            )
         )
 
     def _parts(self, source: str, pieces: Sequence[Piece], options: DecodingOptions) -> TextStream:
