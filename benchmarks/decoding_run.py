@@ -28,7 +28,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.nn.int8 import to_int8
 from transduce.nn.products import Precision
-from transduce.tasks.ctranslate2 import use_ctranslate2
+from transduce.tasks.ctranslate2 import with_ctranslate2
 from transduce.tasks.translation import TrainedTranslator
 from transduce.tasks.translator import Translator
 
@@ -56,8 +56,7 @@ def main(options: argparse.Namespace) -> int:
             ours.model = copy.deepcopy(translator.model)
             to_int8(ours.model)
         found[precision] = compare(ours, theirs, lines, settings, options.rounds)
-        engined = copy.copy(translator)
-        use_ctranslate2(engined, precision)
+        engined = with_ctranslate2(translator, precision)
         name = f"{precision}, --engine ctranslate2"
         found[name] = compare(engined, theirs, lines, settings, options.rounds)
     if options.json:

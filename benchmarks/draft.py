@@ -47,7 +47,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     run = transduce.load(arguments.run, "cpu")
-    together = run.beside(draft=transduce.load(arguments.draft, "cpu"))
+    together = run.with_models(draft=transduce.load(arguments.draft, "cpu"))
     options = dataclasses.replace(run.translator.options, beam_size=1)
     passes = count_passes(run)
     seconds, tokens, steps = [0.0, 0.0], 0, [0, 0]

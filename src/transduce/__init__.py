@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import (
+    CancelledError,
     DataError,
     InputError,
     MemoryLimitError,
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Alignment",
+    "CancelledError",
     "Candidate",
     "Caption",
     "Continuation",

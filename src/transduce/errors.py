@@ -5,6 +5,7 @@
     ├── DataError             an input file or data set is not what it should be
     │   └── InputError        one input of many: says which, so that others can be answered
     ├── RunError              a run directory is missing, damaged, or of another kind
+    ├── CancelledError        decoding of a text ended because its caller asked for that
     └── TrainingError         training cannot go on (a loss that is not finite, ...)
         └── MemoryLimitError  ... for want of memory: on another machine it might
 
@@ -53,6 +54,10 @@ class InputError(DataError):
 
 class RunError(TransduceError):
     """A run directory that is missing, damaged, or of another kind."""
+
+
+class CancelledError(TransduceError):
+    """Decoding of a text ended early because its caller cancelled it."""
 
 
 class TrainingError(TransduceError):

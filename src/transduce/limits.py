@@ -1,7 +1,8 @@
-"""How much a file may ask for, so that a hostile or damaged one cannot fill the memory.
+"""How much a file or a request may ask for, so that none can fill the memory or hold the process.
 
-Each limit of size is a setting of whoever runs the program, an environment variable: not one of
-the recipe, which may come from the same stranger as the file.
+Each limit is a setting of whoever runs the program, an environment variable: not one of
+the recipe, which may come from the same stranger as the file.  Those on the work of decoding are
+in `decoding.work`.
 """
 
 from __future__ import annotations
@@ -20,23 +21,27 @@ class Limit(NamedTuple):
     """One limit: a variable of the environment, and what holds where it is not set."""
 
     variable: str
-    default: int  # MiB
+    default: int
+    unit: str = "MiB"
+    """Empty for a plain number."""
 
-    def mib(self) -> int:
-        """What holds now.  Raises SettingError for a variable that is no whole number of MiB."""
+    def most(self) -> int:
+        """The value that holds now.  Raises SettingError for a variable that is no whole number."""
         text = os.environ.get(self.variable)
         if text is None:
             return self.default
         if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+            of_unit = f" of {self.unit}" if self.unit else ""
             raise SettingError(
-                f"{self.variable}={text!r} in the environment is no whole number of MiB; "
+                f"{self.variable}={text!r} in the environment is no whole number{of_unit}; "
                 f"the default is {self.default}"
             )
         return int(text)
 
     def remedy(self) -> str:
         """The end of a message: what to do where the file is trusted."""
-        return f"where you trust it, set {self.variable} to more than {self.mib()} (MiB)"
+        unit = f" ({self.unit})" if self.unit else ""
+        return f"where you trust it, set {self.variable} to more than {self.most()}{unit}"
 
 
 LINE_LIMIT = Limit("TRANSDUCE_LIMIT_LINE", 64)
@@ -63,6 +68,6 @@ def from_json(text: str | bytes) -> Any:
 
 def read_json(path: Path) -> Any:
     """That of a file of a run.  Raises OSError; ValueError also for one that is too large."""
-    if path.stat().st_size > RUN_FILE_LIMIT.mib() << 20:
+    if path.stat().st_size > RUN_FILE_LIMIT.most() << 20:
         raise ValueError(f"it is too large; {RUN_FILE_LIMIT.remedy()}")
     return from_json(path.read_bytes())

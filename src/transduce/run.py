@@ -6,7 +6,8 @@ import copy
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
@@ -16,7 +17,7 @@ from transduce.config import to_dict, to_toml
 from transduce.decoding.company import Company, Draft, least
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.voices import LanguageModel
-from transduce.errors import RunError, SettingError
+from transduce.errors import RunError, SettingError, TransduceError
 from transduce.nn.bf16 import slowness, to_bf16
 from transduce.nn.int8 import to_int8
 from transduce.nn.layout import lay_out_for_few_rows
@@ -28,30 +29,28 @@ from transduce.run_directory import (
     note_budget,
     read_recipe,
     taken,
-    vocabularies_of,
     with_budget_of,
     with_size,
     with_size_of,
-    write_run,
 )
 from transduce.tasks import TASKS
-from transduce.tasks.alike import check_alike
+from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
-from transduce.tasks.ctranslate2 import use_ctranslate2
+from transduce.tasks.ctranslate2 import with_ctranslate2
 from transduce.tasks.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.generator import Generator
-from transduce.tasks.model_card import code
+from transduce.tasks.per_input import Cancelled
 from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
 from transduce.tasks.translation import TrainedTranslator
-from transduce.tasks.translations import Alignment, Translation
-from transduce.tasks.translator import TextStream, Translator
-from transduce.training.checkpoints import checkpoints_of, served_weights
+from transduce.tasks.translations import Alignment, TextStream, Translation
+from transduce.tasks.translator import Translator
+from transduce.training.checkpoints import checkpoints_of
 from transduce.training.curves import kept_scores
 from transduce.training.distributed import Ranks, joined, restarts
 from transduce.training.fit_memory import FoundBudget
 from transduce.training.memory import give_back_freed_memory
 from transduce.training.trainer import Outcome
-from transduce.training.weights import average, read_tensors, write_text
+from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")
 
@@ -66,7 +65,7 @@ class Run:
     """A trained model, loaded from its run directory: `transduce.load(path)`.
 
     predictor: what the task made of it.  model: its network.  precision, engine: as `load` has
-    them.  others: the runs that stand beside it (`beside`).
+    them.  others: the runs that decode with it (`with_models`).
     """
 
     others: tuple[Run, ...] = ()
@@ -96,7 +95,7 @@ class Run:
                     f"{path} is a run of the task {self.recipe.task!r}, which engine 'ctranslate2' "
                     "cannot do; leave out --engine"
                 )
-            use_ctranslate2(self.predictor, precision)
+            self.predictor = with_ctranslate2(self.predictor, precision)
         elif precision == "int8":
             to_int8(self.model)
         elif precision == "bf16":
@@ -156,6 +155,28 @@ class Run:
             )
         return Conversation(self.predictor, options)
 
+    def attempt(
+        self,
+        inputs: Sequence[str | Sequence[str]],
+        options: GivenOptions | Sequence[GivenOptions] = None,
+        first: int = 0,
+        cancelled: Cancelled | None = None,
+    ) -> Sequence[Prediction | TransduceError]:
+        """The answer to each input, or the error where there is none, in order, whatever the task.
+
+        Options that cannot be followed, and images that cannot be read, are errors of their inputs
+        alone; all others are answered as `predict` would.
+
+        options: of all inputs, or a sequence with those of each; a mapping holds only those that
+        differ from the recipe's.  first: number of the first input in a longer row of them.
+        cancelled: called between steps with the place of an input, from 0.  One for which it is
+        true leaves its batch, and its answer is a CancelledError.
+        """
+        parts = [(one,) if isinstance(one, str) else tuple(one) for one in inputs]
+        if options is None or isinstance(options, DecodingOptions | Mapping):
+            options = [options] * len(parts)
+        return attempt(self.predictor, parts, options, first, cancelled)
+
     @property
     def translator(self) -> Translator:
         """The predictor of a run that turns text into text.  Raises RunError for others."""
@@ -213,16 +234,22 @@ class Run:
         return self.translator.translate(texts, options, first)
 
     def stream(
-        self, text: str, options: DecodingOptions | None = None, number: int = 0
+        self,
+        text: str,
+        options: DecodingOptions | None = None,
+        number: int = 0,
+        cancelled: Callable[[], bool] | None = None,
     ) -> TextStream:
         """The translation or continuation of a text in parts, each as soon as it is certain.
 
         Joined they are what `translate` or `predict` gives.  Closing the generator ends the
-        search.  number: of the text in a longer input, for the random streams of sampling.
+        search; so does `cancelled`, called between steps, with a CancelledError.  number: of the
+        text in a longer input, for the random streams of sampling.  What cannot be streamed is
+        refused at once.
         """
         if isinstance(self.predictor, Generator):
-            return self.predictor.generate_stream(text, options, number)
-        return self.translator.stream(text, options, number)
+            return self.predictor.generate_stream(text, options, number, cancelled)
+        return self.translator.stream(text, options, number, cancelled)
 
     def beside(
         self,
@@ -230,7 +257,17 @@ class Run:
         language_model: Run | None = None,
         draft: Run | None = None,
     ) -> Run:
-        """This run, speaking together with others of the same vocabularies.
+        """The former name of `with_models`."""
+        warnings.warn("Run.beside is now Run.with_models", DeprecationWarning, stacklevel=2)
+        return self.with_models(ensemble, language_model, draft)
+
+    def with_models(
+        self,
+        ensemble: Sequence[Run] = (),
+        language_model: Run | None = None,
+        draft: Run | None = None,
+    ) -> Run:
+        """This run, decoding together with others of the same vocabularies.
 
         ensemble: runs of which the mean is taken, as `options.ensemble` says.  language_model: a
         run of the target's vocabulary, weighed by `options.language_model_weight`.  draft: a
@@ -276,11 +313,11 @@ class Run:
         company = Company(
             [other.model.eval() for other in others],
             speaker,
-            None if draft is None else Draft(draft.translator.model.eval(), draft.translator.reach),
-            least(*(other.longest for other in others)),
-            least(*(other.reach for other in others)),
+            None if draft is None else _draft(draft.translator),
+            least(*(other.config.longest for other in others)),
+            least(*(other.config.reach for other in others)),
         )
-        together.predictor = own.beside(company)  # type: ignore[assignment]
+        together.predictor = own.with_models(company)  # type: ignore[assignment]
         return together
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
@@ -328,6 +365,10 @@ class Run:
         while chunk := list(itertools.islice(rest, STREAM_TEXTS)):
             yield from self.translate_batch(chunk, options, first)
             first += len(chunk)
+
+
+def _draft(translator: Translator) -> Draft:
+    return Draft(translator.model.eval(), translator.config.reach)
 
 
 def load(
@@ -412,47 +453,3 @@ def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]
     if not ranks.first:
         ranks.wait()  # in `trainer.train` the first one says that the data are prepared
     return recipe, TASKS[recipe.task].train(recipe, path, resume)
-
-
-def _vocabularies(path: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in vocabularies_of(path)}
-
-
-def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
-    """Write a run with the mean weights of several runs, or of the last checkpoints of one.
-
-    Raises RunError when the models or their inputs differ, other than in dropout, or `output`
-    exists.
-    """
-    if output.exists():
-        raise RunError(f"{output} exists; give another --output")
-    recipes = [read_recipe(path) for path in paths]
-    sources = [path / "weights.safetensors" for path in paths]
-    if last:
-        kept = [checkpoints_of(path) for path in paths]
-        for path, checkpoints in zip(paths, kept, strict=True):
-            if len(checkpoints) < last:
-                raise RunError(
-                    f"{path} has {len(checkpoints)} checkpoints, not {last}; training.keep_last "
-                    "says how many a run keeps"
-                )
-        sources = [checkpoint for checkpoints in kept for checkpoint in checkpoints[-last:]]
-    if len(sources) < 2:
-        raise RunError(
-            "averaging needs at least two sets of weights; give more runs, or --last N for "
-            "the last N checkpoints of a run"
-        )
-    recipe = recipes[0]
-    for path, other_recipe in zip(paths[1:], recipes[1:], strict=True):
-        check_alike(path, other_recipe, paths[0], recipe)
-        ours, theirs = (_vocabularies(one) for one in (paths[0], path))
-        for name in {**ours, **theirs}:
-            if ours.get(name) != theirs.get(name):
-                raise RunError(
-                    f"{path} and {paths[0]} have different vocabularies ({name}); they cannot be "
-                    "averaged"
-                )
-    mean = average(map(served_weights if last else read_tensors, sources))
-    names = ", ".join(code(path.resolve().name) for path in paths)
-    made = f"the last {last} checkpoints of {names}" if last else f"the weights of {names}"
-    write_run(output, recipe, paths, f"The mean of {made}.", mean)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from helpers.random_translator import random_translator, some_lines
 from transduce import DecodingOptions, Translation
 from transduce.nn.products import Precision
-from transduce.tasks.ctranslate2 import use_ctranslate2
+from transduce.tasks.ctranslate2 import with_ctranslate2
 from transduce.tasks.translation import TrainedTranslator
 from transduce.text import BOS, PAD
 
@@ -22,9 +21,7 @@ SHORT = {"max_length_ratio": 1.0, "max_length_extra": 3}
 
 
 def by_ctranslate2(ours: TrainedTranslator, precision: Precision = "float32") -> TrainedTranslator:
-    theirs = copy.copy(ours)
-    use_ctranslate2(theirs, precision)
-    return theirs
+    return with_ctranslate2(ours, precision)
 
 
 def assert_same(ours: Sequence[Translation], theirs: Sequence[Translation]) -> None:

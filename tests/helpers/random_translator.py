@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from transduce.tasks.recipe import TranslationRecipe, parse_translation
-from transduce.tasks.translation import TrainedTranslator
+from transduce.tasks.translation import TrainedTranslator, new_translator
 from transduce.text import BOS, EOS, PAD
 from transduce.text.normalizer import Normalizer
 from transduce.text.symbols import SymbolTokenizer
@@ -53,7 +53,7 @@ def random_translator(
     torch.manual_seed(1)
     tokenizer = SymbolTokenizer(words, Normalizer())
     recipe = random_recipe(encoder or {}, decoder or {}, decoding or {}, **model)
-    made = TrainedTranslator(recipe, tokenizer, tokenizer)
+    made = new_translator(recipe, tokenizer, tokenizer)
     made.model.eval()
     with torch.no_grad():
         for parameter in made.model.parameters():

@@ -14,7 +14,7 @@ import torch
 import transduce
 from transduce.config import apply_overrides, to_toml
 from transduce.tasks.recipe import TranslationRecipe, parse_translation
-from transduce.tasks.translation import TrainedTranslator, TranslationTraining
+from transduce.tasks.translation import TranslationTraining, new_translator
 from transduce.tasks.translation_data import encoded_pairs, vocabularies
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.log import TrainingLog
@@ -94,7 +94,7 @@ def tiny_task(data: Path, directory: Path, *overrides: str) -> TranslationTraini
     directory.mkdir(parents=True, exist_ok=True)
     source, target = vocabularies(recipe, directory)
     encoded = encoded_pairs(recipe, source, target, directory / ".cache")
-    return TranslationTraining(recipe, TrainedTranslator(recipe, source, target), encoded)
+    return TranslationTraining(recipe, new_translator(recipe, source, target), encoded)
 
 
 def records(run: Path, kind: str) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,10 @@ def language_model(run: Run) -> LanguageModel:
 @pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
 def test_an_ensemble_is_the_mean_of_its_models(run: Run, other: Run, mean: Any) -> None:
     options = DecodingOptions(beam_size=3, ensemble=mean)
-    twice = run.beside([run]).translate_batch(WORDS, options)
+    twice = run.with_models([run]).translate_batch(WORDS, options)
     assert [t.text for t in twice] == [t.text for t in run.translate_batch(WORDS, options)]
     for text in WORDS[:3]:
-        (found,) = run.beside([other]).translate_batch([text], options)
+        (found,) = run.with_models([other]).translate_batch([text], options)
         both = torch.stack([forced(one, text, found.text) for one in (run, other)])
         joint = both.mean(0).log_softmax(1) if mean == "geometric" else both.exp().mean(0).log()
         assert found.log_prob == pytest.approx(total(joint, run, found.text), abs=1e-4)
@@ -62,18 +63,18 @@ def test_an_ensemble_is_the_mean_of_its_models(run: Run, other: Run, mean: Any) 
 
 def test_an_ensemble_goes_as_far_as_its_shortest_model(run: Run, other: Run) -> None:
     short = copy.copy(other)
-    short.predictor = copy.copy(other.predictor)
-    short.translator.longest, short.translator.reach = 3, 2
-    for together in (run.beside([short]), short.beside([run])):
-        assert (together.translator.longest, together.translator.reach) == (3, 2)
+    config = dataclasses.replace(other.translator.config, longest=3, reach=2)
+    short.predictor = other.translator.configured(config)  # type: ignore[assignment]
+    for together in (run.with_models([short]), short.with_models([run])):
+        assert (together.translator.config.longest, together.translator.config.reach) == (3, 2)
         found = together.translate("abc").tokens
         assert len(found) <= 2
-    assert run.translator.reach is None
+    assert run.translator.config.reach is None
 
 
 def test_a_language_model_has_its_say(run: Run) -> None:
     speaker = language_model(run)
-    translator = run.translator.beside(Company(language_model=speaker))
+    translator = run.translator.with_models(Company(language_model=speaker))
     silent = DecodingOptions(language_model_weight=0.0)
     plain = run.translate_batch(WORDS, silent)
     assert [t.text for t in translator.translate(WORDS, silent)] == [t.text for t in plain]
@@ -98,14 +99,14 @@ def test_runs_of_other_vocabularies_are_refused(run: Run, tmp_path: Path) -> Non
         train_tiny(write_tsv(tmp_path / "b.tsv", pairs), tmp_path / "run", "training.steps=1")[0]
     )
     with pytest.raises(RunError, match="another source vocabulary"):
-        run.beside([stranger])
+        run.with_models([stranger])
     with pytest.raises(RunError, match="a language model is needed"):
-        run.beside(language_model=stranger)
+        run.with_models(language_model=stranger)
 
 
 def test_nobody_beside_a_run_is_forgotten(run: Run, other: Run) -> None:
-    together = run.beside([other])
-    for joined in (lambda: together.beside([run]), lambda: run.beside([together])):
+    together = run.with_models([other])
+    for joined in (lambda: together.with_models([run]), lambda: run.with_models([together])):
         with pytest.raises(SettingError, match="name all of them in one call"):
             joined()
 
@@ -127,10 +128,10 @@ def test_a_draft_changes_no_output_however_good_it_is(
     texts = [*some_texts(40), "", "abcde" * 6]
     alone = run.translate_batch(texts, options)
     for draft in (run, other):
-        found = run.beside(draft=draft).translate_batch(texts, options)
+        found = run.with_models(draft=draft).translate_batch(texts, options)
         assert [one.text for one in found] == [one.text for one in alone]
         assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-4)
-        parts = run.beside(draft=draft).stream(texts[0], options)
+        parts = run.with_models(draft=draft).stream(texts[0], options)
         assert "".join(parts) == alone[0].text
 
 
@@ -138,7 +139,7 @@ def test_a_draft_that_is_right_saves_most_passes(run: Run) -> None:
     large, read = counted(run)
     options = DecodingOptions(beam_size=1)
     texts = [*dict.fromkeys(some_texts(40))]
-    found = large.beside(draft=run).translate_batch(texts, options)
+    found = large.with_models(draft=run).translate_batch(texts, options)
     assert len(read) < sum(len(one.tokens) + 1 for one in found) / 2
 
 
@@ -154,10 +155,16 @@ def test_a_draft_that_is_right_saves_most_passes(run: Run) -> None:
     ids=range(5),
 )
 def test_a_draft_follows_one_hypothesis(run: Run, options: DecodingOptions) -> None:
-    together = run.beside(draft=run)
+    together = run.with_models(draft=run)
     with pytest.raises(SettingError, match="a draft follows one hypothesis: set beam_size = 1"):
         together.translate_batch(["ab"], options)
     with pytest.raises(SettingError):
         together.translator.check(options)
     with pytest.raises(SettingError, match="one model alone"):
-        run.beside([run], draft=run)
+        run.with_models([run], draft=run)
+
+
+def test_the_former_name_still_works(run: Run, other: Run) -> None:
+    with pytest.warns(DeprecationWarning, match="with_models"):
+        together = run.beside([other])
+    assert together.others == (other,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from transduce.decoding.company import Company, Draft
 from transduce.decoding.voices import LanguageModel
 from transduce.interop import ctranslate2 as interop
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
-from transduce.tasks.ctranslate2 import positions_for, use_ctranslate2
+from transduce.tasks.ctranslate2 import positions_for, with_ctranslate2
 from transduce.tasks.translation import TrainedTranslator
 from transduce.text import SPECIAL_TOKENS
 
@@ -45,9 +44,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def translator() -> TrainedTranslator:
-    made = random_translator()
-    use_ctranslate2(made)
-    return made
+    return with_ctranslate2(random_translator())
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -82,7 +79,7 @@ def test_no_streaming_no_ensemble_no_language_model(translator: TrainedTranslato
         Company(draft=Draft(model, None)),
     ):
         with pytest.raises(SettingError, match=r"a language model or a draft.*leave out --engine"):
-            translator.beside(company)
+            translator.with_models(company)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +98,14 @@ def test_no_streaming_no_ensemble_no_language_model(translator: TrainedTranslato
 def test_models_that_it_cannot_express(stacks: dict[str, Any], named: str) -> None:
     made = random_translator(**stacks, trained=False)
     with pytest.raises(RunError) as caught:
-        use_ctranslate2(made)
+        with_ctranslate2(made)
     assert named in str(caught.value) and str(caught.value).endswith("leave out --engine")
-    assert made.engine is None
+    assert made.config.engine is None
 
 
 def test_another_stopping_rule_of_the_recipe_is_told(caplog: pytest.LogCaptureFixture) -> None:
     made = random_translator(decoding={"stop": "present"})
-    use_ctranslate2(made)
+    made = with_ctranslate2(made)
     assert "decoding.stop = 'first'" in caplog.text and "'present'" in caplog.text
     assert made.translate(["w1 w2"])[0].candidates
 
@@ -117,17 +114,16 @@ def test_positions_are_enough_but_not_without_end() -> None:
     assert positions_for(random_translator()) == 1024
     long = random_translator(decoding={"max_length_extra": 1_000_000})
     assert positions_for(long) == 1 << 14
-    use_ctranslate2(long)
-    assert long.reach == (1 << 14) - 1
+    long = with_ctranslate2(long)
+    assert long.config.reach == (1 << 14) - 1
     learned = random_translator(decoder={"positions": "learned"})
-    use_ctranslate2(learned)
-    assert learned.reach == 63
+    learned = with_ctranslate2(learned)
+    assert learned.config.reach == 63
 
 
 def test_lengths_up_to_the_last_position() -> None:
     ours = random_translator(decoder={"positions": "learned", "max_positions": 14})
-    theirs = copy.copy(ours)
-    use_ctranslate2(theirs)
+    theirs = with_ctranslate2(ours)
     options = DecodingOptions(beam_size=1, min_length=100, max_length_extra=100)
     lines = some_lines()[:8]
     found = theirs.translate(lines, options)
@@ -138,7 +134,7 @@ def test_lengths_up_to_the_last_position() -> None:
 def test_weights_stay_as_they_are() -> None:
     made = random_translator()
     before = {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
-    use_ctranslate2(made, "int8")
+    made = with_ctranslate2(made, "int8")
     for name, tensor in made.model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
 
@@ -180,7 +176,7 @@ def test_threads_are_those_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(interop.library(""), "Translator", spied)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    use_ctranslate2(random_translator(), "int8")
+    with_ctranslate2(random_translator(), "int8")
     assert asked == {"compute_type": "int8", "inter_threads": 1, "intra_threads": 3}
 
 
@@ -195,7 +191,7 @@ def test_scores_that_are_no_numbers() -> None:
     made = random_translator()
     with torch.no_grad():
         made.model.head.weight.mul_(1e38)
-    use_ctranslate2(made)
+    made = with_ctranslate2(made)
     with pytest.raises(TransduceError, match="not numbers"):
         made.translate(["w1 w2"])
 
@@ -205,11 +201,11 @@ def test_outputs_at_the_limit_are_scored_some_at_a_time(
     monkeypatch: pytest.MonkeyPatch, beam_size: int
 ) -> None:
     made = random_translator()
-    use_ctranslate2(made)
+    made = with_ctranslate2(made)
     options = DecodingOptions(beam_size=beam_size, max_length_ratio=0.0, max_length_extra=6)
     right = made.translate(some_lines(), options)
     sizes = []
-    engine: Any = made.engine
+    engine: Any = made.config.engine
     real = engine._model
 
     class Watched:
@@ -228,6 +224,6 @@ def test_outputs_at_the_limit_are_scored_some_at_a_time(
 
 
 def test_special_tokens_have_their_places(translator: TrainedTranslator) -> None:
-    engine: Any = translator.engine
+    engine: Any = translator.config.engine
     assert tuple(engine._target[:4]) == SPECIAL_TOKENS
     assert len(set(engine._target)) == translator.target.size

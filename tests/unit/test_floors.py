@@ -24,6 +24,7 @@ FLOORS = {
     "transduce.tasks": 5,
     "transduce.run_directory": 6,
     "transduce.run": 7,
+    "transduce.average": 7,
     "transduce.import_run": 7,
     "transduce.export_run": 8,
     "transduce.synthetic": 8,

@@ -22,17 +22,19 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce import DataError, DecodingOptions, Run, RunError, SettingError
+from transduce.average import average_runs
 from transduce.metrics.measure import measure
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
 from transduce.nn.state import State
-from transduce.run import STREAM_TEXTS, average_runs
+from transduce.run import STREAM_TEXTS
 from transduce.run_directory import read_recipe
 from transduce.sequence import Padded
 from transduce.tasks.alignment import align_pairs
 from transduce.tasks.recipe import read_pairs_of
 from transduce.tasks.task import Evaluation
 from transduce.tasks.translator import Translator
+from transduce.tasks.translator_config import TranslatorConfig
 from transduce.training.weights import read_tensors
 
 LEARNT = (
@@ -356,7 +358,9 @@ class TestAlign:
     def test_presets_align_or_say_that_they_cannot(self, run: Run, name: str) -> None:
         of_run = run.translator
         model = build_encoder_decoder(PRESETS[name], 40, 40, joint=True).eval()
-        translator = Translator(model, of_run.source, of_run.target, of_run.options, 20)
+        translator = Translator(
+            model, of_run.source, of_run.target, TranslatorConfig(of_run.options, 20)
+        )
         if name == "rnn-fixed":
             with pytest.raises(RunError, match=r"no attention to align by.*'general'"):
                 translator.align("abcd", "d c b a")

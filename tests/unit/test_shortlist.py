@@ -43,6 +43,12 @@ def listed(run: Run, likely: int) -> Shortlist:
     return Shortlist(table, np.empty(0, np.int64), joint=False)
 
 
+def shortlisted(run: Run, likely: int) -> Run:
+    config = replace(run.translator.config, shortlist=listed(run, likely))
+    run.predictor = run.translator.configured(config)  # type: ignore[assignment]
+    return run
+
+
 class TestWhatIsAllowed:
     def test_union_of_parts(self) -> None:
         table = np.array([[-1, -1]] * 4 + [[10, 12], [11, -1]])
@@ -51,13 +57,13 @@ class TestWhatIsAllowed:
         assert found._replace(joint=True).of([5]).tolist() == [PAD, UNK, BOS, EOS, 5, 11, 20]
 
     def test_outputs_stay_inside(self, run: Run) -> None:
-        run.translator.shortlist = listed(run, 1)
+        run = shortlisted(run, 1)
         options = replace(run.recipe.decoding, shortlist=True)
         for word, found in zip(WORDS, run.translate_batch(WORDS, options), strict=True):
             assert set(found.tokens) <= {*word, "<unk>"}
 
     def test_a_list_of_all_changes_nothing(self, run: Run) -> None:
-        run.translator.shortlist = listed(run, 5)
+        run = shortlisted(run, 5)
         for method in ("beam", "sample"):
             plain = replace(run.recipe.decoding, method=method, n_best=3)
             short = run.translate_batch(WORDS, replace(plain, shortlist=True))
@@ -68,7 +74,7 @@ class TestWhatIsAllowed:
 
     @pytest.mark.parametrize("method", ["beam", "sample"])
     def test_company_does_not_matter(self, run: Run, method: str) -> None:
-        run.translator.shortlist = listed(run, 2)
+        run = shortlisted(run, 2)
         options = replace(run.recipe.decoding, method=method, n_best=3, shortlist=True)
         together = run.translate_batch(WORDS, options)
         for i, (word, found) in enumerate(zip(WORDS, together, strict=True)):
@@ -106,8 +112,8 @@ class TestOfARun:
         assert done.code == 0 and done.lines[0].endswith("shortlist.safetensors")
         assert "covers 100.00 % of the tokens of the validation targets" in done.lines[1]
         run = transduce.load(path, device="cpu")
-        assert run.translator.shortlist is not None
-        assert set(run.translator.shortlist.of(run.translator.source.encode("ab"))) == {
+        assert run.translator.config.shortlist is not None
+        assert set(run.translator.config.shortlist.of(run.translator.source.encode("ab"))) == {
             *(PAD, UNK, BOS, EOS),
             *run.translator.target.encode("a b"),
         }
@@ -138,7 +144,7 @@ class TestOfARun:
         assert found.covered == 3 / 4 and found.size == (6 + 5) / 2
 
     def test_options_that_it_does_not_go_with(self, run: Run) -> None:
-        run.translator.shortlist = listed(run, 1)
+        run = shortlisted(run, 1)
         options = replace(run.recipe.decoding, shortlist=True, constraints=("a",))
         with pytest.raises(SettingError, match="shortlist does not go with"):
             run.translate("abc", options)

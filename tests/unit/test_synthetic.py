@@ -14,10 +14,11 @@ import pytest
 
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_settings, train_tiny, write_tsv
 from transduce import DataError, RunError, SettingError, synthetic
+from transduce.average import average_runs
 from transduce.config import to_toml
 from transduce.data.pairs import JsonLines, read_pairs
 from transduce.decoding.options import DecodingOptions
-from transduce.run import Run, average_runs
+from transduce.run import Run
 from transduce.synthetic import Order, back_translation, distillation, make_pairs, with_pairs
 from transduce.tasks.provenance import (
     provenance_text,

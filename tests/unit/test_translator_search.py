@@ -256,8 +256,8 @@ def test_a_model_without_attention_has_no_coverage(tmp_path: Path) -> None:
 
 def test_a_prefix_has_positions(run: Run) -> None:
     short = copy.copy(run)
-    short.predictor = copy.copy(run.predictor)
-    short.translator.reach = 2
+    config = dataclasses.replace(run.translator.config, reach=2)
+    short.predictor = run.translator.configured(config)  # type: ignore[assignment]
     options = DecodingOptions(prefix="a b c")
     with pytest.raises(SettingError, match="prefix: 3 tokens are more than the 2"):
         short.translator.check(options)

@@ -38,7 +38,7 @@ def complaints(
     caplog.clear()
     unknown, first = UnknownTokens(source), 0
     for texts in batches:
-        unknown.check(texts, source.encode_batch(texts), first)
+        unknown.check(texts, source.encode_batch(texts), range(first, first + len(texts)))
         first += len(texts)
     return [record.getMessage() for record in caplog.records]
 

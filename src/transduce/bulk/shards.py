@@ -56,7 +56,7 @@ class Speaker:
         if not others:
             return run
         beside = None if self.language_model is None else others.pop()
-        return run.beside(others, beside)
+        return run.with_models(others, beside)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def average(
     last
         Average the last N checkpoints of each run instead of its final weights.
     """
-    from transduce.run import average_runs
+    from transduce.average import average_runs
 
     average_runs(runs, output, last)
     print_lines(str(output))

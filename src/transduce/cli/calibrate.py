@@ -76,7 +76,7 @@ def _judged(
     known, hypotheses, wanted = [], [], []
     for first in range(0, len(sources), TRANSLATED_TOGETHER):
         texts = sources[first : first + TRANSLATED_TOGETHER]
-        found = translator.translate(texts, options, first)
+        found = translator.translate_lines(texts, options, first)
         own = references[first : first + TRANSLATED_TOGETHER]
         sure = confidences(translator, texts, found)
         for translation, confidence, reference in zip(found, sure, own, strict=True):

@@ -120,7 +120,7 @@ class Decoding:
             ("candidates", "minimum-risk", settings["minimum_risk"] != "none"),
         ]
         if translator:
-            company = translator.company
+            company = translator.config.company
             needs += [
                 ("language_model_weight", "language-model", company.language_model is not None),
                 ("ensemble", "ensemble", bool(company.others)),
@@ -198,13 +198,13 @@ class Machine:
     ) -> Run:
         """The run, with others beside it where they are named.
 
-        Raises as `load` and `Run.beside` do.
+        Raises as `load` and `Run.with_models` do.
         """
         model = self.load(run)
         if not (ensemble or language_model or draft):
             return model
         whole = dataclasses.replace(self, precision="float32")  # a draft is small
-        return model.beside(
+        return model.with_models(
             [self.load(path) for path in ensemble],
             None if language_model is None else self.load(language_model),
             None if draft is None else whole.load(draft),

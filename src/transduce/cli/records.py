@@ -131,7 +131,7 @@ def with_options(
                 _warn_if_misspelt(key, names, name)
         own = base
         try:
-            own = _laid_over(base, given) if given else base
+            own = base.with_settings(given) if given else base
             check(own)
         except (SettingError, RunError) as error:
             records.reject(place, str(error))
@@ -163,21 +163,6 @@ def _one_letter_away(field: str, setting: str) -> bool:
     if rest[:2] == other[1::-1] and rest[2:] == other[2:]:
         return True
     return rest[1:] == other[1:] or rest == other[1:] or rest[1:] == other
-
-
-def _laid_over(base: DecodingOptions, given: Mapping[str, Any]) -> DecodingOptions:
-    """Options with some given otherwise; a beam too narrow for what it is to give is widened.
-
-    Raises SettingError naming the one that cannot be.
-    """
-    from transduce.config import parse, to_dict
-    from transduce.decoding.options import DecodingOptions
-
-    settings = {**to_dict(base), **given}
-    count, width = settings["n_best"], settings["beam_size"]
-    if isinstance(count, int) and isinstance(width, int) and "beam_size" not in given:
-        settings["beam_size"] = max(count, width)
-    return parse(DecodingOptions, settings)
 
 
 def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any] | None:

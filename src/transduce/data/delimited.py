@@ -94,7 +94,7 @@ def csv_cells(
     messages.  Raises DataError for what is no CSV, and for a row with more or fewer cells than the
     first.
     """
-    csv.field_size_limit(LINE_LIMIT.mib() << 20)
+    csv.field_size_limit(LINE_LIMIT.most() << 20)
     rows = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
     width, first, number = 0, 1, 1
     try:

@@ -187,7 +187,7 @@ def _from_zip(path: Path, labels: tuple[str, ...] | None) -> Iterator[LabelledIm
             names = [name for name in archive.namelist() if _is_image(name)]
             for label, name in _by_class(names, labels, path):
                 size = archive.getinfo(name).file_size
-                if size > IMAGE_LIMIT.mib() << 20:
+                if size > IMAGE_LIMIT.most() << 20:
                     raise DataError(
                         f"{path}: {name} would unpack to {size >> 20} MiB; {IMAGE_LIMIT.remedy()}"
                     )

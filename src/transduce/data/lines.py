@@ -91,7 +91,7 @@ def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 def _lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
     number = 0
-    longest = LINE_LIMIT.mib() << 20
+    longest = LINE_LIMIT.most() << 20
     while raw := file.readline(longest + 1):
         number += 1
         if len(raw) > longest:

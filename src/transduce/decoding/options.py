@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from transduce.config import check_fields, section
+from transduce.config import check_fields, parse, section, to_dict
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
@@ -153,6 +153,24 @@ class DecodingOptions:
                 f"n_best = {self.n_best} needs candidates of at least {self.n_best}, "
                 f"not {self.candidates}"
             )
+
+    def with_settings(self, given: Mapping[str, Any]) -> DecodingOptions:
+        """The same with some settings given otherwise; the beam is widened for `n_best`.
+
+        Raises SettingError naming the one that cannot be.
+        """
+        settings = {**to_dict(self), **given}
+        count, width = settings["n_best"], settings["beam_size"]
+        if isinstance(count, int) and isinstance(width, int) and "beam_size" not in given:
+            settings["beam_size"] = max(count, width)
+        return parse(DecodingOptions, settings)
+
+    def phrases(self) -> Iterator[str]:
+        """Every phrase that an output must or must not hold, or ends before."""
+        for phrase in self.constraints:
+            yield from (phrase,) if isinstance(phrase, str) else phrase
+        yield from self.avoid
+        yield from self.stop_strings
 
     def _wanted(self) -> Iterator[tuple[str, str]]:
         """Texts that outputs are to hold, and by which setting."""

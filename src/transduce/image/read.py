@@ -78,7 +78,7 @@ def read_idx(path: Path) -> NDArray[Any]:
         with gzip.open(path, "rb") if compressed else path.open("rb") as file:
             dtype, shape = _idx_header(file, path)
             unpacked = math.prod(shape) * dtype.itemsize
-            if compressed and unpacked > IDX_LIMIT.mib() << 20:
+            if compressed and unpacked > IDX_LIMIT.most() << 20:
                 raise DataError(
                     f"{path} unpacks to {unpacked >> 20} MiB, which is more than a compressed file "
                     f"may; {IDX_LIMIT.remedy()}, or unpack it with gunzip"

@@ -99,7 +99,7 @@ def align_both_ways(
 
 def attention_of(translator: Translator, options: AlignmentOptions) -> tuple[nn.Module, int | None]:
     """The attention of the layer that options ask for, and the head, None for the mean of all."""
-    trained_layer, trained_head = translator.aligning
+    trained_layer, trained_head = translator.config.aligning
     layer = trained_layer if options.layer is None else options.layer
     head = options.head
     named = translator.model.named_modules()

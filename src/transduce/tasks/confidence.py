@@ -49,11 +49,11 @@ def confidences(
 ) -> list[Confidence | None]:
     """One for each translation of a text, in order; None for what was blank."""
     pieces: list[tuple[int, list[int], list[int]]] = []  # (text, source ids, target ids)
-    ids_of = translator.source.encode_batch(list(texts))
-    for i, (ids, translation) in enumerate(zip(ids_of, translations, strict=True)):
+    lengths = [len(ids) for ids in translator.source.encode_batch(list(texts))]
+    for i, (text, translation) in enumerate(zip(texts, translations, strict=True)):
         if translation.candidates:
             targets = translation.candidates[0].parts
-            sources = list(translator.in_pieces(ids))
+            sources = translator.source_pieces(text)
             pieces += ((i, s, list(t)) for s, t in zip(sources, targets, strict=True))
     log_probs = forced_log_probs(
         translator.model, [(source, target) for _, source, target in pieces]
@@ -61,7 +61,7 @@ def confidences(
     by_text: dict[int, list[list[float]]] = {}
     for (i, _, _), found in zip(pieces, log_probs, strict=True):
         by_text.setdefault(i, []).append(found)
-    return [_joined(by_text.get(i), len(ids)) for i, ids in enumerate(ids_of)]
+    return [_joined(by_text.get(i), length) for i, length in enumerate(lengths)]
 
 
 def _joined(parts: list[list[float]] | None, source_length: int) -> Confidence | None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from transduce.decoding.company import least
 from transduce.decoding.hypotheses import Hypothesis, length_penalty
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, SettingError, TransduceError
@@ -29,7 +30,7 @@ from transduce.interop.ctranslate2 import check_expressible, library, write_ctra
 from transduce.nn.products import Precision
 from transduce.tasks.forced import SCORED_TOKENS, in_batches
 from transduce.tasks.translation import TrainedTranslator
-from transduce.tasks.translator import Piece
+from transduce.tasks.translator_config import Piece
 from transduce.text.tokenizer import BOS, EOS, PAD, SPECIAL_TOKENS
 
 logger = logging.getLogger("transduce")
@@ -215,15 +216,17 @@ class CTranslate2Engine:
                 candidate.log_prob = sum(answer.log_probs[:-1] if free else answer.log_probs)
 
 
-def use_ctranslate2(translator: TrainedTranslator, precision: Precision = "float32") -> None:
-    """Let CTranslate2 do the searching of a translator, with the same weights.
+def with_ctranslate2(
+    translator: TrainedTranslator, precision: Precision = "float32"
+) -> TrainedTranslator:
+    """The same translator with CTranslate2's search, with the same weights.
 
     It computes on the CPU, with as many threads as PyTorch.  The translator's model stays, for
     scores and alignments.  Raises RunError for a model that CTranslate2 cannot express.
     """
-    config = translator.recipe.model
+    model = translator.recipe.model
     try:
-        check_expressible(config)
+        check_expressible(model)
     except RunError as error:
         raise RunError(f"{error}; leave out --engine") from None
     options = translator.options
@@ -233,14 +236,12 @@ def use_ctranslate2(translator: TrainedTranslator, precision: Precision = "float
             "followed",
             options.stop,
         )
-        translator.options = dataclasses.replace(options, stop="first")
+        options = dataclasses.replace(options, stop="first")
     positions = positions_for(translator)
-    reach = translator.reach
-    translator.reach = positions - 1 if reach is None else min(reach, positions - 1)
     names = _names(translator.source.size), _names(translator.target.size)
     with tempfile.TemporaryDirectory(prefix="transduce-") as directory:
         write_ctranslate2(
-            translator.model, config, Path(directory), *names, positions, precision, adds_end=False
+            translator.model, model, Path(directory), *names, positions, precision, adds_end=False
         )
         loaded = library().Translator(
             directory,
@@ -248,12 +249,20 @@ def use_ctranslate2(translator: TrainedTranslator, precision: Precision = "float
             inter_threads=1,
             intra_threads=torch.get_num_threads(),
         )
-    translator.engine = CTranslate2Engine(loaded, names)
+    config = translator.config
+    return translator.configured(
+        dataclasses.replace(
+            config,
+            options=options,
+            reach=least(config.reach, positions - 1),
+            engine=CTranslate2Engine(loaded, names),
+        )
+    )
 
 
 def positions_for(translator: TrainedTranslator) -> int:
     """Positions to write: enough for the longest source, and its output by the recipe's options."""
-    longest = translator.longest
+    longest = translator.config.longest
     outputs = int(translator.options.max_lengths(torch.tensor([longest])))
     needed = max(longest, min(outputs, MOST_POSITIONS - 1)) + 1
     return max(POSITIONS, 1 << (needed - 1).bit_length())

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +27,7 @@ from transduce.data.dialogues import (
 from transduce.data.documents import EncodedDocuments, NoDocumentsError, cached_documents
 from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError, SettingError, TransduceError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.common import (
     Root,
@@ -51,10 +51,11 @@ from transduce.tasks.language_model import (
     check_block,
     text_scores,
 )
+from transduce.tasks.per_input import Cancelled, OwnOptions
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder import TextConfig as TokenizerSection
 from transduce.tasks.text_encoder import tokenizer_for, tokenizer_of
-from transduce.tasks.translator import TextStream
+from transduce.tasks.translations import TextStream
 from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, Tokenizer
 from transduce.training.config import TrainingConfig
@@ -179,6 +180,10 @@ class Reply(Continuation):
         return {"reply": fields.pop("continuation"), **fields}
 
 
+def _reply(one: Continuation) -> Reply:
+    return Reply(one.continuation, one.tokens, one.score, one.log_prob, one.others)
+
+
 class TrainedDialogue(Generator):
     """A generator whose prompts are histories, and whose continuations are replies.
 
@@ -202,12 +207,22 @@ class TrainedDialogue(Generator):
     def predict(
         self,
         inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | None = None,
+        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Continuation]:
         """The reply to each history; to an empty one, how the model begins a conversation."""
-        found = self.generate([text for (text,) in inputs], options, first)
-        return [Reply(c.continuation, c.tokens, c.score, c.log_prob, c.others) for c in found]
+        return [_reply(one) for one in super().predict(inputs, options, first)]
+
+    def attempt(
+        self,
+        prompts: Sequence[str],
+        options: DecodingOptions | Sequence[OwnOptions] | None = None,
+        first: int = 0,
+        cancelled: Cancelled | None = None,
+    ) -> list[Continuation | TransduceError]:
+        """The reply to each history, or what is wrong with its options, in order."""
+        found = super().attempt(prompts, options, first, cancelled)
+        return [_reply(one) if isinstance(one, Continuation) else one for one in found]
 
     def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
         """Histories as ids; where their oldest turns have no room, that is said."""
@@ -299,23 +314,25 @@ class Conversation:
     """
 
     def __init__(self, model: TrainedDialogue, options: DecodingOptions | None = None) -> None:
-        """options: by default the recipe's."""
+        """options: by default the recipe's.  Raises SettingError for impossible ones."""
         self.model = model
         self.options = options or model.options
+        model.check(self.options)
         self.turns: list[Turn] = []
         self.forgotten = 0
         self._replies = 0
 
-    def reply(self, text: str) -> TextStream:
+    def reply(self, text: str, cancelled: Callable[[], bool] | None = None) -> TextStream:
         """What the model answers, in parts as they come.
 
         When the stream is closed, what has come of the reply is remembered; where nothing has,
-        the text is not either.  The first reply is the one that `predict` gives.
+        the text is not either; so too when `cancelled`, called between steps, has ended it with a
+        CancelledError.  The first reply is the one that `predict` gives.
         """
         asked = Turn(self.model.answering - 1, text.strip())
         ids, self.forgotten = self.model.to_answer([*self.turns, asked])
         self.model.unknown.check_named([[asked.text]], [ids], ["this turn"])
-        stream = self.model.stream_on(ids, self.options, self._replies)
+        stream = self.model.stream_on(ids, self.options, self._replies, cancelled)
         self._replies += 1
         said = ""
         try:

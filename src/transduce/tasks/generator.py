@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,21 @@ from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, Snapshot, search_steps
 from transduce.decoding.window import WindowedState, windowed_step
+from transduce.decoding.work import check_work
+from transduce.errors import TransduceError
 from transduce.models.decoder_only import DecoderOnly
 from transduce.sequence import Padded
 from transduce.tasks.forced import in_batches
-from transduce.tasks.translator import TextStream
+from transduce.tasks.per_input import (
+    NEVER,
+    Cancellation,
+    Cancelled,
+    OwnOptions,
+    checked,
+    named,
+    of_each,
+)
+from transduce.tasks.translations import TextStream
 from transduce.tasks.unknown import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT, UNK
@@ -137,42 +148,68 @@ class Generator:
         """Where the model is."""
         return self.model.head.weight.device
 
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError for options that this model cannot follow."""
+        check_work(options, options.max_tokens, "max_tokens")
+        demand_of(options, lambda: self.lexicon)
+
     def generate(
-        self, prompts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
+        self,
+        prompts: Sequence[str],
+        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
+        first: int = 0,
     ) -> list[Continuation]:
         """One continuation of each prompt, in order; an empty one is gone on from as well.
 
-        options: by default the recipe's.  first: number of the first prompt in a longer input, for
-        messages and for the random streams of sampling.
+        options: by default the recipe's; or a list with those of each prompt.  first: number of
+        the first prompt in a longer input, for messages and for the random streams of sampling.
         """
-        options = options or self.options
-        numbers = range(first, first + len(prompts))
-        ids = self.read(prompts, [f"{self.inputs[0]} {i + 1}" for i in numbers])
-        found = self.go_on(ids, options, numbers)
-        wordings = (self.wording(prompt, options) for prompt in ids)
-        return [
-            self._continuation(wording, best) for wording, best in zip(wordings, found, strict=True)
-        ]
+        each = checked(of_each(options, self.options, len(prompts)), self.check)
+        for i, own in enumerate(each, first + 1):
+            if isinstance(own, TransduceError):
+                raise named(own, f"{self.inputs[0]} {i}")
+        found = self._generated(prompts, each, first, NEVER)
+        return [one for one in found if isinstance(one, Continuation)]
+
+    def attempt(
+        self,
+        prompts: Sequence[str],
+        options: DecodingOptions | Sequence[OwnOptions] | None = None,
+        first: int = 0,
+        cancelled: Cancelled | None = None,
+    ) -> list[Continuation | TransduceError]:
+        """The continuation of each prompt, or what is wrong with its options, in order.
+
+        cancelled: called between steps with the place of a prompt, from 0; one for which it is
+        true leaves its batch, and a CancelledError is the answer.  The others are unchanged.
+        """
+        each = checked(of_each(options, self.options, len(prompts)), self.check)
+        return self._generated(prompts, each, first, Cancellation(cancelled))
 
     def predict(
         self,
         inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | None = None,
+        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Continuation]:
         """The same as `generate`, for inputs of one text each."""
         return self.generate([text for (text,) in inputs], options, first)
 
     def generate_stream(
-        self, prompt: str, options: DecodingOptions | None = None, stream: int = 0
+        self,
+        prompt: str,
+        options: DecodingOptions | None = None,
+        stream: int = 0,
+        cancelled: Callable[[], bool] | None = None,
     ) -> TextStream:
         """The continuation of a prompt in parts, each as soon as nothing can change it any more.
 
         stream: number of the prompt, for the random numbers of sampling: the parts are those of
-        the continuation that `generate` gives for `first` = stream.
+        the continuation that `generate` gives for `first` = stream.  cancelled: called between
+        steps; once it is true, the stream ends with a CancelledError.
         """
         (ids,) = self.read([prompt], [f"the {self.inputs[0]}"])
-        return self.stream_on(ids, options or self.options, stream)
+        return self.stream_on(ids, options or self.options, stream, cancelled)
 
     def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
         """The ids, with BOS, that the model goes on from; what is too long is said by its name."""
@@ -187,38 +224,67 @@ class Generator:
         return Wording(self.tokenizer, prompt, options.stop_strings)
 
     def go_on(
-        self, prompts: Sequence[Sequence[int]], options: DecodingOptions, streams: Sequence[int]
+        self,
+        prompts: Sequence[Sequence[int]],
+        options: DecodingOptions,
+        streams: Sequence[int],
+        cancelled: Cancelled | None = None,
     ) -> list[list[Hypothesis]]:
         """The `n_best` hypotheses that follow each prompt, given as ids with BOS.
 
         Prompts of all lengths go together, and each is gone on from as it would be alone.
-        streams: their numbers, also for messages.
+        streams: their numbers, also for messages.  cancelled: called with the place of a prompt;
+        of one for which it is true there are fewer hypotheses, or none.
         """
+        cancellation = Cancellation(cancelled)
         demand = demand_of(options, lambda: self.lexicon)
         lengths = [min(len(ids), self.window) + options.max_tokens for ids in prompts]
         order = sorted(range(len(prompts)), key=lengths.__getitem__, reverse=True)
         results: list[list[Hypothesis]] = [[] for _ in prompts]
         for rows in in_batches(order, lengths, options.batch_tokens):
+            rows = [i for i in rows if not cancellation(i)]
+            if not rows:
+                continue
             chosen = [prompts[i] for i in rows]
+            hook = cancellation.of_part(rows)
             found: list[list[Hypothesis]] = []
-            for snapshot in self._steps(chosen, demand, options, [streams[i] for i in rows]):
+            for snapshot in self._steps(chosen, demand, options, [streams[i] for i in rows], hook):
                 found = snapshot.best
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
-        for number, hypotheses in zip(streams, results, strict=True):
-            self._warn_if_lacking(hypotheses[0].tokens, demand, options, number)
+        for i, (number, hypotheses) in enumerate(zip(streams, results, strict=True)):
+            if cancellation.error(i) is None:
+                self._warn_if_lacking(hypotheses[0].tokens, demand, options, number)
         return results
 
     def stream_on(
-        self, prompt: Sequence[int], options: DecodingOptions, stream: int = 0
+        self,
+        prompt: Sequence[int],
+        options: DecodingOptions,
+        stream: int = 0,
+        cancelled: Callable[[], bool] | None = None,
     ) -> TextStream:
         """The text that follows a prompt, given as ids with BOS, in parts as they come."""
         options = dataclasses.replace(options, n_best=1)
+        self.check(options)
+        hook = None if cancelled is None else lambda place: cancelled()
+        return self._parts(prompt, options, stream, Cancellation(hook))
+
+    def _parts(
+        self,
+        prompt: Sequence[int],
+        options: DecodingOptions,
+        stream: int,
+        cancellation: Cancellation,
+    ) -> TextStream:
         demand = demand_of(options, lambda: self.lexicon)
         wording = self.wording(prompt, options)
         written = ""
         ids: list[int] = []
-        for snapshot in self._steps([prompt], demand, options, [stream]):
+        hook = cancellation.of_part([0])
+        for snapshot in self._steps([prompt], demand, options, [stream], hook):
+            if error := cancellation.error(0):
+                raise error
             ids = agreed(snapshot)
             text = wording.stable(ids)
             if len(text) > len(written):
@@ -233,6 +299,7 @@ class Generator:
         demand: Demand,
         options: DecodingOptions,
         streams: Sequence[int],
+        cancelled: Callable[[int], bool] | None,
     ) -> Iterator[Snapshot]:
         """The search for what follows some prompts, step by step."""
         self.model.eval()
@@ -254,8 +321,33 @@ class Generator:
                 streams,
                 ended,
                 Wishes([demand] * len(prompts)),
+                cancelled,
             )
         )
+
+    def _generated(
+        self,
+        prompts: Sequence[str],
+        options: Sequence[OwnOptions],
+        first: int,
+        cancellation: Cancellation,
+    ) -> list[Continuation | TransduceError]:
+        """What follows each prompt by its own options, checked; errors stay where they are."""
+        ids = self.read(prompts, [f"{self.inputs[0]} {first + i + 1}" for i in range(len(prompts))])
+        together: dict[DecodingOptions, list[int]] = {}
+        for i, own in enumerate(options):
+            if isinstance(own, DecodingOptions):
+                together.setdefault(own, []).append(i)
+        answers: dict[int, Continuation | TransduceError] = {
+            i: own for i, own in enumerate(options) if isinstance(own, TransduceError)
+        }
+        for own, places in together.items():
+            hook = cancellation.of_part(places)
+            found = self.go_on([ids[i] for i in places], own, [first + i for i in places], hook)
+            for i, best in zip(places, found, strict=True):
+                gone = cancellation.error(i)
+                answers[i] = gone or self._continuation(self.wording(ids[i], own), best)
+        return [answers[i] for i in range(len(prompts))]
 
     def _continuation(self, wording: Wording, best: list[Hypothesis]) -> Continuation:
         found = [

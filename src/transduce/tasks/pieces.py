@@ -1,8 +1,10 @@
-"""Texts that are too long, in pieces that are not."""
+"""Texts in the parts that they are decoded in: lines, and pieces of lines that are too long."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from transduce.text import CharacterTokenizer, Tokenizer
 from transduce.text.characters import leading_tags
@@ -11,7 +13,32 @@ from transduce.text.scripts import UNSPACED
 from transduce.text.tokenizer import UNK
 
 SENTENCE_ENDS = tuple(".!?。！？…;；:：")
+BREAK = re.compile(r"(\r?\n)")
 FULL_WIDTH = ("！", "｠")
+
+
+class Lines(NamedTuple):
+    """The lines of a text, and the breaks between them."""
+
+    texts: tuple[str, ...]
+    breaks: tuple[str, ...] = ()
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing to translate."""
+        return not any(map(str.strip, self.texts))
+
+    def with_breaks(self, outputs: Iterable[str]) -> str:
+        """Outputs of the lines as one text, with the breaks of the source."""
+        return "".join(map(str.__add__, outputs, (*self.breaks, "")))
+
+
+def lines_of(text: str) -> Lines:
+    r"""A text cut at its line breaks, each "\n" or "\r\n"; a blank one is one line."""
+    if not text.strip():
+        return Lines((text,))
+    parts = BREAK.split(text)
+    return Lines(tuple(parts[::2]), tuple(parts[1::2]))
 
 
 def in_pieces(
@@ -25,7 +52,7 @@ def in_pieces(
     if len(ids) <= longest:
         yield ids
         return
-    head = ids[: _n_before(ids, tokenizer, tagged)]
+    head = head_of(ids, tokenizer, tagged)
     if 2 * len(head) > longest:
         head = []
     rest, room = ids[len(head) :], longest - len(head)
@@ -59,17 +86,17 @@ def _is_unspaced(character: str) -> bool:
     return any(low <= character <= high for low, high in (*UNSPACED, FULL_WIDTH))
 
 
-def _n_before(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> int:
-    """How many ids are those of a language code, or of tags, before the text."""
+def head_of(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> list[int]:
+    """The ids of a language code, or of tags, before a text."""
     if isinstance(tokenizer, MarianTokenizer):
-        (first,) = tokenizer.tokens(ids[:1])
-        return int(first.startswith(">>") and first.endswith("<<"))
+        first = "".join(tokenizer.tokens(ids[:1]))
+        return ids[: int(first.startswith(">>") and first.endswith("<<"))]
     if not tagged:
-        return 0
+        return []
     tags = "".join(leading_tags(tokenizer.decode(ids)))
     # With letters the blank belongs to the tag, with subwords to what comes after it.
     head = tokenizer.encode(tags if isinstance(tokenizer, CharacterTokenizer) else tags.rstrip())
-    return len(head) if ids[: len(head)] == head else 0
+    return head if ids[: len(head)] == head else []
 
 
 def _cut(tokens: Sequence[str]) -> int:

@@ -70,7 +70,7 @@ def _check_kind(entry: os.DirEntry[str]) -> None:
     status = entry.stat()
     if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
         raise RunError(f"{entry.path} is neither a file nor a directory; delete it")
-    if entry.name.endswith(READ_WHOLE) and status.st_size > RUN_FILE_LIMIT.mib() << 20:
+    if entry.name.endswith(READ_WHOLE) and status.st_size > RUN_FILE_LIMIT.most() << 20:
         raise RunError(
             f"{entry.path} has {status.st_size >> 20} MiB, more than a file of its kind may have; "
             f"{RUN_FILE_LIMIT.remedy()}"

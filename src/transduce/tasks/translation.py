@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -18,6 +18,7 @@ from transduce.data.encoded import EncodedPairs
 from transduce.data.mixture import MixedPairs
 from transduce.data.sampling import sampled_pairs
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.shortlist import Shortlist
 from transduce.errors import DataError
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.symbols import group_by_source
@@ -41,6 +42,7 @@ from transduce.tasks.tags import ExpectedTags
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translation_data import encoded_pairs, saved_vocabularies, vocabularies
 from transduce.tasks.translator import Translator
+from transduce.tasks.translator_config import TranslatorConfig
 from transduce.tasks.unknown import UnknownTokens
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
@@ -97,6 +99,8 @@ class TranslationTraining:
         if sources:
             translator.check(self._decoding)
             self._tell_of_length(sources)
+            quiet = dataclasses.replace(translator.config, warns_of_length=False)
+            self.translator = translator.configured(quiet)
         self._metrics = evaluation.validated(translator.target.outputs == "symbols")
         measured = ("loss", *self._metrics) if sources else ("loss",)
         check_selection(recipe.training.select_by, measured)
@@ -104,17 +108,15 @@ class TranslationTraining:
     def _tell_of_length(self, sources: Sequence[str]) -> None:
         """Warn here of what each validation would warn of again, by numbers of no file's lines."""
         translator = self.translator
-        translator.warns_of_length = False
-        n_long = sum(
-            len(ids) > translator.longest for ids in translator.source.encode_batch(sources)
-        )
+        longest = translator.config.longest
+        n_long = sum(len(ids) > longest for ids in translator.source.encode_batch(sources))
         if n_long:
             logger.warning(
                 "%d of the %d sources that each validation decodes have more than %d tokens; they "
                 "are translated in pieces",
                 n_long,
                 len(sources),
-                translator.longest,
+                longest,
             )
 
     def loss(self, batch: PairBatch) -> LossSums:
@@ -140,7 +142,7 @@ class TranslationTraining:
         scores = {"loss": nll / tokens}
         sources, references = self._examples
         if sources and math.isfinite(scores["loss"]):  # else there is nothing to decode with
-            outputs = [t.text for t in self.translator.translate(sources, self._decoding)]
+            outputs = [t.text for t in self.translator.translate_lines(sources, self._decoding)]
             language = self.recipe.evaluation.target_language
             measured = measure(self._metrics, outputs, references, language)
             scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
@@ -193,7 +195,7 @@ def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Out
     source, target = vocabularies(recipe, run)
     cache = run.parent / ".cache"
     data = encoded_pairs(recipe, source, target, cache)
-    translator = TrainedTranslator(recipe, source, target)
+    translator = new_translator(recipe, source, target)
     translator.model.to(find_device(recipe.training.device))
     guide = None
     if recipe.training.alignment is not None:
@@ -207,25 +209,20 @@ def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Out
 class TrainedTranslator(Translator):
     """A translator that knows the recipe it was trained by, and so its data and metrics."""
 
-    def __init__(self, recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer) -> None:
-        model = build_encoder_decoder(
-            recipe.model, source.size, target.size, joint=recipe.text.target is None
-        )
-        reach = longest_sequence(recipe.model.decoder)
-        super().__init__(
-            model,
-            source,
-            target,
-            recipe.decoding,
-            recipe.data.filters.max_length,
-            None if reach is None else reach - 1,  # the first is BOS
-        )
+    def __init__(
+        self,
+        recipe: TranslationRecipe,
+        model: EncoderDecoder,
+        source: Tokenizer,
+        target: Tokenizer,
+        config: TranslatorConfig,
+    ) -> None:
+        super().__init__(model, source, target, config)
         self.recipe = recipe
-        self.target_language = recipe.evaluation.target_language
-        self.expected_tags = ExpectedTags(recipe.data, source)
-        self.unknown_tokens = UnknownTokens(source)
-        if (taught := recipe.training.alignment) is not None:
-            self.aligning = taught.layer, taught.head
+
+    def configured(self, config: TranslatorConfig) -> Self:
+        """A translator with the same model, tokenizers and recipe, configured otherwise."""
+        return type(self)(self.recipe, self.model, self.source, self.target, config)
 
     def evaluate(
         self,
@@ -244,7 +241,7 @@ class TrainedTranslator(Translator):
         hypotheses = [
             translation.text
             for first in range(0, len(sources), TRANSLATED_TOGETHER)
-            for translation in self.translate(
+            for translation in self.translate_lines(
                 sources[first : first + TRANSLATED_TOGETHER], options, first
             )
         ]
@@ -262,12 +259,36 @@ class TrainedTranslator(Translator):
         return {"source_vocabulary": self.source.size, "target_vocabulary": self.target.size}
 
 
+def new_translator(
+    recipe: TranslationRecipe,
+    source: Tokenizer,
+    target: Tokenizer,
+    shortlist: Shortlist | None = None,
+) -> TrainedTranslator:
+    """A translator as a recipe describes it, with first weights."""
+    model = build_encoder_decoder(
+        recipe.model, source.size, target.size, joint=recipe.text.target is None
+    )
+    reach = longest_sequence(recipe.model.decoder)
+    taught = recipe.training.alignment
+    config = TranslatorConfig(
+        options=recipe.decoding,
+        longest=recipe.data.filters.max_length,
+        reach=None if reach is None else reach - 1,  # the first is BOS
+        target_language=recipe.evaluation.target_language,
+        aligning=(-1, None) if taught is None else (taught.layer, taught.head),
+        shortlist=shortlist,
+        expected_tags=ExpectedTags(recipe.data, source),
+        unknown_tokens=UnknownTokens(source),
+    )
+    return TrainedTranslator(recipe, model, source, target, config)
+
+
 def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> TrainedTranslator:
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
     source, target = saved_vocabularies(run)
-    translator = with_weights(lambda: TrainedTranslator(recipe, source, target), run, device)
-    translator.shortlist = load_shortlist(run, source, target)
-    return translator
+    shortlist = load_shortlist(run, source, target)
+    return with_weights(lambda: new_translator(recipe, source, target, shortlist), run, device)
 
 
 def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[list[str]]:

@@ -28,12 +28,14 @@ class UnknownTokens:
         self._tokenizer = tokenizer
         self._told = False
 
-    def check(self, texts: Sequence[str], rows: Sequence[Sequence[int]], first: int = 0) -> None:
+    def check(
+        self, texts: Sequence[str], rows: Sequence[Sequence[int]], numbers: Sequence[int]
+    ) -> None:
         """Warn of the first text with such tokens, if none was warned of before.
 
-        rows: the ids of each text.  first: number of the first text in a longer input.
+        rows: the ids of each text.  numbers: of their lines in a longer input, from 0.
         """
-        names = (f"line {number}" for number in itertools.count(first + 1))
+        names = (f"line {number + 1}" for number in numbers)
         self.check_named(([text] for text in texts), rows, names)
 
     def check_named(
