@@ -182,7 +182,7 @@ class Marian:
             found += [
                 target.decode([token for token in row if token > EOS]) for row in outputs.tolist()
             ]
-        language = self.recipe.evaluation.target_language
+        language = self.recipe.target_language
         scores = measure(("bleu", "chrf"), found, references, language)
         return {
             "library": "transformers (Marian)",

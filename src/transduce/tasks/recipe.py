@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -35,6 +36,7 @@ from transduce.text.sampling import Alpha, check_sampling
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.guided_alignment import GuidedTrainingConfig, check_head
 
+LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
 Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 
 
@@ -118,11 +120,41 @@ class TextConfig:
 
 
 @section
+class LanguagesConfig:
+    """Languages of the texts, for servers, `transduce info` and metrics."""
+
+    source: str | tuple[str, ...] = ()
+    """Code of the source language, such as "de" or "pt-BR", or a list of several."""
+    target: str | tuple[str, ...] = ()
+    """The same of the target language.  Of several, each is asked for by the tag of its name."""
+
+    def __post_init__(self) -> None:
+        for side, codes in (("source", self.sources), ("target", self.targets)):
+            for code in codes:
+                if not LANGUAGE_CODE.fullmatch(code):
+                    raise SettingError(
+                        f"languages.{side}: {code!r} is no code of a language, such as 'de', "
+                        "'zh-Hant' or 'pt-BR'"
+                    )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The codes of all source languages."""
+        return (self.source,) if isinstance(self.source, str) else self.source
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The codes of all target languages."""
+        return (self.target,) if isinstance(self.target, str) else self.target
+
+
+@section
 class EvaluationConfig:
     """What is measured."""
 
     target_language: str = ""
-    """Code of the target language, such as "de" or "zh"; some metrics need it."""
+    """Code of the target language, such as "de" or "zh"; some metrics need it.  By default the
+    one of `languages.target`."""
     metrics: tuple[str, ...] = ()
     """By default BLEU, chrF and TER for text; WER, PER and accuracy for symbols."""
     validation_metrics: tuple[str, ...] = ()
@@ -165,6 +197,7 @@ class TranslationRecipe:
     training: GuidedTrainingConfig = GuidedTrainingConfig()
     decoding: DecodingOptions = DecodingOptions()
     evaluation: EvaluationConfig = EvaluationConfig()
+    languages: LanguagesConfig = LanguagesConfig()
 
     def __post_init__(self) -> None:
         """What the sections mean for each other, said before anything long has begun."""
@@ -180,9 +213,30 @@ class TranslationRecipe:
                 )
         check_r_drop(self.training, self.model)
         self._check_selection()
+        self._check_languages()
         if self.training.alignment is not None:
             check_head(self.training.alignment, *heads_on_source(self.model.decoder))
             _check_guided(self)
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Codes of the languages that outputs may be in; none where the recipe names none."""
+        measured = self.evaluation.target_language
+        return self.languages.targets or ((measured,) if measured else ())
+
+    @property
+    def target_language(self) -> str:
+        """Code of the language that outputs are measured in; empty where there is no single one."""
+        one = self.target_languages if len(self.target_languages) == 1 else ("",)
+        return self.evaluation.target_language or one[0]
+
+    def _check_languages(self) -> None:
+        measured, named = self.evaluation.target_language, self.languages.targets
+        if measured and named and measured not in named:
+            raise SettingError(
+                f"evaluation.target_language = {measured!r} is not in languages.target = "
+                f"{', '.join(named)}; leave it out or name it there"
+            )
 
     def _check_selection(self) -> None:
         chosen, evaluation = self.training.select_by, self.evaluation

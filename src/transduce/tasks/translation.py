@@ -143,7 +143,7 @@ class TranslationTraining:
         sources, references = self._examples
         if sources and math.isfinite(scores["loss"]):  # else there is nothing to decode with
             outputs = [t.text for t in self.translator.translate_lines(sources, self._decoding)]
-            language = self.recipe.evaluation.target_language
+            language = self.recipe.target_language
             measured = measure(self._metrics, outputs, references, language)
             scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
         return scores
@@ -247,16 +247,22 @@ class TrainedTranslator(Translator):
         ]
         config = self.recipe.evaluation
         names = config.metrics or default_metrics(self.target.outputs == "symbols")
-        scores = measure(names, hypotheses, references, config.target_language)
+        language = self.recipe.target_language
+        scores = measure(names, hypotheses, references, language)
         written = as_written(references, self.target)
         if written != references:
-            other = measure(names, hypotheses, written, config.target_language)
+            other = measure(names, hypotheses, written, language)
             warn_of_writing(scores, other, references, written)
-        return Evaluation(scores, sources, hypotheses, references, config.target_language)
+        return Evaluation(scores, sources, hypotheses, references, language)
 
     def facts(self) -> dict[str, Any]:
-        """Sizes of the vocabularies."""
-        return {"source_vocabulary": self.source.size, "target_vocabulary": self.target.size}
+        """Languages, and sizes of the vocabularies."""
+        return {
+            "source_languages": list(self.recipe.languages.sources),
+            "target_languages": list(self.recipe.target_languages),
+            "source_vocabulary": self.source.size,
+            "target_vocabulary": self.target.size,
+        }
 
 
 def new_translator(
@@ -275,7 +281,7 @@ def new_translator(
         options=recipe.decoding,
         longest=recipe.data.filters.max_length,
         reach=None if reach is None else reach - 1,  # the first is BOS
-        target_language=recipe.evaluation.target_language,
+        target_language=recipe.target_language,
         aligning=(-1, None) if taught is None else (taught.layer, taught.head),
         shortlist=shortlist,
         expected_tags=ExpectedTags(recipe.data, source),
