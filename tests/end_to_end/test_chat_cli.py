@@ -124,7 +124,7 @@ def test_a_terminal(talker: Path, terminal: tuple[int, IO[bytes]]) -> None:
         stdin=slave,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(),
+        env={**environment(), "TRANSDUCE_LIMIT_OUTPUT": "1000000"},
         bufsize=0,
         preexec_fn=heeding_interrupts,
     ) as process:

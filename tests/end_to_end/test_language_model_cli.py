@@ -112,8 +112,9 @@ def test_mistakes(run: Path) -> None:
 
 def test_a_reader_that_leaves_and_a_signal_end_it(run: Path) -> None:
     arguments = command("generate", run, "--max-tokens", 1_000_000, "--min-length", 1_000_000)
+    unlimited = {**environment(), "TRANSDUCE_LIMIT_OUTPUT": "1000000"}
     with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=unlimited
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.read(10)
@@ -121,7 +122,7 @@ def test_a_reader_that_leaves_and_a_signal_end_it(run: Path) -> None:
         assert process.wait(60) == 128 + signal.SIGPIPE
         assert process.stderr.read() == b""
     with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=unlimited
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.read(10), "the text comes while it grows"

@@ -190,6 +190,8 @@ class TestPredicting:
 
     def test_blank_paths_have_no_caption(self, tmp_path: Path) -> None:
         ((path,),) = write_files(tmp_path, 1)
+        with pytest.raises(SettingError, match="TRANSDUCE_LIMIT_BEAM"):
+            fresh().predict([(path,)], DecodingOptions(beam_size=10_000))
         found = fresh().predict([("",), (path,), ("  ",)], DecodingOptions(min_length=2))
         assert [bool(text) for text in texts(found)] == [False, True, False]
         assert found[0] == Caption() and fresh().predict([]) == []

@@ -20,6 +20,7 @@ from transduce.decoding.demands import Wishes, demand_of
 from transduce.decoding.lexicon import Lexicon
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search
+from transduce.decoding.work import check_work
 from transduce.errors import SettingError
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
 from transduce.metrics.measure import check_metric, measure
@@ -190,8 +191,9 @@ class Captioner:
     ) -> list[Caption]:
         """Captions of normalised images (b, c, h, w); streams: their numbers, for sampling."""
         self.model.eval()
-        demand = demand_of(options, lambda: self.lexicon)
         limit = min(options.max_tokens, self.recipe.text.max_length - 2)  # BOS and EOS come on top
+        check_work(options, limit, "max_tokens")
+        demand = demand_of(options, lambda: self.lexicon)
         found = search(
             SearchRequest(
                 self.model.step,

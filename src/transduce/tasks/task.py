@@ -60,7 +60,7 @@ class Prediction(Protocol):
 
     @property
     def text(self) -> str:
-        """The answer in one line."""
+        """The answer in one line; a translation in as many as its source has."""
 
     def fields(self) -> dict[str, Any]:
         """All there is to say, as a JSON object: probabilities, scores, other candidates."""
