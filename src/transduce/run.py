@@ -244,8 +244,7 @@ class Run:
 
         Joined they are what `translate` or `predict` gives.  Closing the generator ends the
         search; so does `cancelled`, called between steps, with a CancelledError.  number: of the
-        text in a longer input, for the random streams of sampling.  What cannot be streamed is
-        refused at once.
+        text in a longer input, for sampling.  Refuses at the call what cannot be streamed.
         """
         if isinstance(self.predictor, Generator):
             return self.predictor.generate_stream(text, options, number, cancelled)
