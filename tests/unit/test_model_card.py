@@ -16,7 +16,12 @@ from transduce.tasks import TASKS
 from transduce.tasks.model_card import PIPELINE_TAGS, card_text, code, data_told, file_name
 from transduce.training.trainer import Outcome
 
-SHORT = ("training.steps=2", "training.validate_every=2", "evaluation.target_language=de")
+SHORT = (
+    "training.steps=2",
+    "training.validate_every=2",
+    "languages.source=en",
+    "languages.target=de",
+)
 NASTY = "a: \"b\" 'c' #{[`*_|&%@!\\ü – 🙂"
 
 
@@ -41,7 +46,7 @@ def test_the_head_says_what_the_hub_asks_for(run: Path) -> None:
     card = (run / "README.md").read_text(encoding="utf-8")
     found = metadata(card)
     assert found["library_name"] == "transduce" and found["pipeline_tag"] == "translation"
-    assert found["language"] == ["de"] and found["tags"] == ["transduce", "translation"]
+    assert found["language"] == ["en", "de"] and found["tags"] == ["transduce", "translation"]
     assert found["metrics"] == ["wer", "per"]
     (model,) = found["model-index"]
     (result,) = model["results"]

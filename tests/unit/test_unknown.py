@@ -87,7 +87,7 @@ def test_a_run_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model.translate_batch(["ab", "AB"])
     model.translate_batch(["AB"])
     list(model.stream("AB"))
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records if "unknown" in record.msg] == [
         "line 2: 2 of 2 tokens are unknown to this model, 'A' first; said once"
     ]
 

@@ -109,10 +109,11 @@ def build_encoder_decoder(
     check_tie(config, joint)
     d_model = config.d_model
     front_end = TextFrontEnd(source_size, d_model, config.scale_embeddings)
+    encoder = build_encoder(config.encoder, d_model)  # first: random numbers follow the order
     target_front_end = TextFrontEnd(target_size, d_model, config.scale_embeddings)
     model = EncoderDecoder(
         front_end,
-        build_encoder(config.encoder, d_model),
+        encoder,
         target_front_end,
         build_decoder(config.decoder, d_model),
         VocabularyHead(d_model, target_size, config.output_bias),

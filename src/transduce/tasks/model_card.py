@@ -6,6 +6,7 @@ names can break neither the YAML at the head nor the Markdown below it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -100,14 +101,16 @@ def _metadata(
     task = PIPELINE_TAGS.get(recipe.task)
     settings = to_dict(recipe)
     evaluation, data = settings.get("evaluation", {}), settings.get("data", {})
-    language = evaluation.get("target_language") or evaluation.get("language")
+    languages = _languages(settings.get("languages", {})) or [
+        evaluation[key] for key in ("target_language", "language") if evaluation.get(key)
+    ]
     train = data.get("train") or {}
     known = {key: value for key, value in scores.items() if math.isfinite(value)}
     metrics = [{"type": key, "value": value, "name": key} for key, value in known.items()]
     dataset = {"type": "validation", "name": _dataset(data), "split": "validation"}
     result = {"task": {"type": task or recipe.task}, "dataset": dataset, "metrics": metrics}
     found = {
-        "language": [language] if language else [],
+        "language": languages,
         "library_name": "transduce",
         "pipeline_tag": task,
         "tags": ["transduce", recipe.task],
@@ -117,6 +120,13 @@ def _metadata(
         "model-index": [{"name": name, "results": [result]}] if metrics else [],
     }
     return {key: value for key, value in found.items() if value}
+
+
+def _languages(section: Mapping[str, Any]) -> list[str]:
+    """Codes of all languages of a run, those of the source first."""
+    sides = [section.get(side, ()) for side in ("source", "target")]
+    codes = [[side] if isinstance(side, str) else side for side in sides]
+    return list(dict.fromkeys(itertools.chain.from_iterable(codes)))
 
 
 def _dataset(data: Mapping[str, Any]) -> str:
