@@ -92,7 +92,8 @@ def test_names_cannot_break_it(run: Path, tmp_path: Path) -> None:
     outcome = Outcome(2, 1.0, 2, {"loss": 1e-5, "odd": float("nan"), "bleu": 1e20}, False)
     recipe = tiny_recipe(tmp_path / f"{NASTY}.tsv", *SHORT)
     evaluation = dataclasses.replace(recipe.evaluation, target_language=NASTY + ending)
-    recipe = dataclasses.replace(recipe, evaluation=evaluation)
+    languages = dataclasses.replace(recipe.languages, source=(), target=())
+    recipe = dataclasses.replace(recipe, evaluation=evaluation, languages=languages)
     card = model_card(tmp_path / NASTY, recipe, outcome)
     found = metadata(card)
     (model,) = found["model-index"]
