@@ -28,7 +28,7 @@ from transduce.data.mixture import MixedPairs
 from transduce.data.rows import Side
 from transduce.inspect.alignment import Symmetry, symmetrised
 from transduce.metrics.alignment import alignment_scores, alignment_statistics
-from transduce.tasks.alignment import AlignmentOptions, align_pairs
+from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs
 from transduce.text.pharaoh import GoldLinks, Link, parse_gold
 
 GOLD = """

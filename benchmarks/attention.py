@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from workload import machine, median, timed
 
-from transduce.nn.narrow_attention import narrow_attention
+from transduce.nn.kernels.bf16_attention import bf16_attention
 from transduce.training.memory import keep_freed_memory
 
 
@@ -35,7 +35,7 @@ SHAPES = (Shape(146, 28, 4, 32), Shape(46, 25, 8, 64), Shape(16, 64, 8, 64), Sha
 WAYS: dict[str, tuple[torch.dtype, Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
     "fused, float32": (torch.float32, scaled_dot_product_attention),
     "fused, bfloat16": (torch.bfloat16, scaled_dot_product_attention),
-    "ours, bfloat16": (torch.bfloat16, lambda q, k, v: narrow_attention(q, k, v, None)),
+    "ours, bfloat16": (torch.bfloat16, lambda q, k, v: bf16_attention(q, k, v, None)),
 }
 
 

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transduce.bulk.plan import begun
-from transduce.bulk.shards import Speaker, translate_shard
+from transduce.bulk.plan import open_plan
+from transduce.bulk.shards import TranslatorSpec, translate_shard
 from transduce.run import load
 
 TINY = Path(__file__).parents[1] / "tests" / "runs" / "0.1.0" / "translation"
@@ -48,21 +48,21 @@ def write_shards(directory: Path, shards: int, lines: int) -> None:
         (directory / f"{i:04}.txt").write_text("".join(texts))
 
 
-def bare(inputs: Path, output: Path, speaker: Speaker) -> Spent:
+def bare(inputs: Path, output: Path, spec: TranslatorSpec) -> Spent:
     """A loop in this process."""
     begin = time.perf_counter(), time.process_time()
-    run = speaker.load()
-    with begun(str(inputs), str(output), speaker) as plan:
+    run = spec.load()
+    with open_plan(str(inputs), str(output), spec) as plan:
         for shard in plan.todo:
-            translate_shard(run, speaker.options, shard)
+            translate_shard(run, spec.options, shard)
     return Spent(time.perf_counter() - begin[0], time.process_time() - begin[1])
 
 
-def by_ray(inputs: Path, output: Path, speaker: Speaker) -> Spent:
+def by_ray(inputs: Path, output: Path, spec: TranslatorSpec) -> Spent:
     """The command, with one worker and all that Ray starts."""
-    command = [sys.executable, "-m", "transduce", "translate", str(speaker.run), str(inputs)]
+    command = [sys.executable, "-m", "transduce", "translate", str(spec.run), str(inputs)]
     command += ["--ray", "--workers", "1", "--output", str(output), "--device", "cpu"]
-    command += ["--beam-size", str(speaker.options.beam_size)]
+    command += ["--beam-size", str(spec.options.beam_size)]
     begin = time.perf_counter()
     seen: dict[int, float] = {}
     environment = {**os.environ, "RAY_ADDRESS": "local", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -94,7 +94,7 @@ def below(root: int) -> Iterator[tuple[int, float]]:
             yield process, spent[process]
 
 
-def measure(speaker: Speaker, shards: int, lines: int) -> dict[str, Any]:
+def measure(spec: TranslatorSpec, shards: int, lines: int) -> dict[str, Any]:
     """Both ways, for a few shards and for more."""
     spent: dict[str, list[Spent]] = {"bare": [], "ray": []}
     with tempfile.TemporaryDirectory() as name:
@@ -103,7 +103,7 @@ def measure(speaker: Speaker, shards: int, lines: int) -> dict[str, Any]:
             place.mkdir()
             write_shards(place / "in", count, lines)
             for way, work in (("bare", bare), ("ray", by_ray)):
-                spent[way].append(work(place / "in", place / way, speaker))
+                spent[way].append(work(place / "in", place / way, spec))
             for file in (place / "bare").glob("*.txt"):
                 if file.read_bytes() != (place / "ray" / file.name).read_bytes():
                     raise SystemExit(f"{file.name} differs")
@@ -130,8 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     run = given.run.resolve()
     options = dataclasses.replace(load(run, "cpu").translator.options, beam_size=given.beam)
-    speaker = Speaker(run, options)
-    print(json.dumps(measure(speaker, given.shards, given.lines), indent=1))
+    spec = TranslatorSpec(run, options)
+    print(json.dumps(measure(spec, given.shards, given.lines), indent=1))
     return 0
 
 

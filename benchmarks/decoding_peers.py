@@ -27,11 +27,11 @@ from transduce.models.encoder_decoder import (
     EncoderDecoderConfig,
     build_encoder_decoder,
 )
-from transduce.nn.bf16 import to_bf16
-from transduce.nn.int8 import to_int8
-from transduce.nn.layout import lay_out_for_few_rows
+from transduce.nn.kernels.bf16 import to_bf16
+from transduce.nn.kernels.int8 import to_int8
+from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.nn.transformer import TransformerConfig
-from transduce.tasks.translator import Translator
+from transduce.tasks.translation.translator import Translator
 from transduce.text.normalizer import Normalizer
 from transduce.text.symbols import SymbolTokenizer
 
@@ -103,7 +103,7 @@ def transduce(model: EncoderDecoder, precision: str = "float32") -> Peer:
     """Our own translator, its words being numbers."""
     words = SymbolTokenizer([str(i) for i in range(4, VOCABULARY)], Normalizer())
     model = copy.deepcopy(model)
-    prepare = {"float32": lay_out_for_few_rows, "bf16": to_bf16, "int8": to_int8}[precision]
+    prepare = {"float32": pack_for_few_rows, "bf16": to_bf16, "int8": to_int8}[precision]
     prepare(model)  # as `transduce.load` does
     translator = Translator(model, words, words, DecodingOptions(), 10**6)
 

@@ -26,11 +26,11 @@ from workload import machine, median, timed
 import transduce
 from transduce.decoding.options import DecodingOptions
 from transduce.interop.ctranslate2 import write_ctranslate2
-from transduce.nn.int8 import to_int8
-from transduce.nn.products import Precision
-from transduce.tasks.ctranslate2 import with_ctranslate2
-from transduce.tasks.translation import TrainedTranslator
-from transduce.tasks.translator import Translator
+from transduce.nn.kernels.int8 import to_int8
+from transduce.nn.kernels.linear import Precision
+from transduce.tasks.translation.ctranslate2 import with_ctranslate2
+from transduce.tasks.translation.task import TrainedTranslator
+from transduce.tasks.translation.translator import Translator
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
 

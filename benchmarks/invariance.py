@@ -26,7 +26,7 @@ import torch
 
 import transduce
 from transduce.data.lines import read_lines
-from transduce.tasks.translations import Translation
+from transduce.tasks.translation.translations import Translation
 
 NO_LIMIT = 10**9
 NEIGHBOUR_CHARACTERS = 10_000

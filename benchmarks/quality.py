@@ -39,7 +39,7 @@ from transduce.data.encoded import encode_pairs
 from transduce.data.rows import Side
 from transduce.metrics import measure
 from transduce.run_directory import as_recipe
-from transduce.tasks.recipe import Split, TranslationRecipe, read_pairs_of
+from transduce.tasks.translation.recipe import Split, TranslationRecipe, read_pairs_of
 from transduce.training.config import Noam
 from transduce.training.schedules import learning_rate
 

@@ -27,11 +27,11 @@ import torch
 from training_peers import transduce as ours
 from workload import BATCH_TOKENS, LENGTHS, SIZES, Spent, batches, machine, median, timed
 
-from transduce.tasks.translation import pair_loss
+from transduce.tasks.translation.task import pair_loss
 from transduce.training.config import TrainingConfig
-from transduce.training.distributed import Ranks, joined
+from transduce.training.distributed import Ranks, process_group
 from transduce.training.optimizer import build_optimizer
-from transduce.training.sharding import Shards, is_wanted
+from transduce.training.sharding import Shards, is_enabled
 from transduce.training.step import OptimizerStep
 
 ONE, PARALLEL, SHARDED = "one process", "data parallel", "sharded"
@@ -77,7 +77,7 @@ def command_line() -> argparse.ArgumentParser:
 def measured(options: argparse.Namespace) -> None:
     """By each rank; the first one prints."""
     torch.set_num_threads(1)
-    with joined() as ranks:
+    with process_group() as ranks:
         tokens = options.tokens or BATCH_TOKENS[options.size]
         work = batches(LENGTHS["news"], tokens, ranks.world * options.rounds)
         ways = {name: way(name, options.size, ranks) for name in (ONE, PARALLEL, SHARDED)}
@@ -89,13 +89,15 @@ def measured(options: argparse.Namespace) -> None:
         spent: dict[str, list[Spent]] = {name: [] for name in ways}
         for turn, batch in enumerate([steps[0], *steps]):  # the first step allocates
             for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
-                ranks.wait()
+                ranks.barrier()
                 took, _ = timed(lambda name=name, batch=batch: turned(ways[name], batch, ranks))
-                [cpu] = ranks.sums(took.cpu if ways[name].together or ranks.first else 0.0)
+                [cpu] = ranks.all_reduce_sum(
+                    took.cpu if ways[name].together or ranks.is_main else 0.0
+                )
                 if turn:
                     spent[name].append(Spent(took.wall, cpu))
         counts = [sum(batch.target_tokens for batch in step) for step in steps]
-        if ranks.first:
+        if ranks.is_main:
             found = summary(spent, counts)
             print(json.dumps(found) if options.json else table(options, tokens, found))
 
@@ -105,9 +107,9 @@ def turned(way: Way, step: Sequence[Any], ranks: Ranks) -> None:
     count = sum(batch.target_tokens for batch in step)
     if way.together:
         way.step(count, [step[ranks.rank]])
-    elif ranks.first:
+    elif ranks.is_main:
         way.step(count, step)
-    ranks.wait()
+    ranks.barrier()
 
 
 def way(name: str, size: str, ranks: Ranks) -> Way:
@@ -118,7 +120,7 @@ def way(name: str, size: str, ranks: Ranks) -> Way:
         model=model, loss=lambda batch: pair_loss(model, batch, 0.1, 0.0), describe=str
     )
     config = TrainingConfig(sharding="full" if name == SHARDED else "none")
-    shards = Shards(task) if is_wanted(config) else None
+    shards = Shards(task) if is_enabled(config) else None
     taking_part = Ranks() if name == ONE else ranks
     optimizer = build_optimizer(model, config)
     say = partial(print, file=sys.stderr)  # hints are no result

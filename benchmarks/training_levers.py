@@ -22,14 +22,15 @@ from training_peers import Peer
 from training_peers import transduce as ours
 from workload import Size
 
-from transduce.nn import attention, masks, narrow_attention, transformer
-from transduce.nn.compaction import WHOLE, Compact
+from transduce.nn import attention, masks, transformer
 from transduce.nn.dropout import Dropout
+from transduce.nn.kernels import bf16_attention
 from transduce.nn.masks import Mask
-from transduce.nn.positions import Turn
+from transduce.nn.positions import RotaryAngles
 from transduce.nn.state import KeyValue, KeyValueCache
+from transduce.nn.unpadding import NO_PADDING, Unpadding
 from transduce.sequence import Padded
-from transduce.tasks import translation
+from transduce.tasks.translation import task as translation
 from transduce.training.loss import LossSums
 
 Patch = Callable[[], AbstractContextManager[Any]]
@@ -58,20 +59,20 @@ def three_products(
     self: attention.SelfAttention,
     x: Tensor,
     mask: Mask,
-    turn: Turn | None = None,
+    angles: RotaryAngles | None = None,
     cache: KeyValueCache | None = None,
-    compact: Compact = WHOLE,
+    unpadding: Unpadding = NO_PADDING,
 ) -> Tensor:
     """Self-attention with a projection each for queries, keys and values."""
     projection = self.query_key_value
     query, key, value = (
-        self.heads(compact.spread(F.linear(x, weight, bias)), 1)[0]
+        self.heads(unpadding.pad(F.linear(x, weight, bias)), 1)[0]
         for weight, bias in zip(projection.weight.chunk(3), projection.bias.chunk(3), strict=True)
     )
-    query, key = attention.rotate(query, turn), attention.rotate(key, turn)
+    query, key = attention.rotate(query, angles), attention.rotate(key, angles)
     present = KeyValue(key, value)
     mixed = self.attend(query, present if cache is None else cache.append(present), mask)
-    return self.output(compact.gather(mixed.flatten(2)))  # type: ignore[no-any-return]
+    return self.output(unpadding.unpad(mixed.flatten(2)))  # type: ignore[no-any-return]
 
 
 def told_for_each_pair(of: Callable[..., Mask]) -> Callable[..., Mask]:
@@ -88,9 +89,9 @@ def told_for_each_pair(of: Callable[..., Mask]) -> Callable[..., Mask]:
     return made
 
 
-def no_compaction(batch: Any = None) -> Compact:
+def no_unpadding(batch: Any = None) -> Unpadding:
     """Padding is computed with."""
-    return WHOLE
+    return NO_PADDING
 
 
 def never(*_: Tensor) -> bool:
@@ -101,7 +102,7 @@ def never(*_: Tensor) -> bool:
 LEVERS: dict[str, Patch] = {
     "nothing": nullcontext,
     "dropout from 16 bits an element": lambda: patch.object(Dropout, "forward", native_dropout),
-    "padding left out": lambda: patch.object(transformer, "Compact", no_compaction),
+    "padding left out": lambda: patch.object(transformer, "Unpadding", no_unpadding),
     "loss in chunks, gradient with it": lambda: patch.object(
         translation, "cross_entropy", whole_logits
     ),
@@ -114,7 +115,7 @@ LEVERS: dict[str, Patch] = {
         causal_mask=told_for_each_pair(masks.causal_mask),
     ),
     "fused attention": lambda: patch.object(attention, "attention", written_out),
-    "attention in bfloat16": lambda: patch.object(narrow_attention, "is_for", never),
+    "attention in bfloat16": lambda: patch.object(bf16_attention, "is_supported", never),
 }
 """What is taken away, and how."""
 

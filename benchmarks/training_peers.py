@@ -104,7 +104,7 @@ def transduce(size: Size) -> Peer:
     from transduce.data.batches import PairBatch
     from transduce.models.encoder_decoder import build_encoder_decoder
     from transduce.sequence import Padded
-    from transduce.tasks.translation import pair_loss
+    from transduce.tasks.translation.task import pair_loss
     from transduce.training.config import TrainingConfig
     from transduce.training.optimizer import build_optimizer
 

@@ -190,14 +190,14 @@ def _layers_for(make: Callable[[int], EncoderConfig]) -> dict[int, int]:
     """For each distance the fewest layers of a stack that reach as far."""
 
     @cache
-    def reach(n_layers: int) -> int:
-        return _reach(make(n_layers))
+    def max_target_length(n_layers: int) -> int:
+        return _max_target_length(make(n_layers))
 
     enough = range(1, max(DISTANCES) + 1)  # a layer more never reaches less far
-    return {d: enough[bisect_left(enough, d, key=reach)] for d in DISTANCES}
+    return {d: enough[bisect_left(enough, d, key=max_target_length)] for d in DISTANCES}
 
 
-def _reach(config: EncoderConfig) -> int:
+def _max_target_length(config: EncoderConfig) -> int:
     """How far to the right the first output of an encoder looks: where the last gradient is."""
     torch.manual_seed(1)
     encoder: nn.Module = build_encoder(config, D_MODEL).double().eval()

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.inspect.attention import record_attention
     from transduce.run import Run, load, train
-    from transduce.tasks.answerer import SpanPrediction
-    from transduce.tasks.captioning import Caption
-    from transduce.tasks.embedding import EmbeddingPrediction
-    from transduce.tasks.generator import Continuation
     from transduce.tasks.labels import LabelPrediction
-    from transduce.tasks.mask_filler import FilledText
-    from transduce.tasks.recommendation import Recommendation
+    from transduce.tasks.language_model.generator import Continuation
+    from transduce.tasks.language_model.recommendation import Recommendation
     from transduce.tasks.task import Evaluation, Prediction
-    from transduce.tasks.translations import Alignment, Candidate, Translation
+    from transduce.tasks.text_encoder.answerer import SpanPrediction
+    from transduce.tasks.text_encoder.embedding import EmbeddingPrediction
+    from transduce.tasks.text_encoder.mask_filler import FilledText
+    from transduce.tasks.translation.translations import Alignment, Candidate, Translation
+    from transduce.tasks.vision.captioning import Caption
 
 __version__ = "0.1.0"
 
@@ -71,20 +71,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Alignment": "transduce.tasks.translations",
-    "Candidate": "transduce.tasks.translations",
-    "Caption": "transduce.tasks.captioning",
-    "Continuation": "transduce.tasks.generator",
+    "Alignment": "transduce.tasks.translation.translations",
+    "Candidate": "transduce.tasks.translation.translations",
+    "Caption": "transduce.tasks.vision.captioning",
+    "Continuation": "transduce.tasks.language_model.generator",
     "DecodingOptions": "transduce.decoding.options",
-    "EmbeddingPrediction": "transduce.tasks.embedding",
+    "EmbeddingPrediction": "transduce.tasks.text_encoder.embedding",
     "Evaluation": "transduce.tasks.task",
-    "FilledText": "transduce.tasks.mask_filler",
+    "FilledText": "transduce.tasks.text_encoder.mask_filler",
     "LabelPrediction": "transduce.tasks.labels",
     "Prediction": "transduce.tasks.task",
-    "Recommendation": "transduce.tasks.recommendation",
+    "Recommendation": "transduce.tasks.language_model.recommendation",
     "Run": "transduce.run",
-    "SpanPrediction": "transduce.tasks.answerer",
-    "Translation": "transduce.tasks.translations",
+    "SpanPrediction": "transduce.tasks.text_encoder.answerer",
+    "Translation": "transduce.tasks.translation.translations",
     "load": "transduce.run",
     "record_attention": "transduce.inspect.attention",
     "train": "transduce.run",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from transduce.errors import RunError
 from transduce.interop.ctranslate2 import check_expressible, library, write_ctranslate2
-from transduce.nn.products import Precision
+from transduce.nn.kernels.linear import Precision
 from transduce.run import load
 from transduce.run_directory import written_aside
-from transduce.tasks.ctranslate2 import positions_for
-from transduce.tasks.translation import TrainedTranslator
+from transduce.tasks.translation.ctranslate2 import positions_for
+from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import SubwordTokenizer, Tokenizer
 from transduce.training.weights import write_text
 

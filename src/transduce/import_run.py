@@ -13,11 +13,11 @@ from pathlib import Path
 from transduce.config import to_dict, to_toml
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
-from transduce.interop.read import Imported
+from transduce.interop.read import ImportedModel
 from transduce.run_directory import (
+    claimed,
     files_to_hand_on,
     parse_recipe,
-    taken,
     with_overrides,
     written_aside,
 )
@@ -54,7 +54,7 @@ def import_run(
         if not path.exists():
             aside.rename(path)
         else:
-            with taken(path, recipe, resume=False, overwrite=True):
+            with claimed(path, recipe, resume=False, overwrite=True):
                 for file in aside.iterdir():
                     file.replace(path / file.name)
     if imported.left_out:
@@ -77,7 +77,7 @@ def _check_free(path: Path, overwrite: bool) -> None:
         raise RunError(f"{path} exists and is not a run directory; give another RUN")
 
 
-def _write(run: Path, imported: Imported, recipe: Recipe) -> None:
+def _write(run: Path, imported: ImportedModel, recipe: Recipe) -> None:
     """Everything but the model card."""
     settings = to_dict(recipe)
     settings["data"].pop("root", None)  # no data, so no place where they are
@@ -99,7 +99,7 @@ def _check_whole(recipe: Recipe, aside: Path, source: Path) -> None:
         raise RunError(str(error).replace(weights, str(source))) from None
 
 
-def _card(path: Path, aside: Path, source: Path, imported: Imported, recipe: Recipe) -> str:
+def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe: Recipe) -> str:
     """A page about the model, for whoever finds the directory."""
     parameters = sum(tensor.numel() for tensor in imported.weights.values())
     left_out = "".join(f"- {code(name)}\n" for name in imported.left_out)

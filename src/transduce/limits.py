@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from transduce.errors import SettingError
 
-MOST_DIGITS = 12
+MAX_DIGITS = 12
 
 
 class Limit(NamedTuple):
@@ -30,7 +30,7 @@ class Limit(NamedTuple):
         text = os.environ.get(self.variable)
         if text is None:
             return self.default
-        if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
             of_unit = f" of {self.unit}" if self.unit else ""
             raise SettingError(
                 f"{self.variable}={text!r} in the environment is no whole number{of_unit}; "

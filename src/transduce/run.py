@@ -14,21 +14,21 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 
 from transduce.config import to_dict, to_toml
-from transduce.decoding.company import Company, Draft, least
+from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
+from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.voices import LanguageModel
 from transduce.errors import RunError, SettingError, TransduceError
-from transduce.nn.bf16 import slowness, to_bf16
-from transduce.nn.int8 import to_int8
-from transduce.nn.layout import lay_out_for_few_rows
-from transduce.nn.products import Precision
+from transduce.nn.kernels.bf16 import relative_slowdown, to_bf16
+from transduce.nn.kernels.int8 import to_int8
+from transduce.nn.kernels.linear import Precision
+from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.run_directory import (
     as_recipe,
+    claimed,
     is_begun_by_this_job,
     model_card,
     note_budget,
     read_recipe,
-    taken,
     with_budget_of,
     with_size,
     with_size_of,
@@ -36,17 +36,17 @@ from transduce.run_directory import (
 from transduce.tasks import TASKS
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
-from transduce.tasks.ctranslate2 import with_ctranslate2
-from transduce.tasks.dialogue import Conversation, TrainedDialogue
-from transduce.tasks.generator import Generator
+from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
+from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.per_input import Cancelled
 from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
-from transduce.tasks.translation import TrainedTranslator
-from transduce.tasks.translations import Alignment, TextStream, Translation
-from transduce.tasks.translator import Translator
+from transduce.tasks.translation.ctranslate2 import with_ctranslate2
+from transduce.tasks.translation.task import TrainedTranslator
+from transduce.tasks.translation.translations import Alignment, TextStream, Translation
+from transduce.tasks.translation.translator import Translator
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.curves import kept_scores
-from transduce.training.distributed import Ranks, joined, restarts
+from transduce.training.distributed import Ranks, process_group, restarts
 from transduce.training.fit_memory import FoundBudget
 from transduce.training.memory import give_back_freed_memory
 from transduce.training.trainer import Outcome
@@ -54,7 +54,7 @@ from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")
 
-Engine = Literal["pytorch", "ctranslate2"]
+EngineName = Literal["pytorch", "ctranslate2"]
 P = TypeVar("P", bound=Prediction)
 
 STREAM_TEXTS = 512
@@ -75,7 +75,7 @@ class Run:
         path: Path,
         device: str = "auto",
         precision: Precision = "float32",
-        engine: Engine = "pytorch",
+        engine: EngineName = "pytorch",
     ) -> None:
         if engine == "ctranslate2":
             if device not in ("auto", "cpu"):
@@ -99,11 +99,11 @@ class Run:
         elif precision == "int8":
             to_int8(self.model)
         elif precision == "bf16":
-            if warning := slowness(next(self.model.parameters()).device):
+            if warning := relative_slowdown(next(self.model.parameters()).device):
                 logger.warning(warning)
             to_bf16(self.model)
         elif next(self.model.parameters()).device.type == "cpu":
-            lay_out_for_few_rows(self.model)
+            pack_for_few_rows(self.model)
 
     def __repr__(self) -> str:
         return f"<transduce run {self.path}: {self.recipe.task}, {self._parameters():,} parameters>"
@@ -288,7 +288,7 @@ class Run:
                         "speak together share them: train it with the tokenizers of that run "
                         '(kind = "file")'
                     )
-        speaker = None
+        scorer = None
         if language_model is not None:
             predictor = language_model.predictor
             task = language_model.recipe.task
@@ -303,20 +303,20 @@ class Run:
                     f"{self.path}; train it with text.tokenizer = "
                     '{ kind = "file", path = ... }, the file of that run'
                 )
-            speaker = LanguageModel(predictor.model.eval(), predictor.window)
+            scorer = LanguageModel(predictor.model.eval(), predictor.window)
         together = copy.copy(self)
         together.others = tuple(
             other for other in (*ensemble, language_model, draft) if other is not None
         )
         others = [other.translator for other in ensemble]
-        company = Company(
+        auxiliary = AuxiliaryModels(
             [other.model.eval() for other in others],
-            speaker,
+            scorer,
             None if draft is None else _draft(draft.translator),
-            least(*(other.config.longest for other in others)),
-            least(*(other.config.reach for other in others)),
+            smallest_limit(*(other.config.max_source_length for other in others)),
+            smallest_limit(*(other.config.max_target_length for other in others)),
         )
-        together.predictor = own.with_models(company)  # type: ignore[assignment]
+        together.predictor = own.with_models(auxiliary)  # type: ignore[assignment]
         return together
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
@@ -366,15 +366,15 @@ class Run:
             first += len(chunk)
 
 
-def _draft(translator: Translator) -> Draft:
-    return Draft(translator.model.eval(), translator.config.reach)
+def _draft(translator: Translator) -> DraftModel:
+    return DraftModel(translator.model.eval(), translator.config.max_target_length)
 
 
 def load(
     path: str | os.PathLike[str],
     device: str = "auto",
     precision: Precision = "float32",
-    engine: Engine = "pytorch",
+    engine: EngineName = "pytorch",
 ) -> Run:
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
 
@@ -403,12 +403,12 @@ def train(
     """
     threads = torch.get_num_threads()
     try:
-        with joined() as ranks:
-            if not ranks.first:
-                ranks.wait()  # in `trainer.train` the first one says that the data are prepared
+        with process_group() as ranks:
+            if not ranks.is_main:
+                ranks.barrier()  # in `trainer.train` the first one says that the data are prepared
             parsed, name = as_recipe(recipe, overrides)
             path = Path(run) if run is not None else Path("runs") / name
-            if ranks.first:
+            if ranks.is_main:
                 if resume or is_begun_by_this_job(path):
                     parsed = with_budget_of(path, parsed)
                 outcome = _train_and_describe(parsed, path, resume, overwrite)
@@ -428,7 +428,7 @@ def train(
 
 def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: bool) -> Outcome:
     again = is_begun_by_this_job(path)
-    with taken(path, parsed, resume or again, overwrite and not again):
+    with claimed(path, parsed, resume or again, overwrite and not again):
         write_text(path / "recipe.toml", to_toml(parsed))
         # Started again, all ranks go on, if only from the beginning.
         parsed, outcome = _trained(parsed, path, resume or restarts() > 0)
@@ -448,7 +448,7 @@ def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]
         budget = found.batch_tokens, found.accumulate
     give_back_freed_memory()
     ranks = Ranks.present()
-    recipe = note_budget(path, recipe, *budget) if ranks.first else with_size(recipe, *budget)
-    if not ranks.first:
-        ranks.wait()  # in `trainer.train` the first one says that the data are prepared
+    recipe = note_budget(path, recipe, *budget) if ranks.is_main else with_size(recipe, *budget)
+    if not ranks.is_main:
+        ranks.barrier()  # in `trainer.train` the first one says that the data are prepared
     return recipe, TASKS[recipe.task].train(recipe, path, resume)

@@ -53,14 +53,14 @@ from transduce.tasks.model_card import card_text, code, data_told, file_name, sc
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
 from transduce.tasks.run_files import check_files, check_name, check_written_to
 from transduce.tasks.task import Recipe
-from transduce.training import replaced
+from transduce.training import run_backup
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.distributed import job_name, restarts
-from transduce.training.file_head import head_of
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text, write_weights
+from transduce.training.weights_header import read_header
 
 logger = logging.getLogger("transduce")
 
@@ -138,7 +138,7 @@ def read_recipe(path: Path) -> Recipe:
         return _closed_recipe(settings, str(path / "recipe.toml"))
     except SettingError:
         if (path / "weights.safetensors").is_file():
-            head_of(path / "weights.safetensors")  # a newer format may have other settings
+            read_header(path / "weights.safetensors")  # a newer format may have other settings
         raise
 
 
@@ -203,23 +203,23 @@ def with_size(recipe: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
 
 
 @contextmanager
-def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator[None]:
+def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator[None]:
     """Make the run directory and hold it for writing, or refuse to spoil one that is there.
 
     Raises RunError while another process holds it, and for a directory of other things;
     SettingError for a recipe that the run cannot be resumed with.
     """
-    check_room(path, recipe, resume, overwrite)
+    check_available(path, recipe, resume, overwrite)
     with locked(path) as lock:
         if resume:
-            replaced.finish(path)
+            run_backup.finish_restore(path)
         else:
-            replaced.put_back(path, _made_by_a_run)  # where an attempt to replace it was killed
-        check_room(path, recipe, resume, overwrite)  # another may have made a run meanwhile
+            run_backup.restore(path, _made_by_a_run)  # where an attempt to replace it was killed
+        check_available(path, recipe, resume, overwrite)  # another may have made a run meanwhile
         if resume:
             _tell_changes(path, recipe)
         else:
-            replaced.set_aside(path, list(_made_by_a_run(path)))
+            run_backup.back_up(path, list(_made_by_a_run(path)))
         lock.truncate(0)
         lock.write(job_name())
         lock.flush()
@@ -227,9 +227,9 @@ def taken(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator
             yield
         except BaseException:
             if not resume:
-                replaced.put_back(path, _made_by_a_run)
+                run_backup.restore(path, _made_by_a_run)
             raise
-        replaced.let_go(path)
+        run_backup.discard(path)
 
 
 def is_begun_by_this_job(path: Path) -> bool:
@@ -240,8 +240,8 @@ def is_begun_by_this_job(path: Path) -> bool:
         return False
 
 
-def check_room(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
-    """Raises what `taken` raises, but for what another process does; nothing is touched."""
+def check_available(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
+    """Raises what `claimed` raises, but for what another process does; nothing is touched."""
     check_name(path)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
@@ -277,7 +277,7 @@ def vocabularies_of(path: Path) -> list[Path]:
 
 
 def _holds_other_things(path: Path) -> bool:
-    aside = (replaced.WHOLE, replaced.MOVING, replaced.GONE)
+    aside = (run_backup.WHOLE, run_backup.MOVING, run_backup.GONE)
     # recipe.toml.tmp where a first try was killed at once
     own = (".lock", SYNTHETIC, "recipe.toml.tmp", *aside)
     return any(file.name not in own for file in path.iterdir())

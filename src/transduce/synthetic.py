@@ -33,9 +33,9 @@ from transduce.errors import DataError, RunError, SettingError
 from transduce.run import Run
 from transduce.run_directory import locked, vocabularies_of
 from transduce.tasks.provenance import read_provenance, write_provenance
-from transduce.tasks.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
 from transduce.tasks.run_files import check_written_to
-from transduce.training.display import Counter
+from transduce.tasks.translation.recipe import Corpus, DataConfig, TranslationRecipe, read_pairs_of
+from transduce.training.display import ProgressCounter
 from transduce.training.weights import flush, sha256_of, write_text
 
 logger = logging.getLogger("transduce")
@@ -58,7 +58,7 @@ SAME_WORK = (
 
 
 @dataclass(frozen=True)
-class Order:
+class GenerationJob:
     """Which texts to translate how, and what to make of the outputs."""
 
     made_by: str
@@ -79,15 +79,15 @@ class Order:
 
 def distillation(
     data: DataConfig, options: DecodingOptions, monolingual: Sequence[Path] = ()
-) -> Order:
+) -> GenerationJob:
     """The sources of training data, or else lines of the source language, for a teacher.
 
     Sources that nobody translated teach what several teachers know together to one model (Sun et
     al. 2019, with words without a pronunciation).
     """
     if monolingual:
-        return Order("transduce distil", *_lines_of(monolingual), "target", options)
-    return Order(
+        return GenerationJob("transduce distil", *_lines_of(monolingual), "target", options)
+    return GenerationJob(
         "transduce distil",
         lambda: (source for source, _ in read_pairs_of(data, "train")),
         tuple(_named_files(data)),
@@ -96,9 +96,9 @@ def distillation(
     )
 
 
-def back_translation(monolingual: Sequence[Path], options: DecodingOptions) -> Order:
+def back_translation(monolingual: Sequence[Path], options: DecodingOptions) -> GenerationJob:
     """Lines of the target language, to be translated by a run of the other direction."""
-    return Order("transduce backtranslate", *_lines_of(monolingual), "source", options)
+    return GenerationJob("transduce backtranslate", *_lines_of(monolingual), "source", options)
 
 
 def with_pairs(
@@ -122,7 +122,7 @@ def with_pairs(
 
 
 def make_pairs(
-    run: Run, order: Order, directory: Path, overwrite: bool = False, weight: float = 1.0
+    run: Run, job: GenerationJob, directory: Path, overwrite: bool = False, weight: float = 1.0
 ) -> Path:
     """Translate the texts of an order into a file of pairs in `directory`; returns that file.
 
@@ -134,7 +134,7 @@ def make_pairs(
     pairs = directory / PAIRS
     check_written_to(directory)
     with locked(directory):
-        facts = _facts(run, order)
+        facts = _facts(run, job)
         if weight * facts["texts"] < 1:
             raise SettingError(
                 f"--weight {weight:g} of {facts['texts']} pairs leaves an epoch without any; "
@@ -144,7 +144,7 @@ def make_pairs(
         if pairs.is_file():
             logger.info("%s is there already", pairs)
         else:
-            shards = _translate(run, order, facts["texts"], directory / SHARDS)
+            shards = _translate(run, job, facts["texts"], directory / SHARDS)
             write_provenance(pairs, {**facts, "finished": _now()})
             _join(shards, pairs)
         if (directory / SHARDS).is_dir():  # even if the pairs were there: a kill may leave them
@@ -152,24 +152,24 @@ def make_pairs(
     return pairs
 
 
-def _translate(run: Run, order: Order, total: int, directory: Path) -> list[Path]:
+def _translate(run: Run, job: GenerationJob, total: int, directory: Path) -> list[Path]:
     """The shards of all texts; those that are there are left as they are."""
     directory.mkdir(exist_ok=True)
-    rest = iter(order.texts())
+    rest = iter(job.texts())
     shards: list[Path] = []
     done = 0
-    with Counter("translating", total) as shown:
+    with ProgressCounter("translating", total) as shown:
         while texts := list(itertools.islice(rest, SHARD_TEXTS)):
             shards.append(directory / f"{len(shards):06}.jsonl")
             if not shards[-1].is_file():
-                found = run.translate_batch(texts, order.options, done)
-                made = (order.pair(a, b.text) for a, b in zip(texts, found, strict=True))
+                found = run.translate_batch(texts, job.options, done)
+                made = (job.pair(a, b.text) for a, b in zip(texts, found, strict=True))
                 lines = (json.dumps(pair, ensure_ascii=False) + "\n" for pair in made)
                 write_text(shards[-1], "".join(lines))
             done += len(texts)
             shown.to(done)
     if done != total:
-        raise DataError(f"{', '.join(order.files)}: changed while the texts were translated")
+        raise DataError(f"{', '.join(job.files)}: changed while the texts were translated")
     return shards
 
 
@@ -207,21 +207,21 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
     return names[0].removesuffix("_sha256") if names else ""
 
 
-def _facts(run: Run, order: Order) -> dict[str, Any]:
+def _facts(run: Run, job: GenerationJob) -> dict[str, Any]:
     """Provenance as it is known before the work."""
     digest, count = hashlib.sha256(), 0
-    with Counter("reading texts") as shown:
-        for text in shown.each(order.texts()):
+    with ProgressCounter("reading texts") as shown:
+        for text in shown.each(job.texts()):
             digest.update(f"{len(text)}:{text}".encode())
             count += 1
     if not count:
-        raise DataError(f"{', '.join(order.files)}: there are no texts to translate")
+        raise DataError(f"{', '.join(job.files)}: there are no texts to translate")
     beside = {
         "runs_beside": [str(other.path.resolve()) for other in run.others],
         "runs_beside_sha256": [_weights_sha256(other) for other in run.others],
     }
     return {
-        "made_by": order.made_by,
+        "made_by": job.made_by,
         "transduce": importlib.metadata.version("transduce"),
         "begun": _now(),
         "run": str(run.path.resolve()),
@@ -230,11 +230,11 @@ def _facts(run: Run, order: Order) -> dict[str, Any]:
         "vocabularies_sha256": {f.name: sha256_of(f) for f in vocabularies_of(run.path)},
         "precision": run.precision,
         "engine": run.engine,
-        "decoding": to_dict(order.options),
-        "files": list(order.files),
+        "decoding": to_dict(job.options),
+        "files": list(job.files),
         "texts": count,
         "texts_sha256": digest.hexdigest(),
-        "made_side": order.made_side,
+        "made_side": job.made_side,
         "shard_texts": SHARD_TEXTS,
     }
 

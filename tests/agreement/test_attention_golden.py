@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from helpers.golden import exact, read_golden
 from transduce.errors import SettingError
-from transduce.nn import narrow_attention
 from transduce.nn.attention import (
     CrossAttention,
     SelfAttention,
     attention,
     attention_with_weights,
 )
+from transduce.nn.kernels import bf16_attention
 from transduce.nn.masks import Mask, causal, causal_mask, key_mask
 from transduce.nn.positions import (
     AlibiPositions,
@@ -77,7 +77,7 @@ def test_fused_and_spelled_out_attention_agree(name: str) -> None:
 def test_bfloat16_is_rounded_before_and_after_alone_where_keys_are_many(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(narrow_attention, "MOST_KEYS", 5)
+    monkeypatch.setattr(bf16_attention, "MAX_KEYS", 5)
     t, s = (6, 6) if name == "causal" else (4, 6)
     mask = masks(t, s)[name].in_float32()
     query = torch.randn(2, 3, t, 8).bfloat16().requires_grad_()
@@ -206,7 +206,7 @@ def sinusoids_by_formula(length: int, width: int) -> Tensor:
 
 
 def rotated(x: Tensor, at: Tensor) -> Tensor:
-    return rotate(x, RotaryPositions(x.shape[-1]).turn(at, x.dtype))
+    return rotate(x, RotaryPositions(x.shape[-1]).angles(at, x.dtype))
 
 
 def rotated_by_formula(x: Tensor, at: Tensor) -> Tensor:

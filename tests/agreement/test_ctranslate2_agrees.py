@@ -10,9 +10,9 @@ import pytest
 
 from helpers.random_translator import random_translator, some_lines
 from transduce import DecodingOptions, Translation
-from transduce.nn.products import Precision
-from transduce.tasks.ctranslate2 import with_ctranslate2
-from transduce.tasks.translation import TrainedTranslator
+from transduce.nn.kernels.linear import Precision
+from transduce.tasks.translation.ctranslate2 import with_ctranslate2
+from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import BOS, PAD
 
 pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")

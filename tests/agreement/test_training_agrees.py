@@ -21,7 +21,7 @@ from transduce.models.encoder_decoder import (
 )
 from transduce.nn.transformer import TransformerConfig
 from transduce.sequence import Padded
-from transduce.tasks.translation import pair_loss
+from transduce.tasks.translation.task import pair_loss
 from transduce.text.tokenizer import BOS, EOS, PAD
 from transduce.training.config import TrainingConfig
 from transduce.training.optimizer import build_optimizer

@@ -22,7 +22,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "bert": {"encoder": BERT, "pooling": "first", "pooler": True, "segments": True},
     "rotary": {"encoder": {**TRANSFORMER, "positions": "rotary"}, "pooling": "mean"},
     "alibi": {"encoder": {**TRANSFORMER, "positions": "alibi"}, "pooling": "max"},
-    "windows": {"encoder": {"kind": "windows", "widths": [2, 3], "dropout": 0.0}, "pooling": "max"},
+    "text-cnn": {
+        "encoder": {"kind": "text-cnn", "widths": [2, 3], "dropout": 0.0},
+        "pooling": "max",
+    },
     "convolution": {
         "encoder": {"kind": "convolution", "n_layers": 2, "dropout": 0.0},
         "pooling": "mean",

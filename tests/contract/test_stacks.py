@@ -18,8 +18,8 @@ from transduce.nn.attention import record_into
 from transduce.nn.convolution import (
     ConvolutionEncoder,
     ConvolutionEncoderConfig,
-    WindowsEncoder,
-    WindowsEncoderConfig,
+    TextCnnConfig,
+    TextCnnEncoder,
 )
 from transduce.nn.feed_forward import Activation
 from transduce.nn.positions import PositionKind
@@ -86,8 +86,8 @@ def convolution_encoder(width: int, growth: int, positions: Any) -> ConvolutionE
     return ConvolutionEncoder(config, M)
 
 
-def windows_encoder(widths: tuple[int, ...]) -> WindowsEncoder:
-    return WindowsEncoder(WindowsEncoderConfig(widths=widths, dropout=0.0), M)
+def text_cnn_encoder(widths: tuple[int, ...]) -> TextCnnEncoder:
+    return TextCnnEncoder(TextCnnConfig(widths=widths, dropout=0.0), M)
 
 
 def named(*kind: Any) -> str:
@@ -99,7 +99,7 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
     **{"-".join(kind): lambda kind=kind: TransformerEncoder(config(*kind), M) for kind in KINDS},
     **{named(*kind): partial(recurrent_encoder, *kind) for kind in CELLS},
     **{named("convolution", *kind): partial(convolution_encoder, *kind) for kind in CONVOLUTIONS},
-    **{named("windows", *widths): partial(windows_encoder, widths) for widths in WINDOWS},
+    **{named("text-cnn", *widths): partial(text_cnn_encoder, widths) for widths in WINDOWS},
 }
 
 # What makes a decoder, and whether it looks at a memory.

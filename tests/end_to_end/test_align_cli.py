@@ -10,7 +10,7 @@ import pytest
 
 import transduce as library
 from helpers.command_line import Done, some_words, transduce
-from transduce.tasks.alignment import AlignmentOptions, align_both_ways, align_pairs
+from transduce.tasks.translation.alignment import AlignmentOptions, align_both_ways, align_pairs
 from transduce.text.pharaoh import format_links
 
 Here = Callable[..., Done]

@@ -19,8 +19,8 @@ import pytest
 
 from helpers.command_line import Done, command, environment
 from helpers.waiting import PATIENCE, wait_for
-from transduce.bulk.plan import MANIFEST, begun
-from transduce.bulk.shards import Speaker, translate_shard
+from transduce.bulk.plan import MANIFEST, open_plan
+from transduce.bulk.shards import TranslatorSpec, translate_shard
 from transduce.decoding.options import DecodingOptions
 
 ROOT = Path(__file__).parents[2]
@@ -56,11 +56,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wanted(inputs: Path) -> dict[str, bytes]:
     """What a bare loop makes of the shards."""
-    speaker = Speaker(RUN, DecodingOptions(beam_size=4))
-    run = speaker.load()
-    with begun(str(inputs), str(inputs.parent / "wanted"), speaker) as plan:
+    spec = TranslatorSpec(RUN, DecodingOptions(beam_size=4))
+    run = spec.load()
+    with open_plan(str(inputs), str(inputs.parent / "wanted"), spec) as plan:
         for shard in plan.todo:
-            translate_shard(run, speaker.options, shard)
+            translate_shard(run, spec.options, shard)
     return {shard.name: Path(shard.target).read_bytes() for shard in plan.shards}
 
 

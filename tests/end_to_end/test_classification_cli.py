@@ -33,7 +33,7 @@ max_length = 48
 [model]
 d_model = 24
 pooling = "max"
-encoder = {{ kind = "windows", widths = [2, 3], dropout = 0.0 }}
+encoder = {{ kind = "text-cnn", widths = [2, 3], dropout = 0.0 }}
 [training]
 steps = 80
 batch_tokens = 512

@@ -15,8 +15,8 @@ import pytest
 import transduce
 from helpers.command_line import Done
 from helpers.tiny_run import write_jsonl
-from transduce.nn.products import Precision
-from transduce.run import Engine
+from transduce.nn.kernels.linear import Precision
+from transduce.run import EngineName
 
 Here = Callable[..., Done]
 
@@ -67,7 +67,7 @@ def loaded(run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @functools.cache
-def load_once(path: Path, device: str, precision: Precision, engine: Engine) -> transduce.Run:
+def load_once(path: Path, device: str, precision: Precision, engine: EngineName) -> transduce.Run:
     return transduce.Run(path, device, precision, engine)
 
 

@@ -289,7 +289,7 @@ with joined() as ranks:
     mine = ranks.rank
     assert ranks.world == 3
     assert ranks.gather(mine, 2.5) == [(0, 2.5), (1, 2.5), (2, 2.5)]
-    assert ranks.sums(1, mine) == [3, 3] and ranks.largest(mine, -mine) == [2, 0]
+    assert ranks.all_reduce_sum(1, mine) == [3, 3] and ranks.all_reduce_max(mine, -mine) == [2, 0]
     values = ranks.gather_values({"rank": mine, "text": "é" * mine})
     assert [value["text"] for value in values] == ["", "é", "éé"]
     assert ranks.from_first(lambda: [mine, None]) == [0, None]

@@ -33,8 +33,8 @@ from transduce.text import (
     train_tokenizer,
 )
 from transduce.text.pharaoh import parse_gold
-from transduce.training.file_head import head_of
 from transduce.training.weights import read_tensors, write_tensors, write_weights
+from transduce.training.weights_header import read_header
 
 Reader = Callable[[Path], Iterable[Any]]
 ROOT = Path()
@@ -115,7 +115,7 @@ def entrances(directory: Path) -> dict[str, Entrance]:
         ),
         "tokenizer": Entrance(lambda p: [load_tokenizer(p).encode("the cat")], tokenizers),
         "links": Entrance(_links, (b"0-0 1-2", b"1?3 S P")),
-        "safetensors": Entrance(lambda p: [head_of(p), read_tensors(p)], _weights(directory)),
+        "safetensors": Entrance(lambda p: [read_header(p), read_tensors(p)], _weights(directory)),
         "zip": Entrance(lambda p: read_images(ImageFolder(path=p), ROOT), (_archive(),), ".zip"),
     }
     with contextlib.suppress(ImportError):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from transduce.tasks.recipe import TranslationRecipe, parse_translation
-from transduce.tasks.translation import TrainedTranslator, new_translator
+from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
+from transduce.tasks.translation.task import TrainedTranslator, new_translator
 from transduce.text import BOS, EOS, PAD
 from transduce.text.normalizer import Normalizer
 from transduce.text.symbols import SymbolTokenizer

@@ -41,7 +41,7 @@ OptimizerStep.__call__ = call
 """Python that has a rank do something after it has made a step."""
 
 BAD_LOSS = """
-import transduce.tasks.translation as translation
+import transduce.tasks.translation.task as translation
 right, calls = translation.pair_loss, []
 def pair_loss(model, batch, *rest):
     calls.append(batch)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from transduce.config import parse
-from transduce.decoding.demands import NO_WISHES, Wishes
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks
 from transduce.decoding.search import SearchRequest, search
 from transduce.sequence import Padded
 
@@ -76,7 +76,7 @@ def decode(
     prefix: TokenIds = (BOS,),
     state: ToyState | None = None,
     ended: Callable[[int, list[int]], bool] | None = None,
-    wishes: Wishes = NO_WISHES,
+    hooks: SearchHooks = NO_HOOKS,
     cancelled: Callable[[int], bool] | None = None,
     **options: Any,
 ) -> list[list[Hypothesis]]:
@@ -93,7 +93,7 @@ def decode(
             parse(DecodingOptions, options),
             streams,
             ended,
-            wishes,
+            hooks,
             cancelled,
         )
     )

@@ -9,7 +9,7 @@ import pytest
 
 import transduce
 from helpers.tiny_run import Pair, records, reversal_pairs, train_tiny, write_tsv
-from transduce.tasks.recipe import read_pairs_of
+from transduce.tasks.translation.recipe import read_pairs_of
 
 LARGER = (
     "model.d_model=64",

@@ -12,7 +12,7 @@ from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DataError, Run, SettingError
 from transduce.inspect.alignment import attended_above, most_attended, symmetrised
 from transduce.metrics.alignment import alignment_scores, alignment_statistics
-from transduce.tasks.alignment import AlignmentOptions, align_both_ways, align_pairs
+from transduce.tasks.translation.alignment import AlignmentOptions, align_both_ways, align_pairs
 from transduce.text import SubwordConfig, train_tokenizer
 from transduce.text.pharaoh import check_inside, format_links, parse_gold, parse_links
 from transduce.text.units import unit_spans, units_of_tokens

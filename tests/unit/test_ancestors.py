@@ -19,13 +19,13 @@ from transduce.models.encoder_decoder import (
     build_encoder_decoder,
 )
 from transduce.models.presets import PRESETS
-from transduce.models.stacks import build_decoder, build_encoder, longest_sequence
+from transduce.models.stacks import build_decoder, build_encoder, max_sequence_length
 from transduce.nn.attention import record_into
 from transduce.nn.convolution import (
     ConvolutionEncoder,
     ConvolutionEncoderConfig,
-    WindowsEncoder,
-    WindowsEncoderConfig,
+    TextCnnConfig,
+    TextCnnEncoder,
 )
 from transduce.nn.recurrent import (
     AdditiveContext,
@@ -80,11 +80,11 @@ def test_a_stack_without_a_kind_is_a_transformer() -> None:
 
 def test_kinds_are_read_and_written() -> None:
     settings = {
-        "encoder": {"kind": "windows", "widths": [2, 3]},
+        "encoder": {"kind": "text-cnn", "widths": [2, 3]},
         "decoder": {"kind": "recurrent", "cell": "gru", "context": {"kind": "dot"}},
     }
     config = parse(EncoderDecoderConfig, settings)
-    assert config.encoder == WindowsEncoderConfig(widths=(2, 3))
+    assert config.encoder == TextCnnConfig(widths=(2, 3))
     assert config.decoder == RecurrentDecoderConfig(cell="gru", context=DotContext())
     assert parse(EncoderDecoderConfig, to_dict(config)) == config
 
@@ -107,8 +107,8 @@ def test_mistakes_are_answered_for_the_kind_that_is_meant() -> None:
         "r.toml: decoder.context.kind is missing; it is one of 'additive', 'dot', 'fixed', "
         "'general'"
     )
-    assert refusal(decoder={"kind": "windows"}).startswith(
-        "r.toml: decoder.kind is 'windows'; it must be one of 'transformer', 'recurrent'"
+    assert refusal(decoder={"kind": "text-cnn"}).startswith(
+        "r.toml: decoder.kind is 'text-cnn'; it must be one of 'transformer', 'recurrent'"
     )
     assert refusal(encoder=5) == "r.toml: encoder must be a section of settings, not 5"
 
@@ -127,8 +127,8 @@ def test_a_setting_of_a_kind_that_was_not_written_asks_for_the_kind() -> None:
     [
         ({"d_model": 15, "encoder": {"kind": "recurrent"}}, "d_model = 15 must be even"),
         ({"encoder": {"kind": "convolution", "width": 4}}, "width = 4 is not odd"),
-        ({"encoder": {"kind": "windows", "widths": []}}, "encoder.widths"),
-        ({"d_model": 2, "encoder": {"kind": "windows"}}, "3 widths are more than d_model = 2"),
+        ({"encoder": {"kind": "text-cnn", "widths": []}}, "encoder.widths"),
+        ({"d_model": 2, "encoder": {"kind": "text-cnn"}}, "3 widths are more than d_model = 2"),
         ({"encoder": {"kind": "recurrent", "cell": "rnn"}}, "encoder.cell"),
     ],
 )
@@ -139,16 +139,16 @@ def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
 
 def test_longest_sequence() -> None:
     learned = TransformerConfig(positions="learned", max_positions=9)
-    assert longest_sequence(learned) == 9
-    assert longest_sequence(replace(learned, positions="rotary")) is None
-    for config in (RecurrentEncoderConfig(), RecurrentDecoderConfig(), WindowsEncoderConfig()):
-        assert longest_sequence(config) is None
+    assert max_sequence_length(learned) == 9
+    assert max_sequence_length(replace(learned, positions="rotary")) is None
+    for config in (RecurrentEncoderConfig(), RecurrentDecoderConfig(), TextCnnConfig()):
+        assert max_sequence_length(config) is None
 
 
 def test_kinds_are_built() -> None:
     assert isinstance(build_encoder(RecurrentEncoderConfig(), 8), RecurrentEncoder)
     assert isinstance(build_encoder(ConvolutionEncoderConfig(), 8), ConvolutionEncoder)
-    assert isinstance(build_encoder(WindowsEncoderConfig(), 8), WindowsEncoder)
+    assert isinstance(build_encoder(TextCnnConfig(), 8), TextCnnEncoder)
     assert isinstance(build_decoder(RecurrentDecoderConfig(), 8), RecurrentDecoder)
 
 
@@ -186,7 +186,7 @@ def test_rnn_general_by_formula() -> None:
 
 @pytest.mark.parametrize(("d_model", "shares"), [(9, (3, 3, 3)), (10, (4, 3, 3)), (3, (1, 1, 1))])
 def test_windows_share_the_width(d_model: int, shares: tuple[int, ...]) -> None:
-    windows = WindowsEncoder(WindowsEncoderConfig(), d_model).windows
+    windows = TextCnnEncoder(TextCnnConfig(), d_model).windows
     assert tuple(window.out_channels for window in windows) == shares
 
 
@@ -215,12 +215,12 @@ def test_dilations_double_and_start_again() -> None:
     ("width", "seen"), [(1, [5]), (2, [4, 5]), (3, [4, 5, 6]), (4, [3, 4, 5, 6])]
 )
 def test_windows_stand_around_their_position(width: int, seen: list[int]) -> None:
-    encoder = WindowsEncoder(WindowsEncoderConfig(widths=(width,)), 8)
+    encoder = TextCnnEncoder(TextCnnConfig(widths=(width,)), 8)
     assert reach(encoder, 11, 5) == seen
 
 
 def test_windows_agree_with_a_loop() -> None:
-    encoder = WindowsEncoder(WindowsEncoderConfig(widths=(3,)), 8).eval()
+    encoder = TextCnnEncoder(TextCnnConfig(widths=(3,)), 8).eval()
     x = torch.randn(2, 8)  # shorter than the window
     zeros = torch.zeros(1, 8)
     framed = torch.cat([zeros, x, zeros])
@@ -239,7 +239,7 @@ def test_padding_between_tokens_changes_nothing() -> None:
     for config in (
         RecurrentEncoderConfig(n_layers=2),
         ConvolutionEncoderConfig(positions="sinusoidal"),
-        WindowsEncoderConfig(),
+        TextCnnConfig(),
     ):
         encoder = build_encoder(config, 8).double().eval()
         wanted = encoder(Padded.unpadded(x)).values[0]

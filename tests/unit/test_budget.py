@@ -10,9 +10,9 @@ import pytest
 from helpers.tiny_run import records
 from helpers.tiny_training import CONFIG, Numbers, Sums, run
 from transduce.training.budget import Budget
+from transduce.training.checkpointer import Checkpointer
 from transduce.training.config import Constant, Cosine, InverseSquareRoot, Noam
 from transduce.training.distributed import Ranks
-from transduce.training.keeper import Keeper
 from transduce.training.loss import LossSums
 from transduce.training.schedules import shorter_warm_up
 from transduce.training.trainer import train
@@ -24,13 +24,13 @@ class Clock:
     def __init__(self, patch: pytest.MonkeyPatch, step: float, validation: float, writing: float):
         self.now, self.step, self.validation = 1000.0, step, validation
         patch.setattr(time, "monotonic", lambda: self.now)
-        save = Keeper.save
+        save = Checkpointer.save
 
-        def saving(keeper: Keeper, progress: Any) -> None:
-            save(keeper, progress)
+        def saving(checkpointer: Checkpointer, progress: Any) -> None:
+            save(checkpointer, progress)
             self.now += writing
 
-        patch.setattr(Keeper, "save", saving)
+        patch.setattr(Checkpointer, "save", saving)
 
 
 class Timed(Sums):

@@ -16,21 +16,21 @@ import pytest
 
 import transduce
 from transduce.bulk import plan as planning
-from transduce.bulk.plan import MANIFEST, Plan, begun, fingerprint
-from transduce.bulk.shards import Shard, Speaker, translate_shard
+from transduce.bulk.plan import MANIFEST, BulkPlan, fingerprint, open_plan
+from transduce.bulk.shards import Shard, TranslatorSpec, translate_shard
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, RunError, SettingError
 
 pytest.importorskip("fsspec", reason="needs the extra `scale`")
 
 RUN = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
-SPEAKER = Speaker(RUN, DecodingOptions(beam_size=1))
+SPEC = TranslatorSpec(RUN, DecodingOptions(beam_size=1))
 LINES = ["a good dog", "", "the cat  sees\ta house", "\u2028", "x" * 3000, "\N{OX}"]
 
 
 @pytest.fixture(scope="module")
 def run() -> transduce.Run:
-    return SPEAKER.load()
+    return SPEC.load()
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def inputs(tmp_path: Path) -> Path:
     return directory
 
 
-def planned(inputs: Path, speaker: Speaker = SPEAKER, column: str | None = None) -> Plan:
-    with begun(str(inputs), str(inputs.parent / "out"), speaker, column) as plan:
+def planned(inputs: Path, spec: TranslatorSpec = SPEC, column: str | None = None) -> BulkPlan:
+    with open_plan(str(inputs), str(inputs.parent / "out"), spec, column) as plan:
         return plan
 
 
@@ -58,15 +58,15 @@ def text_of(path: Path) -> str:
 class TestShards:
     def test_one_line_out_for_every_line_in(self, inputs: Path, run: transduce.Run) -> None:
         plan = planned(inputs)
-        counts = {s.name: translate_shard(run, SPEAKER.options, s) for s in plan.todo}
+        counts = {s.name: translate_shard(run, SPEC.options, s) for s in plan.todo}
         assert counts == {"1.txt": 6, "2.txt.gz": 6, "empty.txt": 0, "more/3.txt": 3}
         out = inputs.parent / "out"
-        wanted = [found.text for found in run.translate(LINES, SPEAKER.options)]
+        wanted = [found.text for found in run.translate(LINES, SPEC.options)]
         for name in ("1.txt", "2.txt.gz"):
             assert text_of(out / name) == "".join(f"{line}\n" for line in wanted)
         assert text_of(out / "empty.txt") == ""
         texts = ["a dog", "bad \ufffd byte", "no end"]
-        wanted = [found.text for found in run.translate(texts, SPEAKER.options)]
+        wanted = [found.text for found in run.translate(texts, SPEC.options)]
         assert text_of(out / "more" / "3.txt").split("\n") == [*wanted, ""]
 
     def test_twice_gives_equal_bytes(self, inputs: Path, run: transduce.Run) -> None:
@@ -74,7 +74,7 @@ class TestShards:
         shard = next(s for s in planned(inputs).todo if s.name == "2.txt.gz")
         files = []
         for _ in range(2):
-            translate_shard(run, SPEAKER.options, shard)
+            translate_shard(run, SPEC.options, shard)
             files.append((out / "2.txt.gz").read_bytes())
         assert files[0] == files[1]
 
@@ -86,7 +86,7 @@ class TestShards:
         (inputs / "5.xz").write_bytes(lzma.compress(text))
         (inputs / "6").write_bytes(gzip.compress(text.decode().encode("utf-16")))
         for shard in planned(inputs).todo:
-            translate_shard(run, SPEAKER.options, shard)
+            translate_shard(run, SPEC.options, shard)
         out = inputs.parent / "out"
         wanted = (out / "1.txt").read_bytes()
         assert bz2.decompress((out / "4.bz2").read_bytes()) == wanted
@@ -95,7 +95,7 @@ class TestShards:
 
     def test_sampling_draws_as_for_the_file_alone(self, inputs: Path, run: transduce.Run) -> None:
         options = DecodingOptions(method="sample", seed=3)
-        for shard in planned(inputs, replace(SPEAKER, options=options)).todo:
+        for shard in planned(inputs, replace(SPEC, options=options)).todo:
             translate_shard(run, options, shard)
         wanted = [found.text for found in run.translate(LINES, options)]
         assert text_of(inputs.parent / "out" / "1.txt").split("\n") == [*wanted, ""]
@@ -111,7 +111,7 @@ class TestShards:
             monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", "0")
         shard = next(s for s in planned(inputs).todo if s.name == "2.txt.gz")
         with pytest.raises(DataError, match=r"2\.txt\.gz.*(whole gzip|longer)"):
-            translate_shard(run, SPEAKER.options, shard)
+            translate_shard(run, SPEC.options, shard)
         files = [p.name for p in (inputs.parent / "out").iterdir()]
         assert sorted(files) == [".lock", MANIFEST]
 
@@ -137,11 +137,11 @@ class TestParquet:
         parquet = pytest.importorskip("pyarrow.parquet")
         monkeypatch.setattr("transduce.bulk.shards.GROUP_ROWS", 1000)
         (shard,) = planned(self.write(tmp_path, table), column="text").todo
-        assert translate_shard(run, SPEAKER.options, shard) == table.num_rows
+        assert translate_shard(run, SPEC.options, shard) == table.num_rows
         made = parquet.read_table(tmp_path / "out" / "a.parquet")
         assert made.select(table.column_names).equals(table)
         texts = [text or "" for text in table["text"].to_pylist()]
-        wanted = [found.text for found in run.translate(texts, SPEAKER.options)]
+        wanted = [found.text for found in run.translate(texts, SPEC.options)]
         assert made["translation"].to_pylist() == wanted
 
     def test_columns_that_cannot_be(self, tmp_path: Path, run: transduce.Run, table: Any) -> None:
@@ -149,13 +149,13 @@ class TestParquet:
         (shard,) = planned(inputs, column="text").todo
         for column, said in (("txt", "no column 'txt'; it has id"), ("id", "not text but int64")):
             with pytest.raises(DataError, match=said):
-                translate_shard(run, SPEAKER.options, replace(shard, column=column))
+                translate_shard(run, SPEC.options, replace(shard, column=column))
         with pytest.raises(DataError, match="'translation' already"):
-            translate_shard(run, SPEAKER.options, shard)
+            translate_shard(run, SPEC.options, shard)
         twice = self.write(tmp_path / "twice", table.append_column("text", table["text"]))
         (shard,) = planned(twice, column="text").todo
         with pytest.raises(DataError, match="several columns 'text'; rename all but one"):
-            translate_shard(run, SPEAKER.options, shard)
+            translate_shard(run, SPEC.options, shard)
 
     @pytest.mark.parametrize("content", [b"", b"PAR1 no table at all PAR1", b"text\n"])
     def test_what_is_no_table_is_one_line(
@@ -165,7 +165,7 @@ class TestParquet:
         (tmp_path / "a.parquet").write_bytes(content)
         shard = Shard("a.parquet", str(tmp_path / "a.parquet"), str(tmp_path / "out"), "text")
         with pytest.raises(DataError, match=r"a\.parquet: as Parquet: ") as caught:
-            translate_shard(run, SPEAKER.options, shard)
+            translate_shard(run, SPEC.options, shard)
         assert "\n" not in str(caught.value)
         assert not (tmp_path / "out").exists()
 
@@ -183,8 +183,8 @@ class TestPlan:
 
     def test_batches_of_another_size_are_the_same_work(self, inputs: Path) -> None:
         planned(inputs)
-        options = replace(SPEAKER.options, batch_tokens=99)
-        assert planned(inputs, replace(SPEAKER, options=options, threads=2, device="cuda")).todo
+        options = replace(SPEC.options, batch_tokens=99)
+        assert planned(inputs, replace(SPEC, options=options, threads=2, device="cuda")).todo
 
     @pytest.mark.parametrize(
         ("change", "said"),
@@ -202,14 +202,14 @@ class TestPlan:
     def test_other_work_is_refused(self, inputs: Path, change: str, said: str) -> None:
         copy = inputs.parent / "run"
         shutil.copytree(RUN, copy)
-        speaker = replace(SPEAKER, run=copy)
-        planned(inputs, speaker)
+        spec = replace(SPEC, run=copy)
+        planned(inputs, spec)
         manifest = inputs.parent / "out" / MANIFEST
         before = manifest.read_bytes()
         if change == "beam":
-            speaker = replace(speaker, options=DecodingOptions(beam_size=2))
+            spec = replace(spec, options=DecodingOptions(beam_size=2))
         elif change == "precision":
-            speaker = replace(speaker, precision="int8")
+            spec = replace(spec, precision="int8")
         elif change == "gone":
             (inputs / "1.txt").unlink()
         elif change == "new":
@@ -223,7 +223,7 @@ class TestPlan:
             file = copy / ("weights.safetensors" if change == "weights" else "tokenizer.model")
             file.write_bytes(file.read_bytes() + b"\0")
         with pytest.raises(DataError, match=f"out was made with other {said}; give") as caught:
-            planned(inputs, speaker)
+            planned(inputs, spec)
         assert "\n" not in str(caught.value)
         assert manifest.read_bytes() == before
 
@@ -240,7 +240,7 @@ class TestPlan:
     def test_outputs_never_become_inputs(self, inputs: Path) -> None:
         for place, output in ((inputs, inputs / "out"), (inputs, inputs), (inputs, inputs.parent)):
             with pytest.raises(SettingError, match="lies in the directory to"):
-                with_output = begun(str(place), str(output), SPEAKER)
+                with_output = open_plan(str(place), str(output), SPEC)
                 with with_output:
                     pass
         assert not (inputs / "out").exists() and not (inputs / MANIFEST).exists()
@@ -264,7 +264,7 @@ class TestPlan:
 
     def test_one_process_at_a_time(self, inputs: Path) -> None:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(begun(str(inputs), str(inputs.parent / "out"), SPEAKER))
+            stack.enter_context(open_plan(str(inputs), str(inputs.parent / "out"), SPEC))
             with pytest.raises(RunError, match="another process"):
                 planned(inputs)
         assert planned(inputs).todo

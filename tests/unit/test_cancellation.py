@@ -13,8 +13,8 @@ from helpers.toy_search import ToyState, decode, toy
 from transduce import CancelledError, DecodingOptions, Run, SettingError, Translation
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.attempts import attempt
-from transduce.tasks.dialogue import Conversation, TrainedDialogue, parse_dialogue
-from transduce.tasks.generator import Continuation, Generator
+from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue, parse_dialogue
+from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.text import train_tokenizer
 from transduce.text.characters import CharactersConfig
 

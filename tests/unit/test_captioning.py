@@ -17,8 +17,8 @@ from transduce.config import apply_overrides
 from transduce.decoding.options import DecodingOptions
 from transduce.image import normalise, read_image
 from transduce.sequence import Padded
-from transduce.tasks.captioning import Caption, Captioner, parse_captioning
-from transduce.tasks.images import read_images_of
+from transduce.tasks.vision.captioning import Caption, Captioner, parse_captioning
+from transduce.tasks.vision.images import read_images_of
 from transduce.text import BOS, EOS, PAD, SymbolsConfig, train_tokenizer
 from transduce.training.weights import read_tensors
 

@@ -18,18 +18,18 @@ from helpers.tiny_run import write_tsv
 from transduce import DataError, RunError, SettingError
 from transduce.config import load_toml
 from transduce.models.encoder_only import EncoderOnlyConfig
-from transduce.tasks.classification import (
+from transduce.tasks.labels import LabelPrediction, labels_for, load_labels, save_labels
+from transduce.tasks.text_encoder.classification import (
     ClassifierTextConfig,
     LabelHeadConfig,
     TextClassifier,
     parse_classification,
 )
-from transduce.tasks.labels import LabelPrediction, labels_for, load_labels, save_labels
-from transduce.tasks.text_encoder import Row, encode_batches, mask_id, tokenizer_for
+from transduce.tasks.text_inputs import Row, encode_batches, mask_id, tokenizer_for
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import read_tensors, write_weights
 
-WINDOWS = {"kind": "windows", "widths": [2, 3], "dropout": 0.0}
+WINDOWS = {"kind": "text-cnn", "widths": [2, 3], "dropout": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ class TestTraining:
             {"d_model": 32, "encoder": TRANSFORMER},
             {"d_model": 32, "encoder": WINDOWS, "pooling": "max"},
         ],
-        ids=["transformer", "windows"],
+        ids=["transformer", "text-cnn"],
     )
     def test_learns(self, model: dict[str, Any], tmp_path: Path) -> None:
         write_tsv(tmp_path / "train.tsv", sentences(600))

@@ -17,13 +17,13 @@ from transduce.data.labelled import (
     LabelledText,
     read_labelled,
 )
-from transduce.tasks.text_encoder import (
+from transduce.tasks.text_inputs import (
     EncodedTexts,
-    lay_out,
-    layout,
+    encode_inputs,
     leave_out_tokens,
     one_line,
     to_padded,
+    with_special_tokens,
 )
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 
@@ -93,27 +93,27 @@ class TestReading:
 
 class TestLayout:
     def test_one_text_and_two(self) -> None:
-        assert layout([7, 8], None, 8) == ([BOS, 7, 8, EOS], [0, 0, 0, 0])
-        pair = layout([7, 8], [9], 8)
+        assert with_special_tokens([7, 8], None, 8) == ([BOS, 7, 8, EOS], [0, 0, 0, 0])
+        pair = with_special_tokens([7, 8], [9], 8)
         assert pair == ([BOS, 7, 8, EOS, 9, EOS], [0, 0, 0, 0, 1, 1])
-        assert layout([], None, 8).ids == [BOS, EOS]
-        as_in_roberta = layout([7, 8], [9, 9, 9], 8, marks_between=2)
+        assert with_special_tokens([], None, 8).ids == [BOS, EOS]
+        as_in_roberta = with_special_tokens([7, 8], [9, 9, 9], 8, marks_between=2)
         assert as_in_roberta == ([BOS, 7, 8, EOS, EOS, 9, 9, EOS], [0, 0, 0, 0, 0, 1, 1, 1])
 
     @pytest.mark.parametrize(
         ("n_a", "n_b", "kept"), [(50, 2, (5, 2)), (2, 50, (2, 5)), (50, 50, (4, 3)), (4, 3, (4, 3))]
     )
     def test_the_longer_text_is_cut_first(self, n_a: int, n_b: int, kept: tuple[int, int]) -> None:
-        row = layout([7] * n_a, [8] * n_b, 10)
+        row = with_special_tokens([7] * n_a, [8] * n_b, 10)
         assert (list(row.ids).count(7), list(row.ids).count(8)) == kept
         assert len(row.ids) == len(row.segments) == 10
         assert row.ids[-1] == EOS and row.ids[row.segments.index(1) - 1] == EOS
 
     def test_cuts_are_counted(self, caplog: pytest.LogCaptureFixture) -> None:
         tokenizer = train_tokenizer(CharactersConfig(), ["ab"])
-        lay_out(tokenizer, [("a" * 6,), ("b",)], 8)
+        encode_inputs(tokenizer, [("a" * 6,), ("b",)], 8)
         assert not caplog.records
-        rows = lay_out(tokenizer, [("a" * 7,), ("b",), ("a" * 3, "b" * 3)], 8)
+        rows = encode_inputs(tokenizer, [("a" * 7,), ("b",), ("a" * 3, "b" * 3)], 8)
         assert [len(row.ids) for row in rows] == [8, 3, 8]
         assert "2 of 3 inputs are longer than 8 tokens" in caplog.text
 
@@ -128,7 +128,7 @@ class TestLayout:
 
     def test_rows_come_back_from_memory(self) -> None:
         texts = EncodedTexts()
-        rows = [layout([5] * n, [6] * m, 12) for n, m in ((1, 2), (4, 4), (2, 1))]
+        rows = [with_special_tokens([5] * n, [6] * m, 12) for n, m in ((1, 2), (4, 4), (2, 1))]
         texts.add(rows[:2])
         texts.add(rows[2:])
         assert texts.lengths.tolist() == [len(row.ids) for row in rows]

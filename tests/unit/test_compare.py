@@ -13,7 +13,7 @@ import pytest
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce.cli.tables import table
 from transduce.errors import DataError, RunError, SettingError
-from transduce.experiments.compare import differing_settings, short_names, stand
+from transduce.experiments.compare import compare_with_first, differing_settings, short_names
 from transduce.experiments.curves import check_picture, draw_curves
 from transduce.tasks.task import Evaluation
 from transduce.training.checkpoints import checkpoints_of
@@ -70,9 +70,11 @@ def test_the_bootstrap_finds_a_clear_difference_and_doubts_a_small_one() -> None
     poor = ["x" if i % 2 else word for i, word in enumerate(right)]
     nearly = [*right[:-1], "x"]
     first = evaluation(poor, right)
-    clear = stand(first, evaluation(right, right)).differences["accuracy"]
+    clear = compare_with_first(first, evaluation(right, right)).differences["accuracy"]
     assert clear.difference == pytest.approx(50) and clear.low > 40 and clear.p_value < 0.01
-    small = stand(evaluation(nearly, right), evaluation(right, right)).differences["accuracy"]
+    small = compare_with_first(evaluation(nearly, right), evaluation(right, right)).differences[
+        "accuracy"
+    ]
     assert small.difference == pytest.approx(0.5) and small.low <= 0
 
 
@@ -85,12 +87,12 @@ def test_what_cannot_be_compared_says_why() -> None:
         "no outputs": Evaluation({"perplexity": 3.0}, ["0", "1", "2"]),
     }
     kinds = [replace(first, scores={**first.scores, "bleu_signature": f"tok:{k}"}) for k in "ab"]
-    assert stand(*kinds).note == "its bleu is tok:b, that of the first run tok:a"
+    assert compare_with_first(*kinds).note == "its bleu is tok:b, that of the first run tok:a"
     for reason, other in others.items():
-        found = stand(first, other)
+        found = compare_with_first(first, other)
         assert reason in found.note and not found.differences
         assert found.evaluation is other
-    assert "first run was not evaluated" in stand(None, first).note
+    assert "first run was not evaluated" in compare_with_first(None, first).note
 
 
 def test_curves_are_read_without_the_half_written_line(runs: list[Path], tmp_path: Path) -> None:

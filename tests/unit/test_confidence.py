@@ -13,9 +13,9 @@ import transduce
 from helpers.command_line import transduce as command
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DataError, Run, RunError
-from transduce.tasks.confidence import Confidence, confidences
-from transduce.tasks.quality import (
-    Judge,
+from transduce.tasks.translation.confidence import Confidence, confidences
+from transduce.tasks.translation.quality_estimation import (
+    QualityEstimator,
     correlation,
     fit_quality,
     isotonic,
@@ -56,9 +56,9 @@ class TestConfidence:
 
     def test_company_does_not_matter(self, run: Run) -> None:
         found = run.translate_batch(WORDS)
-        together = Judge(run.translator, None).fields(WORDS, found)
+        together = QualityEstimator(run.translator, None).fields(WORDS, found)
         for word, one, fields in zip(WORDS, found, together, strict=True):
-            (alone,) = Judge(run.translator, None).fields([word], [one])
+            (alone,) = QualityEstimator(run.translator, None).fields([word], [one])
             assert set(alone) == set(fields)
             for name in fields:
                 assert alone[name] == pytest.approx(fields[name], abs=1e-4)

@@ -26,7 +26,7 @@ from transduce.models.presets import PRESETS
 from transduce.nn.recurrent import RecurrentEncoderConfig
 from transduce.run_directory import as_recipe
 from transduce.tasks import TASKS
-from transduce.tasks.recipe import TranslationRecipe, parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 from transduce.text import CharactersConfig, SubwordConfig
 from transduce.training.config import Cosine, Noam
 

@@ -12,11 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from helpers.toy_search import BOS, EOS, SIZE, TokenIds, ToyModel, decode, toy
-from transduce.decoding.avoided import Avoided
-from transduce.decoding.demands import Demand, Wishes, demand_of
-from transduce.decoding.lexicon import Lexicon, first_is_letter, last_is_letter
+from transduce.decoding.banned_phrases import BannedPhrases
+from transduce.decoding.constraint_trie import ConstraintState, ConstraintTrie, Phrase
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.phrases import Phrase, Phrases, Progress
+from transduce.decoding.output_constraints import OutputConstraints, SearchHooks, constraints_of
+from transduce.decoding.token_surfaces import TokenSurfaces, first_is_letter, last_is_letter
 from transduce.errors import SettingError
 from transduce.text import CharactersConfig, SubwordConfig, SymbolsConfig, train_tokenizer
 
@@ -49,9 +49,11 @@ def best_of_all(
     return sorted(found, key=lambda pair: -pair[0])
 
 
-def asking(*constraints: Sequence[Sequence[int]], continues: Sequence[int] = ()) -> Phrases:
+def asking(*constraints: Sequence[Sequence[int]], continues: Sequence[int] = ()) -> ConstraintTrie:
     """Constraints over ids; each is a list of alternatives."""
-    return Phrases([[Phrase(tuple(ids)) for ids in c] for c in constraints], frozenset(continues))
+    return ConstraintTrie(
+        [[Phrase(tuple(ids)) for ids in c] for c in constraints], frozenset(continues)
+    )
 
 
 phrases_of_words = st.lists(st.integers(3, SIZE - 1), min_size=1, max_size=3)
@@ -69,13 +71,13 @@ def test_a_wide_beam_finds_the_best_of_all_that_hold_the_phrases(
     seed: int, constraints: list[list[list[int]]]
 ) -> None:
     model, longest = toy(seed), 5
-    phrases = asking(*constraints)
-    assume(len(constraints) < 2 or phrases.needed(Progress()) <= longest)
+    trie = asking(*constraints)
+    assume(len(constraints) < 2 or trie.needed(ConstraintState()) <= longest)
     (found,) = decode(
         model,
         [0],
         longest,
-        wishes=Wishes([Demand(phrases=phrases)]),
+        hooks=SearchHooks([OutputConstraints(trie=trie)]),
         beam_size=500,
         n_best=5,
         length_penalty="none",
@@ -88,8 +90,8 @@ def test_a_wide_beam_finds_the_best_of_all_that_hold_the_phrases(
         if len(constraints) < 2:
             return True
         # what several phrases need is reckoned as if they could not overlap
-        stages = itertools.accumulate(words, phrases.next, initial=Progress())
-        return all(phrases.needed(stage) <= longest - t for t, stage in enumerate(stages))
+        stages = itertools.accumulate(words, trie.next, initial=ConstraintState())
+        return all(trie.needed(stage) <= longest - t for t, stage in enumerate(stages))
 
     known = best_of_all(model, 0, longest, allowed)[:5]
     assert [h.tokens for h in found] == [words for _, words in known]
@@ -119,17 +121,21 @@ def test_every_output_holds_its_phrases_and_a_batch_is_its_sentences(
     seed: int, constraints: list[list[list[list[int]]]], room: int, options: dict[str, Any]
 ) -> None:
     model = toy(seed, n=len(constraints))
-    demands = [Demand(phrases=asking(*c) if c else None) for c in constraints]
-    limits = [demand.least + room for demand in demands]
-    streams = list(range(len(demands)))
-    together = decode(model, streams, limits, streams, wishes=Wishes(demands), **options)
+    sentence_constraints = [OutputConstraints(trie=asking(*c) if c else None) for c in constraints]
+    limits = [output_constraints.min_tokens + room for output_constraints in sentence_constraints]
+    streams = list(range(len(sentence_constraints)))
+    together = decode(
+        model, streams, limits, streams, hooks=SearchHooks(sentence_constraints), **options
+    )
     for i, found in enumerate(together):
         assert found
         for h in found:
             assert h.finished
             for alternatives in constraints[i]:
                 assert any(holds(h.tokens, ids) for ids in alternatives)
-        alone = decode(model, [i], [limits[i]], [i], wishes=Wishes([demands[i]]), **options)
+        alone = decode(
+            model, [i], [limits[i]], [i], hooks=SearchHooks([sentence_constraints[i]]), **options
+        )
         assert alone == [found]
     free = [i for i, c in enumerate(constraints) if not c]
     for i in free:  # a neighbour's phrases change nothing
@@ -137,8 +143,8 @@ def test_every_output_holds_its_phrases_and_a_batch_is_its_sentences(
 
 
 def test_where_there_is_no_room_the_length_goes_first() -> None:
-    demand = Demand(phrases=asking([[3, 4, 5]]))
-    (found,) = decode(toy(1), [0], 2, wishes=Wishes([demand]))
+    output_constraints = OutputConstraints(trie=asking([[3, 4, 5]]))
+    (found,) = decode(toy(1), [0], 2, hooks=SearchHooks([output_constraints]))
     assert found[0].finished and len(found[0].tokens) <= 2
 
 
@@ -146,19 +152,23 @@ def test_where_there_is_no_room_the_length_goes_first() -> None:
 def test_where_there_is_room_for_one_phrase_alone_the_output_is_whole(beam_size: int) -> None:
     """Of whole words, which what comes next may undo."""
     words = [Phrase((3,), whole=True)], [Phrase((4, 5, 3, 4, 5, 3, 4), whole=True)]
-    demand = Demand(phrases=Phrases(list(words), frozenset([5])))
+    output_constraints = OutputConstraints(trie=ConstraintTrie(list(words), frozenset([5])))
     for seed in range(50):
-        wishes = Wishes([demand])
-        (found,) = decode(toy(seed, spread=3.0), [0], 6, wishes=wishes, beam_size=beam_size)
+        hooks = SearchHooks([output_constraints])
+        (found,) = decode(toy(seed, spread=3.0), [0], 6, hooks=hooks, beam_size=beam_size)
         assert all(h.finished for h in found)
 
 
 def test_a_longer_word_does_not_count() -> None:
     """Token 5 makes the word before it longer: the phrase (3) is not in 3 5."""
-    phrases = Phrases([[Phrase((3,), whole=True)]], frozenset([5]))
+    trie = ConstraintTrie([[Phrase((3,), whole=True)]], frozenset([5]))
     for seed in range(100):
         (found,) = decode(
-            toy(seed, spread=3.0), [0], 4, wishes=Wishes([Demand(phrases=phrases)]), n_best=5
+            toy(seed, spread=3.0),
+            [0],
+            4,
+            hooks=SearchHooks([OutputConstraints(trie=trie)]),
+            n_best=5,
         )
         for h in found:
             ids = [*h.tokens, EOS]
@@ -175,16 +185,16 @@ def test_a_longer_word_does_not_count() -> None:
 def test_the_automaton_knows_what_is_held_and_what_is_needed(
     constraints: list[list[list[int]]], words: list[int]
 ) -> None:
-    phrases, progress = asking(*constraints), Progress()
+    trie, progress = asking(*constraints), ConstraintState()
     for word in words:
-        progress = phrases.next(progress, word)
+        progress = trie.next(progress, word)
     held = [any(holds(words, ids) for ids in c) for c in constraints]
     assert [bool(progress.met >> i & 1) for i in range(len(constraints))] == held
-    assert phrases.is_done(progress) == all(held) == (phrases.needed(progress) == 0)
-    while not phrases.is_done(progress):  # one after the other, in as many tokens as were said
-        before = phrases.needed(progress)
-        _, progress = min(phrases.advancing(progress), key=lambda way: phrases.needed(way[1]))
-        assert phrases.needed(progress) < before
+    assert trie.is_done(progress) == all(held) == (trie.needed(progress) == 0)
+    while not trie.is_done(progress):  # one after the other, in as many tokens as were said
+        before = trie.needed(progress)
+        _, progress = min(trie.advancing(progress), key=lambda way: trie.needed(way[1]))
+        assert trie.needed(progress) < before
 
 
 # --- prefix --------------------------------------------------------------------------------------
@@ -193,12 +203,14 @@ def test_the_automaton_knows_what_is_held_and_what_is_needed(
 @pytest.mark.parametrize("method", ["beam", "sample"])
 def test_every_output_starts_with_its_prefix_and_is_scored_as_a_whole(method: str) -> None:
     model = toy(6)
-    demands = [Demand(prefix=p) for p in ((), (4, 3), (5, 5, 5, 5, 5))]
+    sentence_constraints = [OutputConstraints(prefix=p) for p in ((), (4, 3), (5, 5, 5, 5, 5))]
     options: dict[str, Any] = {"method": method, "n_best": 4, "no_repeat_ngram": 1}
-    found = decode(model, [0, 1, 2], [4, 4, 4], wishes=Wishes(demands), **options)
-    for i, (hypotheses, demand) in enumerate(zip(found, demands, strict=True)):
+    found = decode(model, [0, 1, 2], [4, 4, 4], hooks=SearchHooks(sentence_constraints), **options)
+    for i, (hypotheses, output_constraints) in enumerate(
+        zip(found, sentence_constraints, strict=True)
+    ):
         for h in hypotheses:
-            assert tuple(h.tokens[: len(demand.prefix)]) == demand.prefix
+            assert tuple(h.tokens[: len(output_constraints.prefix)]) == output_constraints.prefix
             ids = (BOS, *h.tokens, EOS)
             steps = (model.log_probs(i, ids[:t])[ids[t]] for t in range(1, len(ids)))
             assert h.log_prob == pytest.approx(sum(steps))
@@ -209,9 +221,9 @@ def test_every_output_starts_with_its_prefix_and_is_scored_as_a_whole(method: st
 @given(seed=st.integers(0, 10**6), prefix=st.lists(st.integers(3, SIZE - 1), max_size=3))
 def test_a_wide_beam_finds_the_best_of_all_that_start_so(seed: int, prefix: list[int]) -> None:
     model = toy(seed)
-    wishes = Wishes([Demand(prefix=tuple(prefix), min_length=2)])
+    hooks = SearchHooks([OutputConstraints(prefix=tuple(prefix), min_length=2)])
     (found,) = decode(
-        model, [0], 4, wishes=wishes, beam_size=300, n_best=3, length_penalty="none", stop="exact"
+        model, [0], 4, hooks=hooks, beam_size=300, n_best=3, length_penalty="none", stop="exact"
     )
 
     def allowed(words: TokenIds) -> bool:
@@ -222,8 +234,8 @@ def test_a_wide_beam_finds_the_best_of_all_that_start_so(seed: int, prefix: list
 
 
 def test_a_prefix_may_hold_a_phrase() -> None:
-    demand = Demand(prefix=(3, 4), phrases=asking([[4, 5]]))
-    (found,) = decode(toy(2), [0], 6, wishes=Wishes([demand]), n_best=3)
+    output_constraints = OutputConstraints(prefix=(3, 4), trie=asking([[4, 5]]))
+    (found,) = decode(toy(2), [0], 6, hooks=SearchHooks([output_constraints]), n_best=3)
     for h in found:
         assert h.tokens[:2] == [3, 4] and holds(h.tokens, (4, 5))
 
@@ -232,11 +244,11 @@ def test_a_prefix_may_hold_a_phrase() -> None:
 
 
 @pytest.fixture(scope="module")
-def subwords() -> Lexicon:
-    return Lexicon(train_tokenizer(SubwordConfig(size=300), LINES))
+def subwords() -> TokenSurfaces:
+    return TokenSurfaces(train_tokenizer(SubwordConfig(size=300), LINES))
 
 
-def spellings(lexicon: Lexicon, text: str, seed: int) -> list[int]:
+def spellings(token_surfaces: TokenSurfaces, text: str, seed: int) -> list[int]:
     """A text cut into tokens at random."""
     chance = random.Random(seed)
     rest, ids = b" " + text.encode(), []
@@ -245,18 +257,18 @@ def spellings(lexicon: Lexicon, text: str, seed: int) -> list[int]:
             [
                 t
                 for n in range(1, 9)
-                for t in lexicon.starting(rest[:n])
-                if lexicon.surfaces[t] == rest[:n]
+                for t in token_surfaces.starting(rest[:n])
+                if token_surfaces.surfaces[t] == rest[:n]
             ]
         )
         ids.append(token)
-        rest = rest[len(lexicon.surfaces[token]) :]
+        rest = rest[len(token_surfaces.surfaces[token]) :]
     return ids
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_avoided_is_found_however_it_is_cut(subwords: Lexicon, seed: int) -> None:
-    avoided = Avoided(["cat", "the dog"], subwords)
+def test_what_is_avoided_is_found_however_it_is_cut(subwords: TokenSurfaces, seed: int) -> None:
+    banned = BannedPhrases(["cat", "the dog"], subwords)
     for text, spoken in (
         ("the cat sat", True),
         ("cat", True),
@@ -266,27 +278,29 @@ def test_what_is_avoided_is_found_however_it_is_cut(subwords: Lexicon, seed: int
         ("a dog", False),
     ):
         ids = spellings(subwords, text, seed)
-        hits = [t for t in range(len(ids)) if ids[t] in avoided.after(ids[:t])]
+        hits = [t for t in range(len(ids)) if ids[t] in banned.after(ids[:t])]
         assert bool(hits) == spoken, (text, subwords.tokenizer.tokens(ids))
 
 
-def test_a_longer_word_in_one_token_is_not_avoided(subwords: Lexicon) -> None:
+def test_a_longer_word_in_one_token_is_not_avoided(subwords: TokenSurfaces) -> None:
     longer = max(range(4, 300), key=lambda token: len(subwords.surfaces[token]))
     text = subwords.surfaces[longer].decode()
     assert text[0] == " " and text[1:].isalpha() and len(text) > 3
-    assert longer not in Avoided([text[1:-1], text[2:], text[2:-1]], subwords).after([])
-    assert longer in Avoided([text[1:]], subwords).after([])
+    assert longer not in BannedPhrases([text[1:-1], text[2:], text[2:-1]], subwords).after([])
+    assert longer in BannedPhrases([text[1:]], subwords).after([])
 
 
 def test_scripts_without_spaces_have_no_longer_words() -> None:
     lines = ["我喜歡貓", "貓喜歡我", "他不喜歡狗"] * 9
-    lexicon = Lexicon(train_tokenizer(SubwordConfig(size=300, character_coverage=1.0), lines))
-    ids = lexicon.tokenizer.encode("我喜歡貓")
+    token_surfaces = TokenSurfaces(
+        train_tokenizer(SubwordConfig(size=300, character_coverage=1.0), lines)
+    )
+    ids = token_surfaces.tokenizer.encode("我喜歡貓")
     for phrase in ("喜歡", "歡", "我喜歡貓", "貓"):
-        avoided = Avoided([phrase], lexicon)
-        assert any(ids[t] in avoided.after(ids[:t]) for t in range(len(ids)))
-    rare = lexicon.tokenizer.encode("鼠")  # spelt in bytes
-    assert len(rare) > 2 and rare[-1] in Avoided(["鼠"], lexicon).after(rare[:-1])
+        banned = BannedPhrases([phrase], token_surfaces)
+        assert any(ids[t] in banned.after(ids[:t]) for t in range(len(ids)))
+    rare = token_surfaces.tokenizer.encode("鼠")  # spelt in bytes
+    assert len(rare) > 2 and rare[-1] in BannedPhrases(["鼠"], token_surfaces).after(rare[:-1])
 
 
 @pytest.mark.parametrize(("word", "longer"), [("कर", "करी"), ("cafe", "cafe\u0301"), ("אב", "אבּ")])
@@ -296,32 +310,32 @@ def test_a_mark_makes_a_word_longer(word: str, longer: str) -> None:
 
 
 def test_letters_and_symbols() -> None:
-    letters = Lexicon(train_tokenizer(CharactersConfig(), ["abc", "cab"]))
+    letters = TokenSurfaces(train_tokenizer(CharactersConfig(), ["abc", "cab"]))
     ids = letters.tokenizer.encode("cab")
-    assert ids[2] in Avoided(["ab"], letters).after(ids[:2])  # anywhere: there are no words
-    symbols = Lexicon(train_tokenizer(SymbolsConfig(), ["HH AH L OW", "A AH"]))
+    assert ids[2] in BannedPhrases(["ab"], letters).after(ids[:2])  # anywhere: there are no words
+    symbols = TokenSurfaces(train_tokenizer(SymbolsConfig(), ["HH AH L OW", "A AH"]))
     ids = symbols.tokenizer.encode("HH AH L")
-    assert ids[1] in Avoided(["HH AH"], symbols).after(ids[:1])
-    assert ids[1] not in Avoided(["HH A"], symbols).after(ids[:1])
+    assert ids[1] in BannedPhrases(["HH AH"], symbols).after(ids[:1])
+    assert ids[1] not in BannedPhrases(["HH A"], symbols).after(ids[:1])
     assert symbols.phrase(" AH  L ") == tuple(ids[1:])
 
 
-def test_demands_of_options(subwords: Lexicon) -> None:
+def test_demands_of_options(subwords: TokenSurfaces) -> None:
     options = DecodingOptions(
         prefix="the ", constraints=("cat", ("house", "the inn")), avoid=("mat",)
     )
-    demand = demand_of(options, lambda: subwords)
-    assert demand.prefix == tuple(subwords.tokenizer.encode("the"))
-    assert demand.phrases is not None and demand.avoided is not None
-    progress = Progress()
+    output_constraints = constraints_of(options, lambda: subwords)
+    assert output_constraints.prefix == tuple(subwords.tokenizer.encode("the"))
+    assert output_constraints.trie is not None and output_constraints.banned is not None
+    progress = ConstraintState()
     for token in subwords.tokenizer.encode("a cat in the inn"):
-        progress = demand.phrases.next(progress, token)
-    assert demand.phrases.is_done(progress)
-    progress = Progress()
+        progress = output_constraints.trie.next(progress, token)
+    assert output_constraints.trie.is_done(progress)
+    progress = ConstraintState()
     for token in subwords.tokenizer.encode("the cat's houses"):
-        progress = demand.phrases.next(progress, token)
-    assert not demand.phrases.is_done(progress)
-    assert demand_of(DecodingOptions(), lambda: subwords) == Demand()
+        progress = output_constraints.trie.next(progress, token)
+    assert not output_constraints.trie.is_done(progress)
+    assert constraints_of(DecodingOptions(), lambda: subwords) == OutputConstraints()
 
 
 @pytest.mark.parametrize(
@@ -341,15 +355,15 @@ def test_options_built_in_python_are_checked_too(given: dict[str, Any], named: s
 
 
 def test_what_cannot_be_said_is_refused() -> None:
-    letters = Lexicon(train_tokenizer(CharactersConfig(), ["abc", "cab"]))
+    letters = TokenSurfaces(train_tokenizer(CharactersConfig(), ["abc", "cab"]))
     with pytest.raises(SettingError, match="prefix: 'axe' has symbols"):
-        demand_of(DecodingOptions(prefix="axe"), lambda: letters)
+        constraints_of(DecodingOptions(prefix="axe"), lambda: letters)
     with pytest.raises(SettingError, match="constraints: 'x' has symbols"):
-        demand_of(DecodingOptions(constraints=("x",)), lambda: letters)
+        constraints_of(DecodingOptions(constraints=("x",)), lambda: letters)
     with pytest.raises(SettingError, match="says nothing"):
-        demand_of(DecodingOptions(constraints=("ab", " ")), lambda: letters)
+        constraints_of(DecodingOptions(constraints=("ab", " ")), lambda: letters)
     with pytest.raises(SettingError, match="avoid: ' ' says nothing"):
-        demand_of(DecodingOptions(avoid=("ab", " ")), lambda: letters)
+        constraints_of(DecodingOptions(avoid=("ab", " ")), lambda: letters)
     with pytest.raises(SettingError, match="constraints: 'ab' would be cut off at the stop 'b'"):
         DecodingOptions(constraints=("c", ("a", "ab")), stop_strings=("b",))
     with pytest.raises(SettingError, match="prefix: 'ab' would be cut off"):

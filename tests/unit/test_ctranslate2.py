@@ -12,12 +12,12 @@ import torch
 import transduce
 from helpers.random_translator import random_translator, some_lines
 from transduce import DecodingOptions, RunError, SettingError, TransduceError
-from transduce.decoding.company import Company, Draft
-from transduce.decoding.voices import LanguageModel
+from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel
+from transduce.decoding.ensemble import LanguageModel
 from transduce.interop import ctranslate2 as interop
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
-from transduce.tasks.ctranslate2 import positions_for, with_ctranslate2
-from transduce.tasks.translation import TrainedTranslator
+from transduce.tasks.translation.ctranslate2 import positions_for, with_ctranslate2
+from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import SPECIAL_TOKENS
 
 pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
@@ -73,13 +73,13 @@ def test_no_streaming_no_ensemble_no_language_model(translator: TrainedTranslato
     model = random_translator().model
     config = DecoderOnlyConfig(d_model=8)
     language_model = LanguageModel(build_decoder_only(config, translator.target.size), 16)
-    for company in (
-        Company([model]),
-        Company(language_model=language_model),
-        Company(draft=Draft(model, None)),
+    for auxiliary in (
+        AuxiliaryModels([model]),
+        AuxiliaryModels(language_model=language_model),
+        AuxiliaryModels(draft=DraftModel(model, None)),
     ):
         with pytest.raises(SettingError, match=r"a language model or a draft.*leave out --engine"):
-            translator.with_models(company)
+            translator.with_models(auxiliary)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_no_streaming_no_ensemble_no_language_model(translator: TrainedTranslato
     [
         ({"encoder": {"kind": "recurrent"}}, "model.encoder.kind = 'recurrent'"),
         ({"encoder": {"kind": "convolution"}}, "model.encoder.kind = 'convolution'"),
-        ({"encoder": {"kind": "windows"}}, "model.encoder.kind = 'windows'"),
+        ({"encoder": {"kind": "text-cnn"}}, "model.encoder.kind = 'text-cnn'"),
         ({"decoder": {"kind": "recurrent"}}, "model.decoder.kind = 'recurrent'"),
         ({"encoder": {"positions": "alibi"}}, "model.encoder.positions = 'alibi'"),
         ({"decoder": {"positions": "alibi"}}, "model.decoder.positions = 'alibi'"),
@@ -115,10 +115,10 @@ def test_positions_are_enough_but_not_without_end() -> None:
     long = random_translator(decoding={"max_length_extra": 1_000_000})
     assert positions_for(long) == 1 << 14
     long = with_ctranslate2(long)
-    assert long.config.reach == (1 << 14) - 1
+    assert long.config.max_target_length == (1 << 14) - 1
     learned = random_translator(decoder={"positions": "learned"})
     learned = with_ctranslate2(learned)
-    assert learned.config.reach == 63
+    assert learned.config.max_target_length == 63
 
 
 def test_lengths_up_to_the_last_position() -> None:
@@ -216,7 +216,7 @@ def test_outputs_at_the_limit_are_scored_some_at_a_time(
             return real.score_batch(sources, targets, **settings)
 
     engine._model = Watched()
-    monkeypatch.setattr("transduce.tasks.ctranslate2.SCORED_TOKENS", 20)
+    monkeypatch.setattr("transduce.tasks.translation.ctranslate2.SCORED_TOKENS", 20)
     found = made.translate(some_lines(), options)
     assert max(sizes) <= 20 < sum(sizes)
     assert [t.tokens for t in found] == [t.tokens for t in right]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from transduce.data import encoded as module
 from transduce.data.encoded import EncodedPairs, Side, cached_pairs, encode_pairs
 from transduce.data.filters import FilterConfig, Pair
+from transduce.data.resumable import FORGOTTEN_SECONDS
 from transduce.data.rows import MANIFEST
-from transduce.data.unfinished import FORGOTTEN_SECONDS
 from transduce.errors import DataError
 
 PAIRS = [("ab", "c"), ("", "x"), ("b", "dde"), ("ab", "c"), ("a" * 300, "b")]

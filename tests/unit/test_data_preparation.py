@@ -20,8 +20,8 @@ from helpers.waiting import wait_for
 from transduce.data import encoded as module
 from transduce.data.encoded import FILES, EncodedPairs, encode_pairs
 from transduce.data.filters import FilterConfig, Pair
+from transduce.data.resumable import PROGRESS
 from transduce.data.rows import MANIFEST, Side
-from transduce.data.unfinished import PROGRESS
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.text import (

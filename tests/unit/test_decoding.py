@@ -193,8 +193,8 @@ def test_steps_show_what_the_search_finds() -> None:
     prefix = Padded.unpadded(torch.full((2, 1), BOS))
     arguments = prefix, torch.tensor([2, 5]), EOS, [BOS, PAD], options
     shots = list(search_steps(SearchRequest(model.step, ToyState([0, 1]), *arguments)))
-    assert [shot.live.length for shot in shots] == list(range(len(shots)))
-    assert shots[0].best == [[], []] and shots[-1].live.sentences == []
+    assert [shot.active.length for shot in shots] == list(range(len(shots)))
+    assert shots[0].best == [[], []] and shots[-1].active.sentences == []
     assert shots[-1].best == search(SearchRequest(model.step, ToyState([0, 1]), *arguments))
     assert len(shots) == len(model.rows_seen) // 2 + 1
 

@@ -51,20 +51,20 @@ def plain_beam(
     stop: str,
 ) -> list[tuple[float, list[int]]]:
     """One sentence with lists; never stops early but for "first"'s count."""
-    live: list[tuple[float, TokenIds]] = [(0.0, (BOS,))]
+    active: list[tuple[float, TokenIds]] = [(0.0, (BOS,))]
     finished: list[tuple[float, list[int]]] = []
     for length in range(max_length + 1):
         allowed = [EOS] if length == max_length else [2, 3, 4, 5]
         ways = [
             (total + model.log_probs(sentence, past)[token], (*past, token))
-            for total, past in live
+            for total, past in active
             for token in allowed
         ]
         ways.sort(key=lambda way: -way[0])
         for total, past in ways[:beam_size]:
             if past[-1] == EOS:
                 finished.append((total / penalty(length + 1), list(past[1:-1])))
-        live = [way for way in ways if way[1][-1] != EOS][:beam_size]
+        active = [way for way in ways if way[1][-1] != EOS][:beam_size]
         if stop == "first" and len(finished) >= beam_size:
             break
     return sorted(finished, key=lambda pair: -pair[0])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from helpers.toy_search import BOS, EOS, SIZE, ToyModel, decode, toy
 from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p, penalise_repeats
-from transduce.decoding.largest import largest
+from transduce.decoding.topk import topk
 
 
 def first_tokens(model: ToyModel, n: int, **options: Any) -> Counter[int]:
@@ -124,7 +124,7 @@ def test_largest_gives_equals_to_the_lower_index(
     values = torch.randint(levels, (3, width), generator=generator).double()
     values[0, : width // 2] = -math.inf
     count = min(count, width)
-    top, index = largest(values, count)
+    top, index = topk(values, count)
     for row, tops, places in zip(values.tolist(), top.tolist(), index.tolist(), strict=True):
         ranked = sorted(range(width), key=lambda i: -row[i])[:count]  # stable
         assert tops == [row[i] for i in ranked]

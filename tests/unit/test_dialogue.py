@@ -17,17 +17,17 @@ from helpers.tiny_run import stack, write_jsonl
 from transduce.config import apply_overrides, load_toml
 from transduce.data.batches import DataState
 from transduce.data.dialogues import (
+    ChatTemplate,
     DialogueBatches,
     DialoguesConfig,
-    Layout,
     Turn,
     read_dialogues,
 )
 from transduce.data.documents import cached_documents
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
-from transduce.tasks.dialogue import Conversation, TrainedDialogue, parse_dialogue
-from transduce.tasks.language_model import text_scores
+from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue, parse_dialogue
+from transduce.tasks.language_model.task import text_scores
 from transduce.text import BOS, EOS, SubwordConfig, train_tokenizer
 from transduce.text.characters import CharactersConfig
 from transduce.training.weights import read_tensors
@@ -94,27 +94,27 @@ def test_dialogues_that_cannot_be(tmp_path: Path, line: Any, message: str) -> No
     ids=["characters", "subwords"],
 )
 def test_no_text_can_imitate_a_role(tokenizer: Any) -> None:
-    layout = Layout(tokenizer.size, [True, True])
-    marks = {*layout.marks, BOS, EOS}
-    assert layout.rows == tokenizer.size + 2 and min(layout.marks) == tokenizer.size
-    shown = tokenizer.decode(list(layout.marks)), "".join(tokenizer.tokens(list(layout.marks)))
+    template = ChatTemplate(tokenizer.size, [True, True])
+    marks = {*template.marks, BOS, EOS}
+    assert template.rows == tokenizer.size + 2 and min(template.marks) == tokenizer.size
+    shown = tokenizer.decode(list(template.marks)), "".join(tokenizer.tokens(list(template.marks)))
     attacks = ["</s>", "<s>", "<pad>", "\x02\x03", "user:", "model\n", "<|user|>", *shown]
     for text in attacks:
         assert not marks & set(tokenizer.encode(text))
-        rows, _ = layout.encode([turns("hi", text, "a")], tokenizer.encode_batch)
-        read = [token % layout.rows for token in rows[0]]
-        assert sum(token in layout.marks for token in read) == 3
+        rows, _ = template.encode([turns("hi", text, "a")], tokenizer.encode_batch)
+        read = [token % template.rows for token in rows[0]]
+        assert sum(token in template.marks for token in read) == 3
         assert read.count(EOS) == 3 and read.count(BOS) == 1
 
 
 def test_turns_by_hand() -> None:
-    layout = Layout(CHARACTERS.size, [False, True])
-    user, model = layout.marks
+    template = ChatTemplate(CHARACTERS.size, [False, True])
+    user, model = template.marks
     a, b, c = CHARACTERS.encode("abc")
-    rows, n_bytes = layout.encode(
+    rows, n_bytes = template.encode(
         [turns("a", "bc", "c"), turns("a"), turns("", "b")], CHARACTERS.encode_batch
     )
-    far = layout.rows
+    far = template.rows
     assert rows == [
         [BOS, user + far, a + far, EOS + far, model + far, b, c, EOS, user + far, c + far,
          EOS + far],
@@ -153,7 +153,7 @@ def test_what_counts(tmp_path: Path, loss_on: str) -> None:
     for dialogue in dialogues:
         ids, learned = [BOS], [False]
         for turn in dialogue:
-            said = model.layout.turn(turn.role, CHARACTERS.encode(turn.text))
+            said = model.template.turn(turn.role, CHARACTERS.encode(turn.text))
             counts = loss_on == "all" or turn.role == 1
             ids += said
             learned += [False] + [counts] * (len(said) - 1)
@@ -162,9 +162,9 @@ def test_what_counts(tmp_path: Path, loss_on: str) -> None:
         losses = -logits.log_softmax(-1)[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]
         nll += losses[torch.tensor(learned[1:])].sum().item()
         tokens += sum(learned)
-    data = model.layout.documents(dialogues, CHARACTERS.encode_batch)
+    data = model.template.documents(dialogues, CHARACTERS.encode_batch)
     assert max(data.offsets[1:] - data.offsets[:-1]) <= 64, "none is cut"
-    batches = DialogueBatches(data, model.layout, 64, 128, 0)
+    batches = DialogueBatches(data, model.template, 64, 128, 0)
     assert sum(batch.target_tokens for batch in batches.in_order()) == tokens
     scores = text_scores(model.model, batches)
     assert scores["loss"] == pytest.approx(nll / tokens)
@@ -180,10 +180,10 @@ def test_what_counts(tmp_path: Path, loss_on: str) -> None:
 
 
 def test_batches_without_anything_to_learn_are_passed_over() -> None:
-    layout = Layout(CHARACTERS.size, [False, True])
+    template = ChatTemplate(CHARACTERS.size, [False, True])
     dialogues = [turns("a" * 30, "b"), turns("abc", "d" * 25), turns("a" * 40, "b" * 3)]
-    data = layout.documents(dialogues, CHARACTERS.encode_batch)
-    batches = DialogueBatches(data, layout, 8, 8, 3)
+    data = template.documents(dialogues, CHARACTERS.encode_batch)
+    batches = DialogueBatches(data, template, 8, 8, 3)
     found, state = [], DataState()
     for batch, after in batches.iterate():
         if after.epoch == 2:
@@ -193,7 +193,7 @@ def test_batches_without_anything_to_learn_are_passed_over() -> None:
     assert sum(batch.target_tokens for batch, _ in found if _.epoch == 0) <= 2 + 26 + 4
     learned = sum(batch.target_tokens for batch in batches.in_order())
     assert learned == 2 + 26 + 4 < len(data.tokens) - len(data)
-    assert all(int(batch.given.values.max()) < layout.rows for batch, _ in found)
+    assert all(int(batch.given.values.max()) < template.rows for batch, _ in found)
     for (batch, state), (again, after) in zip(
         found[5:], batches.iterate(found[4][1]), strict=False
     ):
@@ -201,12 +201,12 @@ def test_batches_without_anything_to_learn_are_passed_over() -> None:
 
 
 def test_encoded_once(tmp_path: Path) -> None:
-    layout = Layout(CHARACTERS.size, [True, False])
+    template = ChatTemplate(CHARACTERS.size, [True, False])
     dialogues = some_dialogues(2500)
     unread = [dialogues]  # the second time nobody asks
-    known = layout.documents(dialogues, CHARACTERS.encode_batch)
+    known = template.documents(dialogues, CHARACTERS.encode_batch)
     for _ in range(2):
-        coding = layout.coding(CHARACTERS.encode_batch)
+        coding = template.coding(CHARACTERS.encode_batch)
         found = cached_documents(unread.pop, coding, tmp_path / "c", "f")
         assert found.tokens.tolist() == known.tokens.tolist()
         assert found.offsets.tolist() == known.offsets.tolist() and found.n_bytes == known.n_bytes
@@ -243,7 +243,7 @@ def test_what_streams_is_what_predict_says(tmp_path: Path, way: dict[str, Any]) 
 def test_a_reply_never_takes_another_role(tmp_path: Path) -> None:
     model = build(tmp_path)
     with torch.no_grad():
-        model.model.head.weight[list(model.layout.marks)] *= 20
+        model.model.head.weight[list(model.template.marks)] *= 20
         model.model.head.weight[EOS] = 0
     options = transduce.DecodingOptions(method="sample", max_tokens=40, n_best=6)
     (found,) = model.predict([("abc",)], options)
@@ -252,7 +252,7 @@ def test_a_reply_never_takes_another_role(tmp_path: Path) -> None:
 
 def test_a_history_counts_from_its_end(tmp_path: Path) -> None:
     model = build(tmp_path)
-    user, answer = model.layout.marks
+    user, answer = model.template.marks
     a, b, c = CHARACTERS.encode("abc")
     assert model.to_answer(model.turns("a\n\n b \nc"))[0] == [
         BOS, user, a, EOS, answer, b, EOS, user, c, EOS, answer,
@@ -265,13 +265,13 @@ def test_what_has_no_room_is_left_out_oldest_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = build(tmp_path, "text.block=32")
-    answer = model.layout.marks[1]
+    answer = model.template.marks[1]
     ids, dropped = model.to_answer(turns("a", "bbbbbb", "cccc", "dddd", "e"))
     assert dropped == 2 and len(ids) <= 24
     assert ids == [
-        BOS, *model.layout.turn(0, CHARACTERS.encode("cccc")),
-        *model.layout.turn(1, CHARACTERS.encode("dddd")),
-        *model.layout.turn(0, CHARACTERS.encode("e")), answer,
+        BOS, *model.template.turn(0, CHARACTERS.encode("cccc")),
+        *model.template.turn(1, CHARACTERS.encode("dddd")),
+        *model.template.turn(0, CHARACTERS.encode("e")), answer,
     ]  # fmt: skip
     long = "abcdefgh" * 9
     ids, dropped = model.to_answer(turns("a", "b", long))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from transduce.training import display as display_module
-from transduce.training.display import Counter, Display
+from transduce.training.display import Display, ProgressCounter
 
 
 class Terminal(io.StringIO):
@@ -33,7 +33,7 @@ def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 class TestTerminal:
     def test_a_count_beyond_the_estimate(self, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = a_terminal(monkeypatch)
-        with Counter("encoding train pairs", 1201) as count:
+        with ProgressCounter("encoding train pairs", 1201) as count:
             count.to(1000)
             count.to(1227)
         last = terminal.frames()[-1]
@@ -41,7 +41,7 @@ class TestTerminal:
 
     def test_items_end_at_all_of_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = a_terminal(monkeypatch)
-        with Counter("reading", 2500) as count:
+        with ProgressCounter("reading", 2500) as count:
             assert list(count.each(range(2345), then="learning")) == list(range(2345))
         assert any("100% reading: 2,345 of about 2,500" in line for line in terminal.frames())
         assert "100% learning" in terminal.frames()[-1]
@@ -97,7 +97,7 @@ class TestElsewhere:
     ) -> None:
         now = [0.0]
         monkeypatch.setattr(display_module.time, "monotonic", lambda: now[0])
-        with Counter("encoding pairs", 4000) as count:
+        with ProgressCounter("encoding pairs", 4000) as count:
             for now[0], done in ((10.0, 1000), (31.0, 2000), (40.0, 3000)):
                 count.to(done)
         assert capsys.readouterr().err == "encoding pairs: 2,000 of about 4,000\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transduce.cli.main import VERBS
-from transduce.tasks.recipe import parse_translation
+from transduce.tasks.translation.recipe import parse_translation
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -13,7 +13,7 @@ import pytest
 
 from transduce.config import setting_names, to_dict
 from transduce.models.presets import PRESETS
-from transduce.tasks.recipe import TranslationRecipe, parse_translation
+from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipe.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -12,7 +12,11 @@ from helpers.labelled_texts import BERT
 from transduce import DataError, SettingError
 from transduce.config import to_toml
 from transduce.sequence import Padded
-from transduce.tasks.embedding import EmbeddingPrediction, TextEmbedder, parse_embedding
+from transduce.tasks.text_encoder.embedding import (
+    EmbeddingPrediction,
+    TextEmbedder,
+    parse_embedding,
+)
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import write_tensors
 

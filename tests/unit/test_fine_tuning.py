@@ -25,8 +25,8 @@ from helpers.fine_tuned import (
 from helpers.tiny_run import records, reversal_pairs, tiny_settings, write_tsv
 from transduce import RunError, SettingError
 from transduce.config import apply_overrides, load_toml, parse, to_toml
-from transduce.tasks.images import with_base
-from transduce.tasks.recipe import TranslationRecipe
+from transduce.tasks.translation.recipe import TranslationRecipe
+from transduce.tasks.vision.images import with_base
 from transduce.training.averaging import MovingAverage
 from transduce.training.checkpoints import (
     Progress,

@@ -18,7 +18,7 @@ import transduce
 from helpers.kills import FAMILIES, write_family
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.config import load_toml, merge
-from transduce.data.batches import Largest, TokenBatches
+from transduce.data.batches import LargestBatches, TokenBatches
 from transduce.data.documents import EncodedDocuments
 from transduce.data.packing import PackedBatches
 from transduce.errors import MemoryLimitError, RunError, SettingError
@@ -142,8 +142,8 @@ class Eater:
 
     row = 1
 
-    def largest(self, batch_tokens: int) -> Largest[int]:
-        return Largest(max(batch_tokens, 16), [max(batch_tokens, 16)])
+    def largest(self, batch_tokens: int) -> LargestBatches[int]:
+        return LargestBatches(max(batch_tokens, 16), [max(batch_tokens, 16)])
 
     def checksum(self) -> str:
         return "always the same"

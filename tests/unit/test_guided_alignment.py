@@ -23,10 +23,10 @@ from transduce.data.batches import DataState
 from transduce.data.encoded import EncodedPairs
 from transduce.data.links import LinkRows
 from transduce.metrics.alignment import alignment_scores, alignment_statistics
-from transduce.tasks.alignment import AlignmentOptions, align_pairs, attention_of
-from transduce.tasks.guided import Guide, training_links
-from transduce.tasks.recipe import parse_translation
-from transduce.tasks.translation_data import encoded_pairs, vocabularies
+from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs, attention_of
+from transduce.tasks.translation.data import encoded_pairs, vocabularies
+from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
+from transduce.tasks.translation.recipe import parse_translation
 from transduce.text.pharaoh import format_links
 from transduce.training.guided_alignment import GuidedAlignmentConfig, alignment_loss
 
@@ -121,7 +121,7 @@ class TestTraining:
             config = GuidedAlignmentConfig(weight=2.0, head=1)
             batch, _ = next(task.batches.iterate(DataState()))
             plain = task.loss(batch)
-            task.guide = Guide(task.model, config, links)
+            task.guide = AlignmentGuide(task.model, config, links)
             guided = task.loss(batch)
             assert guided.tokens == plain.tokens
             assert guided.nll.item() == pytest.approx(plain.nll.item(), rel=1e-5)

@@ -31,10 +31,10 @@ from transduce.image import AugmentationConfig, ImageConfig, normalise
 from transduce.models.vision import CaptioningConfig, VisionConfig
 from transduce.nn.front_ends.patches import interpolate_positions
 from transduce.tasks import TASKS
-from transduce.tasks.captioning import CaptioningEvaluation
-from transduce.tasks.image_classification import ImageClassifier, parse_image_classification
-from transduce.tasks.images import ImageDataConfig, read_images_of
 from transduce.tasks.labels import LabelPrediction
+from transduce.tasks.vision.captioning import CaptioningEvaluation
+from transduce.tasks.vision.image_classification import ImageClassifier, parse_image_classification
+from transduce.tasks.vision.images import ImageDataConfig, read_images_of
 from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
 from transduce.training.weights import read_tensors
 

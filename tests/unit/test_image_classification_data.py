@@ -15,7 +15,7 @@ from helpers.pictures import stripes, write_folder, write_parquet, write_table
 from transduce import DataError, SettingError
 from transduce.config import apply_overrides, parse
 from transduce.image import ImageConfig
-from transduce.tasks.images import ImageDataConfig, equal_images, read_images_of
+from transduce.tasks.vision.images import ImageDataConfig, equal_images, read_images_of
 
 
 @pytest.fixture(scope="module")

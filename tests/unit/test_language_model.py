@@ -19,8 +19,8 @@ from transduce.decoding.window import WindowedState
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.nn.transformer import TransformerConfig
 from transduce.sequence import Padded
-from transduce.tasks.generator import Generator, Wording, left_padded
-from transduce.tasks.language_model import packed_loss, text_scores
+from transduce.tasks.language_model.generator import ContinuationText, Generator, left_padded
+from transduce.tasks.language_model.task import packed_loss, text_scores
 from transduce.text import BOS, EOS, SubwordConfig, Tokenizer, train_tokenizer
 from transduce.text.characters import CharactersConfig
 
@@ -166,7 +166,7 @@ def test_the_cache_changes_nothing(positions: Any, window: int) -> None:
         model.model.head.weight[EOS] = 0
     for prompt in PROMPTS:
         ids = [BOS, *CHARACTERS.encode(prompt)]
-        ((best,),) = model.go_on([ids], model.options, [0])
+        ((best,),) = model.continue_prompts([ids], model.options, [0])
         known = recomputed(model.model, ids, window, 40)
         assert best.tokens == known
         assert not best.finished or len(known) < 40
@@ -287,27 +287,27 @@ def test_never_half_a_character(prompt: str, text: str) -> None:
     if whole[: len(shared)] != shared:
         pytest.skip("the text joins the last piece of the prompt")
     ids = whole[len(shared) :]
-    wording = Wording(tokenizer, before, ())
+    continuation_text = ContinuationText(tokenizer, before, ())
     written = ""
     for n in range(len(ids) + 1):
-        stable = wording.stable(ids[:n])
+        stable = continuation_text.stable(ids[:n])
         assert stable.startswith(written) and text.startswith(stable)
         written = stable
-    assert wording.exact(ids) == text == written
+    assert continuation_text.exact(ids) == text == written
 
 
 def test_what_may_begin_a_stop_is_held_back() -> None:
-    wording = Wording(CHARACTERS, [BOS], ("abc", "h"))
+    continuation_text = ContinuationText(CHARACTERS, [BOS], ("abc", "h"))
 
     def stable(text: str) -> str:
-        return wording.stable(CHARACTERS.encode(text))
+        return continuation_text.stable(CHARACTERS.encode(text))
 
     assert [stable(t) for t in ("d", "da", "dab", "dabd", "dabc", "dabcd")] == [
         "d", "d", "d", "dabd", "d", "d",
     ]  # fmt: skip
     assert stable("ahabc") == "a"
-    assert wording.stopped(CHARACTERS.encode("dddddddabc"))
-    assert not wording.stopped(CHARACTERS.encode("abdddddddab"))
-    assert not Wording(CHARACTERS, CHARACTERS.encode("ab"), ("abc",)).stopped(
+    assert continuation_text.stopped(CHARACTERS.encode("dddddddabc"))
+    assert not continuation_text.stopped(CHARACTERS.encode("abdddddddab"))
+    assert not ContinuationText(CHARACTERS, CHARACTERS.encode("ab"), ("abc",)).stopped(
         CHARACTERS.encode("c")
     ), "the prompt does not count"

@@ -13,7 +13,7 @@ import transduce
 from helpers.tiny_run import stack
 from transduce.config import apply_overrides, load_toml
 from transduce.errors import DataError, SettingError
-from transduce.tasks.language_model import parse_language_model, read_documents_of
+from transduce.tasks.language_model.task import parse_language_model, read_documents_of
 from transduce.training.weights import read_tensors
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "language-model"

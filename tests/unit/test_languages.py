@@ -11,7 +11,7 @@ import transduce
 from helpers.tiny_run import reversal_pairs, tiny_recipe, train_tiny, write_tsv
 from transduce import SettingError
 from transduce.config import parse, to_dict
-from transduce.tasks.recipe import TranslationRecipe
+from transduce.tasks.translation.recipe import TranslationRecipe
 
 DATA = Path("none.tsv")
 

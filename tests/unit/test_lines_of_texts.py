@@ -11,9 +11,9 @@ import transduce
 from helpers.reversing_run import reversing_run
 from helpers.tiny_run import train_tiny, write_tsv
 from transduce import DecodingOptions, Run
-from transduce.tasks.confidence import confidences
-from transduce.tasks.pieces import Lines, lines_of
-from transduce.tasks.tags import ExpectedTags
+from transduce.tasks.translation.confidence import confidences
+from transduce.tasks.translation.splitting import Lines, lines_of
+from transduce.tasks.translation.tags import ExpectedTags
 
 LONG = "abcde" * 6
 TEXTS = [

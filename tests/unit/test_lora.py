@@ -68,8 +68,8 @@ def adapter_head(run: Path) -> dict[str, str]:
 
 
 def loaded_task(recipe: Any, run: Path) -> Any:
-    from transduce.tasks.translation import TranslationTraining, load_translation
-    from transduce.tasks.translation_data import encoded_pairs
+    from transduce.tasks.translation.data import encoded_pairs
+    from transduce.tasks.translation.task import TranslationTraining, load_translation
 
     translator = load_translation(recipe, run, "cpu")
     data = encoded_pairs(recipe, translator.source, translator.target, run.parent / ".cache")

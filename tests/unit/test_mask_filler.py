@@ -6,8 +6,8 @@ import torch
 
 from helpers.hugging_face import byte_level
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
-from transduce.tasks.mask_filler import Candidate, MaskFiller
-from transduce.tasks.masked_language_model import parse_masked_language_model
+from transduce.tasks.text_encoder.mask_filler import MaskFiller, TokenCandidate
+from transduce.tasks.text_encoder.masked_language_model import parse_masked_language_model
 from transduce.text import SubwordConfig, SymbolsConfig, train_tokenizer
 
 
@@ -62,7 +62,7 @@ def test_masks_where_tokens_hold_a_space_that_no_text_begins_with(tmp_path: Path
         (word, "<mask> <mask>", f"{shown[word][1:]} <mask>"),
         (inside, "the <mask> of", "thet of"),
     ):
-        assert filler._filled(text, [Candidate(token, shown[token], 1.0)]) == wanted
+        assert filler._filled(text, [TokenCandidate(token, shown[token], 1.0)]) == wanted
 
 
 def test_symbols_keep_the_text_around_a_mask() -> None:

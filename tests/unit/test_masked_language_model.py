@@ -16,8 +16,8 @@ from transduce.data.masking import Masking, MaskingConfig, begin_words
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
-from transduce.tasks.mask_filler import MaskFiller
-from transduce.tasks.masked_language_model import (
+from transduce.tasks.text_encoder.mask_filler import MaskFiller
+from transduce.tasks.text_encoder.masked_language_model import (
     MaskedLanguageModelTraining,
     parse_masked_language_model,
     rows_of,

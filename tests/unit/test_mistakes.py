@@ -174,7 +174,7 @@ def test_average_of_checkpoints_is_of_what_they_would_serve(data: Path, tmp_path
 def test_disk_trouble_with_the_validation_pairs_is_not_taken_for_too_few(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transduce.tasks import translation_data
+    from transduce.tasks.translation import data as translation_data
 
     original = translation_data.cached_pairs
     calls: list[Any] = []
@@ -231,5 +231,5 @@ def test_a_demo_that_was_stopped_while_training_again_forgets_the_old_figures(
     monkeypatch.setattr(transduce, "train", stopped)
     monkeypatch.setattr(demo_module, "write_dictionary", lambda path: 1)
     with pytest.raises(KeyboardInterrupt):
-        demo_module.tell_story(run, True, None, lambda text: None)
+        demo_module.run_demo(run, True, None, lambda text: None)
     assert not (run / "demo.json").exists()

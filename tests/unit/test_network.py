@@ -20,12 +20,12 @@ from transduce.models.encoder_decoder import (
 )
 from transduce.models.presets import PRESETS
 from transduce.nn.attention import CrossAttention, SelfAttention, attention_with_weights
-from transduce.nn.compaction import Compact, row_step
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import FeedForward, GatedFeedForward
 from transduce.nn.masks import Mask
 from transduce.nn.residual import PostNorm, PreNorm
 from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
+from transduce.nn.unpadding import Unpadding, row_step
 from transduce.sequence import Padded
 from transduce.training.weights import read_tensors
 
@@ -438,10 +438,10 @@ def test_under_autocast_rows_come_in_few_numbers(n_padding: int) -> None:
     values = torch.randn(67, 2, 3, requires_grad=True)
     weight = torch.ones(3, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        compact = Compact(Padded(values, real, "any"))
-    rows = compact.gather(values)
+        unpadding = Unpadding(Padded(values, real, "any"))
+    rows = unpadding.unpad(values)
     assert rows.flatten(0, -2).shape[0] == {0: 160, 5: 160, 60: 96}[n_padding]
-    spread = compact.spread(rows * weight)
+    spread = unpadding.pad(rows * weight)
     assert torch.equal(spread[real], values[real])
     # With anything after it, at padding too: the rows that only fill up have no part in it.
     gradient, of_weight = torch.autograd.grad(spread[real].sum(), [values, weight])

@@ -15,7 +15,7 @@ from transduce.errors import RunError, SettingError
 from transduce.experiments.sweep import sweep
 from transduce.run_directory import as_recipe, read_recipe
 from transduce.tasks.common import base_settings
-from transduce.tasks.recipe import parse_translation, read_pairs_of
+from transduce.tasks.translation.recipe import parse_translation, read_pairs_of
 
 ODD = ["a$b", "~", """ it's "${b}" and $$ ä\\b ''' """]
 

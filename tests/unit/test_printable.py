@@ -15,10 +15,10 @@ from transduce.data.pairs import TabSeparated, read_pairs
 from transduce.errors import DataError, RunError, printable, printable_name
 from transduce.interop.read import Config
 from transduce.run_directory import parse_recipe
-from transduce.tasks.images import labels_set
 from transduce.tasks.labels import load_labels
-from transduce.tasks.recipe import parse_translation
-from transduce.tasks.translation_data import encoded_pairs, vocabularies
+from transduce.tasks.translation.data import encoded_pairs, vocabularies
+from transduce.tasks.translation.recipe import parse_translation
+from transduce.tasks.vision.images import labels_set
 
 HOSTILE = {
     "neg\nx": "neg x",

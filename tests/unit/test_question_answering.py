@@ -16,10 +16,20 @@ from transduce.config import apply_overrides
 from transduce.data.questions import Answer, Question
 from transduce.errors import DataError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
-from transduce.tasks.answerer import Answerer, SpanConfig, WindowsConfig, cut_windows, span_scores
-from transduce.tasks.labels import head_anew, save_labels
-from transduce.tasks.question_answering import TrainedAnswerer, parse_question_answering, span_loss
-from transduce.tasks.question_answering_data import encoded_windows, span_in, spans_of
+from transduce.tasks.labels import new_head, save_labels
+from transduce.tasks.text_encoder.answerer import (
+    Answerer,
+    SpanConfig,
+    WindowsConfig,
+    cut_windows,
+    span_scores,
+)
+from transduce.tasks.text_encoder.question_answering import (
+    TrainedAnswerer,
+    parse_question_answering,
+    span_loss,
+)
+from transduce.tasks.text_encoder.question_answering_data import encoded_windows, span_in, spans_of
 from transduce.text import BOS, EOS, SymbolsConfig, train_tokenizer
 from transduce.training.fine_tuning import FineTuneConfig
 
@@ -157,10 +167,12 @@ def an_answerer(no_answer: bool = False, threshold: float = 0.0) -> Answerer:
     return Answerer(config, text, span, tokenizer)
 
 
-def scores_with(answerer: Answerer, reading: Any, best: dict[int, float], null: float) -> list[Any]:
+def scores_with(
+    answerer: Answerer, encoded_passage: Any, best: dict[int, float], null: float
+) -> list[Any]:
     """Scores in which token i of the passage has best[i] at both ends, and all others -10."""
     found = []
-    for window in reading.windows:
+    for window in encoded_passage.windows:
         scores = torch.full((len(window.row.ids), 2), -10.0)
         scores[0] = null
         for token, score in best.items():
@@ -173,9 +185,11 @@ def scores_with(answerer: Answerer, reading: Any, best: dict[int, float], null: 
 def test_the_best_span_of_all_windows_wins_and_stands_in_the_passage() -> None:
     answerer = an_answerer()
     context = " ".join(random.Random(0).choices(WORDS, k=200))
-    (reading,) = answerer.read([("k1", context)])
-    assert len(reading.windows) > 5
-    found = answerer.answer(reading, scores_with(answerer, reading, {3: 1.0, 170: 2.0}, 99.0))
+    (encoded_passage,) = answerer.read([("k1", context)])
+    assert len(encoded_passage.windows) > 5
+    found = answerer.answer(
+        encoded_passage, scores_with(answerer, encoded_passage, {3: 1.0, 170: 2.0}, 99.0)
+    )
     assert found.answer == context.split()[170] == context[found.start : found.end]
     assert found.score == pytest.approx(4.0) and 0 < found.probability <= 1
 
@@ -184,8 +198,10 @@ def test_no_answer_is_given_when_it_scores_higher_by_more_than_the_threshold() -
     context = "amber birch cedar"
     for threshold, null, answered in ((0.0, 1.1, False), (0.0, 0.9, True), (1.0, 1.1, True)):
         answerer = an_answerer(no_answer=True, threshold=threshold)
-        (reading,) = answerer.read([("k1", context)])
-        found = answerer.answer(reading, scores_with(answerer, reading, {1: 1.0}, null))
+        (encoded_passage,) = answerer.read([("k1", context)])
+        found = answerer.answer(
+            encoded_passage, scores_with(answerer, encoded_passage, {1: 1.0}, null)
+        )
         assert found.answer == ("birch" if answered else "")
         assert (found.start, found.end) == ((6, 11) if answered else (None, None))
         assert 0 < found.probability < 1
@@ -193,11 +209,11 @@ def test_no_answer_is_given_when_it_scores_higher_by_more_than_the_threshold() -
 
 def test_the_surest_window_decides_whether_there_is_an_answer() -> None:
     answerer = an_answerer(no_answer=True)
-    (reading,) = answerer.read([("k1", " ".join(WORDS * 4))])
-    scores = scores_with(answerer, reading, {0: 1.0}, 5.0)
-    assert answerer.answer(reading, scores).answer == ""
+    (encoded_passage,) = answerer.read([("k1", " ".join(WORDS * 4))])
+    scores = scores_with(answerer, encoded_passage, {0: 1.0}, 5.0)
+    assert answerer.answer(encoded_passage, scores).answer == ""
     scores[0][0] = 0.5
-    assert answerer.answer(reading, scores).answer == WORDS[0]
+    assert answerer.answer(encoded_passage, scores).answer == WORDS[0]
 
 
 def test_blank_inputs_and_passages_of_nothing_have_the_empty_answer() -> None:
@@ -236,11 +252,11 @@ def test_an_answer_that_was_not_found_is_not_no_answer(tmp_path: Path) -> None:
     given = tiny_settings(write_jsonl(tmp_path / "q.jsonl", key_questions(40, 1)))
     recipe = parse_question_answering(given, "recipe")
     tokenizer = train_tokenizer(SymbolsConfig(), [" ".join(WORDS + KEYS)])
-    (reading,) = TrainedAnswerer(recipe, tokenizer).read([("k1", "amber birch")])
+    (encoded_passage,) = TrainedAnswerer(recipe, tokenizer).read([("k1", "amber birch")])
     for answers, span in ((("birch", 6),), (4, 4)), ((("zebra", None),), None), ((), (0, 0)):
         given = tuple(Answer(*answer) for answer in answers)
         question = Question("1", "", "amber birch", "k1", given)
-        assert spans_of(question, reading, no_answer=True) == [span]
+        assert spans_of(question, encoded_passage, no_answer=True) == [span]
 
 
 def test_what_cannot_be_learnt_from_is_left_out_and_counted(
@@ -375,5 +391,5 @@ def test_a_span_head_is_no_head_of_labels(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     save_labels(tmp_path / "labels", ("no", "yes"))
     spans, labels = (FineTuneConfig(run=str(tmp_path / name)) for name in ("spans", "labels"))
-    assert head_anew((), spans) == head_anew(("no", "yes"), labels) == ()
-    assert head_anew((), labels) == head_anew(("no", "yes"), spans) == ("head.output.",)
+    assert new_head((), spans) == new_head(("no", "yes"), labels) == ()
+    assert new_head((), labels) == new_head(("no", "yes"), spans) == ("head.output.",)

@@ -16,8 +16,8 @@ from transduce.errors import SettingError
 from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
 from transduce.sequence import Padded
 from transduce.tasks import TASKS
-from transduce.tasks.language_model import packed_loss
-from transduce.tasks.translation import pair_loss
+from transduce.tasks.language_model.task import packed_loss
+from transduce.tasks.translation.task import pair_loss
 from transduce.text import CharactersConfig, train_tokenizer
 from transduce.training import r_drop as module
 from transduce.training.loss import cross_entropy

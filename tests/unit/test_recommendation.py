@@ -26,8 +26,8 @@ from transduce.data.interactions import (
 )
 from transduce.errors import DataError, SettingError
 from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
-from transduce.tasks.recommendation import (
-    Question,
+from transduce.tasks.language_model.recommendation import (
+    RankingExample,
     by_popularity,
     measure,
     parse_recommendation,
@@ -145,10 +145,10 @@ def test_what_ranks_are_worth() -> None:
 def test_popularity_by_hand() -> None:
     counts = torch.tensor([0, 0, 0, 0, 5, 4, 3, 3])
     questions = [
-        Question([4], 5),  # first of what is left
-        Question([4, 5], 7),  # behind its equal, 6
-        Question([5], 5),  # had it before, and again
-        Question([4], UNK),
+        RankingExample([4], 5),  # first of what is left
+        RankingExample([4, 5], 7),  # behind its equal, 6
+        RankingExample([5], 5),  # had it before, and again
+        RankingExample([4], UNK),
     ]
     found = measure(by_popularity(counts, 4), questions, 2)
     ranks = [1, 2, 2, UNRANKED]

@@ -30,11 +30,11 @@ from transduce.nn.state import State
 from transduce.run import STREAM_TEXTS
 from transduce.run_directory import read_recipe
 from transduce.sequence import Padded
-from transduce.tasks.alignment import align_pairs
-from transduce.tasks.recipe import read_pairs_of
 from transduce.tasks.task import Evaluation
-from transduce.tasks.translator import Translator
-from transduce.tasks.translator_config import TranslatorConfig
+from transduce.tasks.translation.alignment import align_pairs
+from transduce.tasks.translation.recipe import read_pairs_of
+from transduce.tasks.translation.translator import Translator
+from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.training.weights import read_tensors
 
 LEARNT = (

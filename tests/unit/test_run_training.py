@@ -19,8 +19,8 @@ from helpers.tiny_run import (
 from transduce import DataError, RunError, SettingError
 from transduce.config import to_toml
 from transduce.run_directory import locked
-from transduce.tasks.translation import TranslationTraining
-from transduce.training import replaced
+from transduce.tasks.translation.task import TranslationTraining
+from transduce.training import run_backup
 from transduce.training.checkpoints import checkpoints_of, served_weights
 from transduce.training.weights import read_tensors
 
@@ -86,7 +86,7 @@ class TestTrain:
     ) -> None:
         path, _ = train_tiny(data, tmp_path / "run", "training.steps=1")
         before = contents(path)
-        replaced.set_aside(path, [f for f in path.iterdir() if f.name != ".lock"])
+        run_backup.back_up(path, [f for f in path.iterdir() if f.name != ".lock"])
         for name in wrote:
             (path / name).write_text("of the new one")
         with pytest.raises(RunError, match="holds a run already"):

@@ -26,9 +26,9 @@ from transduce.data.filters import FilterConfig
 from transduce.data.rows import Side
 from transduce.data.sampling import SampledBatches, sampled_pairs
 from transduce.errors import SettingError
-from transduce.tasks.classification import parse_classification
-from transduce.tasks.sampled_texts import resegmented
-from transduce.tasks.text_encoder import layout
+from transduce.tasks.text_encoder.classification import parse_classification
+from transduce.tasks.text_encoder.sampled_texts import resegmented
+from transduce.tasks.text_inputs import with_special_tokens
 from transduce.text import CharactersConfig, SubwordConfig, SubwordTokenizer, train_tokenizer
 from transduce.text.sampling import SegmentationSampler, sampler_for
 from transduce.text.tokenizer import BOS, EOS
@@ -260,7 +260,7 @@ def test_texts_between_marks(tokenizer: SubwordTokenizer) -> None:
         ("", lines(1, 8)[0]),
     ]
     rows = [
-        layout(tokenizer.encode(a), None if b is None else tokenizer.encode(b), 200)
+        with_special_tokens(tokenizer.encode(a), None if b is None else tokenizer.encode(b), 200)
         for a, b in inputs
     ]
     sampler = SegmentationSampler(tokenizer, strength(tokenizer))

@@ -13,7 +13,7 @@ from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import Run, RunError, SettingError
 from transduce.decoding.shortlist import Shortlist
 from transduce.sequence import Padded
-from transduce.tasks.shortlist import coverage, load_shortlist, save_shortlist
+from transduce.tasks.translation.shortlist import coverage, load_shortlist, save_shortlist
 from transduce.text import BOS, EOS, PAD, UNK
 
 WORDS = ["abc", "edcba", "aa", "ce", "bbbd", "dcab", "eeea", "ab"]
@@ -86,18 +86,18 @@ class TestWhatIsAllowed:
     def test_logits_are_those_of_the_model(self, run: Run) -> None:
         model, encode = run.translator.model, run.translator.source.encode
         sources = [encode("abc"), encode("dea")]
-        narrow = listed(run, 2).narrow(model, sources)
+        shortlisted = listed(run, 2).restrict(model, sources)
         batch = Padded.from_rows([[*ids, EOS] for ids in sources])
         begin = Padded.unpadded(torch.full((2, 1), BOS))
         with torch.inference_mode():
             whole = model.step(begin, model.start(batch))[:, 0]
-            state = narrow.start(batch)
-            few = narrow.step(begin, state)[:, 0]
+            state = shortlisted.start(batch)
+            few = shortlisted.step(begin, state)[:, 0]
             state.select(torch.tensor([1, 1, 0]))
             assert state.sentences.tolist() == [1, 1, 0]
         for row, ids in enumerate(sources):
             own = set(listed(run, 2).of(ids).tolist())
-            for column, token in enumerate(narrow.ids.tolist()):
+            for column, token in enumerate(shortlisted.ids.tolist()):
                 if token in own:
                     assert few[row, column].item() == pytest.approx(
                         whole[row, token].item(), abs=1e-5

@@ -10,10 +10,10 @@ import pytest
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_task, write_tsv
 from transduce import DataError
 from transduce.decoding.options import DecodingOptions
-from transduce.tasks.common import begin, drawn, has_split
-from transduce.tasks.recipe import DataConfig, read_pairs_of
+from transduce.tasks.common import has_split, prepare_training, sampled
 from transduce.tasks.task import Split
-from transduce.tasks.translation import TranslationTraining
+from transduce.tasks.translation.recipe import DataConfig, read_pairs_of
+from transduce.tasks.translation.task import TranslationTraining
 
 PAIRS = [(f"s{i % 700}", f"t{i}") for i in range(1400)]  # two targets for each source
 
@@ -69,11 +69,11 @@ def test_a_test_set_that_is_not_there_is_said_before_training(
 ) -> None:
     file = write_tsv(tmp_path / "all.tsv", PAIRS)
     recipe = tiny_recipe(file, f"data.test={{kind='{kind}', path='tset.tsv'}}")
-    begin(recipe.data, recipe.training, recipe.seed)
+    prepare_training(recipe.data, recipe.training, recipe.seed)
     assert f"data.test: {Path(recipe.data.root) / 'tset.tsv'}: no such file" in caplog.text
     caplog.clear()
     recipe = tiny_recipe(file, f"data.test={{kind='tsv', path='{file}'}}")
-    begin(recipe.data, recipe.training, recipe.seed)
+    prepare_training(recipe.data, recipe.training, recipe.seed)
     assert not caplog.records
 
 
@@ -87,23 +87,23 @@ class TestDrawn:
     SORTED = tuple((f"<{tag}> {i}", f"{i}") for tag in ("ady", "bul", "vie") for i in range(1000))
 
     def test_even_whatever_the_order_of_the_file(self) -> None:
-        found = drawn(self.SORTED, 300, source_of)
+        found = sampled(self.SORTED, 300, source_of)
         tags = Counter(source[:5] for source, _ in found)
         assert len(found) == 300 and all(
             70 < tags[tag] < 130 for tag in ("<ady>", "<bul>", "<vie>")
         )
         assert found == sorted(found, key=self.SORTED.index)
-        assert set(drawn(self.SORTED[::-1], 300, source_of)) == set(found)
-        assert set(drawn(self.SORTED, 100, source_of)) < set(found)
+        assert set(sampled(self.SORTED[::-1], 300, source_of)) == set(found)
+        assert set(sampled(self.SORTED, 100, source_of)) < set(found)
 
     def test_all_that_there_are_and_none(self) -> None:
-        assert drawn(iter(self.SORTED[:5]), 500, source_of) == list(self.SORTED[:5])
-        assert drawn(iter([]), 500, source_of) == []
-        assert drawn(self.SORTED, 0, source_of) == []
+        assert sampled(iter(self.SORTED[:5]), 500, source_of) == list(self.SORTED[:5])
+        assert sampled(iter([]), 500, source_of) == []
+        assert sampled(self.SORTED, 0, source_of) == []
 
     def test_all_targets_of_a_source_come_together(self) -> None:
         several = [(source, target) for source, target in self.SORTED for target in (target, "x")]
-        assert len({source for source, _ in drawn(several, 200, source_of)}) == 100
+        assert len({source for source, _ in sampled(several, 200, source_of)}) == 100
 
 
 @pytest.fixture

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from transduce.data import stores
-from transduce.data.stores import absolute_url, files_in, names_below, opened, sweep, whole_file
+from transduce.data.stores import (
+    absolute_url,
+    files_in,
+    names_below,
+    opened,
+    remove_leftovers,
+    whole_file,
+)
 from transduce.errors import DataError
 
 fsspec: Any = pytest.importorskip("fsspec", reason="needs the extra `scale`")
@@ -154,5 +161,5 @@ class TestWholeFile:
             copy.write_bytes(b"half")  # as a killed process leaves it
             raise ZeroDivisionError
         (tmp_path / "mine.part").touch()
-        sweep(tmp_path)
+        remove_leftovers(tmp_path)
         assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.part"]

@@ -19,10 +19,10 @@ from helpers.tiny_run import write_tiny
 from transduce.cli.sweep import _as_object, _as_table
 from transduce.config import load_toml
 from transduce.errors import MemoryLimitError, RunError, SettingError
-from transduce.experiments.attempts import Job, Result, attempt
 from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
-from transduce.experiments.record import RUNS_FILE, Definition, Record, runs_in
-from transduce.experiments.search import JOURNAL, Search
+from transduce.experiments.jobs import Job, JobResult, run_job
+from transduce.experiments.journal import RUNS_FILE, Definition, SweepJournal, runs_in
+from transduce.experiments.search import JOURNAL, OptunaSearch
 from transduce.experiments.sweep import Sweep, SweptRun, sweep
 from transduce.training.curves import read_curves
 from transduce.training.log import TrainingLog
@@ -124,28 +124,28 @@ def test_another_kind_means_what_it_means_to_train(
 
 
 def test_a_record_outlives_the_process_and_a_half_written_line(tmp_path: Path) -> None:
-    record = Record(tmp_path)
+    journal = SweepJournal(tmp_path)
     one, two = ("a=1", "b='ü'"), ("a=2", "b='ü'")
-    assert [record.name(one), record.name(two), record.name(one)] == ["001", "002", "001"]
-    result = Result(step=5, best_step=3, seconds=0.5, scores={"loss": 1 / 3})
-    record.end(one, result)
+    assert [journal.name(one), journal.name(two), journal.name(one)] == ["001", "002", "001"]
+    result = JobResult(step=5, best_step=3, seconds=0.5, scores={"loss": 1 / 3})
+    journal.end(one, result)
     with (tmp_path / RUNS_FILE).open("a") as file:
         file.write('{"run": "003", "overr')
-    again = Record(tmp_path)
+    again = SweepJournal(tmp_path)
     assert again.names == {one: "001", two: "002"}
     assert again.results == {"001": result}
     assert again.name(("a=3",)) == "003"
-    assert Record(tmp_path).names == again.names
+    assert SweepJournal(tmp_path).names == again.names
 
 
 def test_a_lost_line_frees_no_number(tmp_path: Path) -> None:
     """Another combination would take the results of the run that has it."""
-    record = Record(tmp_path)
+    journal = SweepJournal(tmp_path)
     for value in "123":
-        record.end((f"a={value}",), Result(step=int(record.name((f"a={value}",)))))
+        journal.end((f"a={value}",), JobResult(step=int(journal.name((f"a={value}",)))))
     lines = (tmp_path / RUNS_FILE).read_text().splitlines(keepends=True)
     (tmp_path / RUNS_FILE).write_text("".join(line for line in lines if '"001"' not in line))
-    again = Record(tmp_path)
+    again = SweepJournal(tmp_path)
     assert again.name(("a=1",)) == "004" and "004" not in again.results
     assert again.name(("a=2",)) == "002" and again.results["002"].step == 2
 
@@ -176,7 +176,7 @@ def test_a_grid_trains_each_combination_as_train_would(recipe: Path, tmp_path: P
     assert done.best is not None
     least = min(run.result.scores["loss"] for run in done.runs)
     assert done.best.result.scores["loss"] == least
-    alone = attempt(Job(tmp_path / "alone", load_toml(recipe), settings[1]))
+    alone = run_job(Job(tmp_path / "alone", load_toml(recipe), settings[1]))
     assert alone.scores == done.runs[1].result.scores
     weights = [path / "weights.safetensors" for path in (tmp_path / "alone", done.runs[1].path)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
@@ -184,10 +184,10 @@ def test_a_grid_trains_each_combination_as_train_would(recipe: Path, tmp_path: P
 
 def test_the_best_is_the_highest_where_high_is_better() -> None:
     runs = [
-        SweptRun(Path(name), (), Result(scores={"bleu": score}, higher_is_better=True))
+        SweptRun(Path(name), (), JobResult(scores={"bleu": score}, higher_is_better=True))
         for name, score in [("a", 1.0), ("b", 3.0), ("c", 2.0)]
     ]
-    failed = SweptRun(Path("d"), (), Result(error="no"))
+    failed = SweptRun(Path("d"), (), JobResult(error="no"))
     done = Sweep(Path(), (), "bleu", [failed, *runs])
     assert done.best is runs[1] and done.failed == [failed]
     assert Sweep(Path(), (), "bleu", [failed]).best is None
@@ -198,7 +198,9 @@ def a_sweep(varied: tuple[str, ...], scores: Mapping[str, float | None]) -> Swee
     runs = [
         SweptRun(Path(f"{number:03d}"), tuple(overrides.split()), result)
         for number, (overrides, score) in enumerate(scores.items(), 1)
-        for result in [Result(error="no") if score is None else Result(scores={"loss": score})]
+        for result in [
+            JobResult(error="no") if score is None else JobResult(scores={"loss": score})
+        ]
     ]
     return Sweep(Path("s"), varied, "loss", runs)
 
@@ -254,7 +256,7 @@ def test_chance_is_told_from_settings() -> None:
 
 def test_seconds_are_those_of_the_log(begun: Path) -> None:
     """As `compare` has them, whatever the last weights took to be written."""
-    for name, result in Record(begun).results.items():
+    for name, result in SweepJournal(begun).results.items():
         assert result.seconds == read_curves(begun / name).seconds
 
 
@@ -274,7 +276,7 @@ def test_a_failed_run_is_named_and_stops_no_other(
     # `transduce compare` has nothing of a run that was refused before it began, and says so.
     caplog.clear()
     assert [run.name for run in runs_in(tmp_path / "s")] == ["001", "003"]
-    said = [record.message for record in caplog.records]
+    said = [journal.message for journal in caplog.records]
     assert len(said) == 3 and "002: left out, as it failed: " in said[0] and "n_heads" in said[0]
     assert "003: compared by what there is, as it failed: " in said[1]
     assert "004: left out" in said[2]
@@ -286,7 +288,7 @@ def test_a_bug_in_one_run_does_not_stop_the_others(
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("of ours\nwith more lines")
 
-    monkeypatch.setattr("transduce.experiments.attempts.train", broken)
+    monkeypatch.setattr("transduce.experiments.jobs.train", broken)
     done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
     assert [run.result.error for run in done.runs] == ["ZeroDivisionError: of ours"] * 2
     assert "Traceback" in capfd.readouterr().err
@@ -313,7 +315,7 @@ def test_what_the_machine_lacked_is_told_in_a_line_and_tried_again(
     def lacking(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("transduce.experiments.attempts.train", lacking)
+    monkeypatch.setattr("transduce.experiments.jobs.train", lacking)
     done = sweep(recipe, ["seed=1,2"], tmp_path / "s")
     assert [told in run.result.error for run in done.runs] == [True, True]
     assert not any(run.result.final for run in done.runs)
@@ -326,10 +328,10 @@ def interrupt_at(step: int, of_run: int, patch: pytest.MonkeyPatch) -> None:
     """Have a SIGTERM arrive at that step of the n-th run."""
     show, begun = TrainingLog.training, [0]
 
-    def show_and_signal(log: TrainingLog, record: Any, *rest: float) -> None:
-        show(log, record, *rest)
-        begun[0] += record["step"] == 1
-        if record["step"] == step and begun[0] == of_run:
+    def show_and_signal(log: TrainingLog, journal: Any, *rest: float) -> None:
+        show(log, journal, *rest)
+        begun[0] += journal["step"] == 1
+        if journal["step"] == step and begun[0] == of_run:
             signal.raise_signal(signal.SIGTERM)
 
     patch.setattr(TrainingLog, "training", show_and_signal)
@@ -432,13 +434,13 @@ def search_all(
     """What a search tries, in one sitting or cut into several, for a score known beforehand."""
     tried = []
     for sitting in range(1, sittings + 1):
-        search = Search(VARIED, count, directory, seed=seed, select_by="loss")
+        search = OptunaSearch(VARIED, count, directory, seed=seed, select_by="loss")
         while (overrides := search.ask()) is not None:
             if sitting < sittings and len(tried) >= sitting * count // sittings:
                 break  # left open, as by a kill
             tried.append(overrides)
             value = float(value_of(overrides[0].partition("=")[2]))
-            search.tell(overrides, Result(scores={"loss": abs(value - 0.01)}))
+            search.tell(overrides, JobResult(scores={"loss": abs(value - 0.01)}))
     return tried
 
 
@@ -473,11 +475,13 @@ def test_a_search_looks_for_high_scores_where_high_is_better(tmp_path: Path) -> 
         directory = tmp_path / str(higher)
         directory.mkdir()
         varied = read_varied(["x=0.0..1.0"])[1]
-        search = Search(varied, 40, directory, seed=random.Random(0).randrange(99), select_by="s")
+        search = OptunaSearch(
+            varied, 40, directory, seed=random.Random(0).randrange(99), select_by="s"
+        )
         values = []
         while (overrides := search.ask()) is not None:
             values.append(float(overrides[0].removeprefix("x=")))
-            search.tell(overrides, Result(scores={"s": values[-1]}, higher_is_better=higher))
+            search.tell(overrides, JobResult(scores={"s": values[-1]}, higher_is_better=higher))
         return sum(values[20:]) / 20
 
     assert later_half(True) > later_half(False) + 0.4
@@ -485,12 +489,12 @@ def test_a_search_looks_for_high_scores_where_high_is_better(tmp_path: Path) -> 
 
 def test_failures_are_told_and_what_may_be_mended_is_asked_again(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
-    search = Search(VARIED, 2, tmp_path, seed=1, select_by="loss")
+    search = OptunaSearch(VARIED, 2, tmp_path, seed=1, select_by="loss")
     first, second = search.ask(), search.ask()
     assert first and second and search.ask() is None
-    search.tell(first, Result(error="diverged"))
-    search.tell(second, Result(error="no disk", final=False))
-    again = Search(VARIED, 2, tmp_path, seed=1, select_by="loss")
+    search.tell(first, JobResult(error="diverged"))
+    search.tell(second, JobResult(error="no disk", final=False))
+    again = OptunaSearch(VARIED, 2, tmp_path, seed=1, select_by="loss")
     assert again.ask() == second
     assert again.ask() is None
 

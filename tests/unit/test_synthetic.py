@@ -19,15 +19,21 @@ from transduce.config import to_toml
 from transduce.data.pairs import JsonLines, read_pairs
 from transduce.decoding.options import DecodingOptions
 from transduce.run import Run
-from transduce.synthetic import Order, back_translation, distillation, make_pairs, with_pairs
+from transduce.synthetic import (
+    GenerationJob,
+    back_translation,
+    distillation,
+    make_pairs,
+    with_pairs,
+)
 from transduce.tasks.provenance import (
     provenance_text,
     read_provenance,
     record_provenance,
     write_provenance,
 )
-from transduce.tasks.recipe import parse_translation, read_pairs_of
-from transduce.tasks.translation_data import encoded_pairs, vocabularies
+from transduce.tasks.translation.data import encoded_pairs, vocabularies
+from transduce.tasks.translation.recipe import parse_translation, read_pairs_of
 
 OPTIONS = DecodingOptions(beam_size=2)
 
@@ -83,44 +89,44 @@ class TestMakePairs:
     def test_sides(self, texts: Path, tmp_path: Path) -> None:
         lines = lines_of(texts)
         run = Shouting(tmp_path / "reverse")
-        order = back_translation([texts, texts], OPTIONS)
-        made = pairs_in(make_pairs(as_run(run), order, tmp_path / "run" / "synthetic"))
+        job = back_translation([texts, texts], OPTIONS)
+        made = pairs_in(make_pairs(as_run(run), job, tmp_path / "run" / "synthetic"))
         shouted = [(line.upper(), line) for line in lines]
         assert made == shouted + shouted
         assert [first for first, _ in run.asked] == [0, 4, 8, 12, 16]  # for sampling's streams
 
     def test_goes_on_where_it_stopped(self, texts: Path, tmp_path: Path) -> None:
         directory = tmp_path / "run" / "synthetic"
-        order = back_translation([texts], OPTIONS)
+        job = back_translation([texts], OPTIONS)
         stopped = Shouting(tmp_path / "reverse", fails_after=2)
         with pytest.raises(KeyboardInterrupt):
-            make_pairs(as_run(stopped), order, directory)
+            make_pairs(as_run(stopped), job, directory)
         assert sorted(file.name for file in directory.iterdir()) == [
             ".lock",
             "pairs.provenance.json",
             "shards",
         ]
         again = Shouting(tmp_path / "reverse")
-        lighter = replace(order, options=replace(OPTIONS, batch_tokens=7))  # as after a full memory
+        lighter = replace(job, options=replace(OPTIONS, batch_tokens=7))  # as after a full memory
         made = make_pairs(as_run(again), lighter, directory)
         assert [first for first, _ in again.asked] == [8]
-        whole = make_pairs(as_run(Shouting(tmp_path / "b")), order, tmp_path / "other" / "x")
+        whole = make_pairs(as_run(Shouting(tmp_path / "b")), job, tmp_path / "other" / "x")
         assert made.read_bytes() == whole.read_bytes()
         assert not (directory / "shards").exists()
         done = Shouting(tmp_path / "reverse")
         (directory / "shards").mkdir()  # as when killed before they were deleted
         (directory / "shards" / "000000.jsonl").touch()
-        assert make_pairs(as_run(done), order, directory) == made
+        assert make_pairs(as_run(done), job, directory) == made
         assert done.asked == []
         assert not (directory / "shards").exists()
 
     def test_half_a_shard_does_not_count(self, texts: Path, tmp_path: Path) -> None:
         directory = tmp_path / "run" / "synthetic"
-        order = back_translation([texts], OPTIONS)
+        job = back_translation([texts], OPTIONS)
         with pytest.raises(KeyboardInterrupt):
-            make_pairs(as_run(Shouting(tmp_path / "reverse", fails_after=1)), order, directory)
+            make_pairs(as_run(Shouting(tmp_path / "reverse", fails_after=1)), job, directory)
         (directory / "shards" / "000001.jsonl.tmp").write_text('{"sour', encoding="utf-8")
-        made = make_pairs(as_run(Shouting(tmp_path / "reverse")), order, directory)
+        made = make_pairs(as_run(Shouting(tmp_path / "reverse")), job, directory)
         assert [target for _, target in pairs_in(made)] == lines_of(texts)
 
     @pytest.mark.parametrize(
@@ -136,49 +142,49 @@ class TestMakePairs:
         self, texts: Path, tmp_path: Path, change: dict[str, Any], named: str
     ) -> None:
         directory = tmp_path / "run" / "synthetic"
-        order = back_translation([texts], OPTIONS)
+        job = back_translation([texts], OPTIONS)
         run = Shouting(tmp_path / "reverse")
-        make_pairs(as_run(run), order, directory)
+        make_pairs(as_run(run), job, directory)
         if not change:
             (run.path / "weights.safetensors").write_bytes(b"others")
-        order = replace(order, **change)
+        job = replace(job, **change)
         with pytest.raises(RunError, match=f"with other {named};"):
-            make_pairs(as_run(run), order, directory)
-        made = make_pairs(as_run(run), order, directory, overwrite=True)
+            make_pairs(as_run(run), job, directory)
+        made = make_pairs(as_run(run), job, directory, overwrite=True)
         assert pairs_in(made) == [
-            tuple(order.pair(text, text.upper().strip()).values()) for text in order.texts()
+            tuple(job.pair(text, text.upper().strip()).values()) for text in job.texts()
         ]
 
     @pytest.mark.parametrize(("name", "value"), [("precision", "int8"), ("engine", "ctranslate2")])
     def test_how_the_run_is_loaded_is_part_of_the_work(
         self, texts: Path, tmp_path: Path, name: str, value: str
     ) -> None:
-        order, run = back_translation([texts], OPTIONS), Shouting(tmp_path / "reverse")
-        made = make_pairs(as_run(run), order, tmp_path / "run" / "synthetic")
+        job, run = back_translation([texts], OPTIONS), Shouting(tmp_path / "reverse")
+        made = make_pairs(as_run(run), job, tmp_path / "run" / "synthetic")
         setattr(run, name, value)
         with pytest.raises(RunError, match=f"with other {name};"):
-            make_pairs(as_run(run), order, made.parent)
+            make_pairs(as_run(run), job, made.parent)
 
     def test_runs_beside_it_are_part_of_the_work(self, texts: Path, tmp_path: Path) -> None:
-        order = back_translation([texts], OPTIONS)
+        job = back_translation([texts], OPTIONS)
         run, second = Shouting(tmp_path / "first"), Shouting(tmp_path / "second")
-        alone = make_pairs(as_run(run), order, tmp_path / "alone" / "synthetic")
+        alone = make_pairs(as_run(run), job, tmp_path / "alone" / "synthetic")
         assert "runs_beside" not in (read_provenance(alone) or {})
         run.others = (second,)
         with pytest.raises(RunError, match="with other runs_beside;"):
-            make_pairs(as_run(run), order, alone.parent)
-        together = make_pairs(as_run(run), order, tmp_path / "together" / "synthetic")
+            make_pairs(as_run(run), job, alone.parent)
+        together = make_pairs(as_run(run), job, tmp_path / "together" / "synthetic")
         facts = read_provenance(together) or {}
         assert facts["runs_beside"] == [str(second.path.resolve())]
-        assert make_pairs(as_run(run), order, together.parent) == together
+        assert make_pairs(as_run(run), job, together.parent) == together
         (second.path / "weights.safetensors").write_bytes(b"others")
         with pytest.raises(RunError, match="with other runs_beside;"):
-            make_pairs(as_run(run), order, together.parent)
+            make_pairs(as_run(run), job, together.parent)
 
     def test_only_its_own_directory_matters(self, texts: Path, tmp_path: Path) -> None:
         (tmp_path / "python").symlink_to("/usr/bin/env")  # as in a virtual environment beside it
-        order = back_translation([texts], OPTIONS)
-        make_pairs(as_run(Shouting(tmp_path / "reverse")), order, tmp_path / "pairs")
+        job = back_translation([texts], OPTIONS)
+        make_pairs(as_run(Shouting(tmp_path / "reverse")), job, tmp_path / "pairs")
         assert not (tmp_path / ".lock").exists()
 
     def test_provenance(self, texts: Path, tmp_path: Path) -> None:
@@ -196,9 +202,9 @@ class TestMakePairs:
         assert facts["begun"] <= facts["finished"]
 
     def test_nothing_to_translate(self, tmp_path: Path) -> None:
-        order = Order("x", list, ("none.txt",), "target", OPTIONS)
+        job = GenerationJob("x", list, ("none.txt",), "target", OPTIONS)
         with pytest.raises(DataError, match="no texts to translate"):
-            make_pairs(as_run(Shouting(tmp_path / "r")), order, tmp_path / "run" / "synthetic")
+            make_pairs(as_run(Shouting(tmp_path / "r")), job, tmp_path / "run" / "synthetic")
 
 
 class TestMix:
@@ -285,8 +291,8 @@ class TestMix:
     def test_training_on_a_mix_tells_where_it_is_from(self, data: Path, tmp_path: Path) -> None:
         teacher = Shouting(tmp_path / "teacher")
         recipe = tiny_recipe(data)
-        order = distillation(recipe.data, OPTIONS)
-        pairs = make_pairs(as_run(teacher), order, tmp_path / "data" / "synthetic")
+        job = distillation(recipe.data, OPTIONS)
+        pairs = make_pairs(as_run(teacher), job, tmp_path / "data" / "synthetic")
         assert [s for s, _ in pairs_in(pairs)] == [
             s for s, _ in read_pairs_of(recipe.data, "train")
         ]
@@ -325,8 +331,8 @@ class TestMix:
 
 
 def test_a_weight_too_small_for_any_pair_is_refused_at_once(texts: Path, tmp_path: Path) -> None:
-    run, order = Shouting(tmp_path / "run"), back_translation([texts], OPTIONS)
+    run, job = Shouting(tmp_path / "run"), back_translation([texts], OPTIONS)
     with pytest.raises(SettingError, match=r"--weight 0.05 of 10 pairs leaves .* raise it"):
-        make_pairs(as_run(run), order, tmp_path / "synthetic", weight=0.05)
+        make_pairs(as_run(run), job, tmp_path / "synthetic", weight=0.05)
     assert not run.asked
-    assert len(pairs_in(make_pairs(as_run(run), order, tmp_path / "synthetic", weight=0.2))) == 10
+    assert len(pairs_in(make_pairs(as_run(run), job, tmp_path / "synthetic", weight=0.2))) == 10

@@ -16,7 +16,7 @@ from transduce.cli.main import main
 from transduce.errors import RunError
 from transduce.text import HuggingFaceTokenizer, Numbering
 from transduce.text.backtracking import form_of
-from transduce.text.tokenizer_checks import LONGEST_TARGET, check_definition
+from transduce.text.tokenizer_checks import MAX_LENGTH_TARGET, check_definition
 
 PIECES = {"[UNK]": 0, "a": 1, "b": 2}
 WORDS = {"type": "WordLevel", "unk_token": "[UNK]", "vocab": PIECES}
@@ -87,10 +87,10 @@ def test_maps_that_lead_elsewhere() -> None:
     targets = data[4 + size :]
     far = data[:4] + b"\x00\xfc\xff\x7f" + data[8:]  # the first unit's children
     within = data[: 4 + size] + b"\xe2\x82\xac" * 20_000  # places within characters
-    long = data[: 4 + size] + b"x" * (LONGEST_TARGET + len(targets))
+    long = data[: 4 + size] + b"x" * (MAX_LENGTH_TARGET + len(targets))
     refused(definition(normalizer=precompiled(far)), "its map is damaged")
     refused(definition(normalizer=precompiled(within)), "its map is damaged")
-    refused(definition(normalizer=precompiled(long)), f"more than {LONGEST_TARGET} bytes")
+    refused(definition(normalizer=precompiled(long)), f"more than {MAX_LENGTH_TARGET} bytes")
     refused(definition(normalizer=precompiled(b"") | {"precompiled_charsmap": "?"}), "is damaged")
 
 

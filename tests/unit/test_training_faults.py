@@ -18,9 +18,9 @@ from transduce.data.batches import DataState, PairBatch
 from transduce.errors import MemoryLimitError, TrainingError
 from transduce.sequence import Padded
 from transduce.training import signals as signals_module
-from transduce.training.bad_batches import MOST_FILES, as_json, save_batches
+from transduce.training.bad_batches import MAX_FILES, as_json, save_batches
+from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress
-from transduce.training.keeper import Keeper
 from transduce.training.loss import LossSums
 from transduce.training.signals import InterruptedTraining
 
@@ -132,9 +132,9 @@ class TestNonFinite:
             )
 
     def test_files_are_limited(self, tmp_path: Path) -> None:
-        kept = [save_batches(tmp_path, i, "loss", []) for i in range(MOST_FILES + 3)]
-        assert all(kept[:MOST_FILES]) and not any(kept[MOST_FILES:])
-        assert len(list((tmp_path / "non_finite").iterdir())) == MOST_FILES
+        kept = [save_batches(tmp_path, i, "loss", []) for i in range(MAX_FILES + 3)]
+        assert all(kept[:MAX_FILES]) and not any(kept[MAX_FILES:])
+        assert len(list((tmp_path / "non_finite").iterdir())) == MAX_FILES
 
     def test_ids_are_without_padding(self) -> None:
         source = Padded.from_rows([[5, 6, 7], [8]])
@@ -292,15 +292,15 @@ class TestSignals:
     ) -> None:
         """It was heard, though nothing is left to do: a sweep is not to go on with the next run."""
         run(tmp_path / "whole")
-        plain = Keeper.save
+        plain = Checkpointer.save
 
-        def save(keeper: Keeper, progress: Progress) -> None:
-            plain(keeper, progress)
+        def save(checkpointer: Checkpointer, progress: Progress) -> None:
+            plain(checkpointer, progress)
             if progress.step == 10:
                 signal.raise_signal(signal.SIGTERM)
 
         with monkeypatch.context() as patched:
-            patched.setattr(Keeper, "save", save)
+            patched.setattr(Checkpointer, "save", save)
             with pytest.raises(InterruptedTraining, match="after step 10"):
                 run(tmp_path / "run")
         assert run(tmp_path / "run", resume=True).step == 10

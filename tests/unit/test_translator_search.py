@@ -25,7 +25,7 @@ from helpers.reversing_run import (
 )
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
-from transduce.decoding.minimum_risk import bleu_of_pairs, chrf_of_pairs, expected_utilities
+from transduce.decoding.mbr import bleu_of_pairs, chrf_of_pairs, expected_utilities
 from transduce.inspect.attention import record_attention
 from transduce.sequence import Padded
 
@@ -35,9 +35,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return reversing_run(tmp_path_factory.mktemp("search"))
 
 
-def some_phrases(chance: random.Random, longest: int = 2) -> list[str]:
+def some_phrases(chance: random.Random, max_source_length: int = 2) -> list[str]:
     count = chance.randint(0, 2)
-    return [" ".join(chance.choices(LETTERS, k=chance.randint(1, longest))) for _ in range(count)]
+    return [
+        " ".join(chance.choices(LETTERS, k=chance.randint(1, max_source_length)))
+        for _ in range(count)
+    ]
 
 
 def within(phrase: str, text: str) -> bool:
@@ -50,8 +53,8 @@ def test_phrases_are_held_and_avoided_whatever_the_batch(run: Run, beam_size: in
     each = []
     for i in range(len(texts)):
         wanted = tuple(some_phrases(chance))
-        avoided = some_phrases(chance, 3) if i % 3 == 0 else []
-        sayable = tuple(a for a in avoided if not any(within(a, phrase) for phrase in wanted))
+        banned = some_phrases(chance, 3) if i % 3 == 0 else []
+        sayable = tuple(a for a in banned if not any(within(a, phrase) for phrase in wanted))
         each.append(
             DecodingOptions(
                 beam_size=beam_size, n_best=beam_size, constraints=wanted, avoid=sayable
@@ -64,8 +67,8 @@ def test_phrases_are_held_and_avoided_whatever_the_batch(run: Run, beam_size: in
             if not options.avoid:
                 assert all(within(phrase, candidate.text) for phrase in options.constraints)
     for tokens in (1, 50):
-        narrow = [dataclasses.replace(options, batch_tokens=tokens) for options in each]
-        again = run.translate_batch(texts, narrow)
+        shortlisted = [dataclasses.replace(options, batch_tokens=tokens) for options in each]
+        again = run.translate_batch(texts, shortlisted)
         assert [[c.text for c in t.candidates] for t in again] == [
             [c.text for c in t.candidates] for t in found
         ]
@@ -256,7 +259,7 @@ def test_a_model_without_attention_has_no_coverage(tmp_path: Path) -> None:
 
 def test_a_prefix_has_positions(run: Run) -> None:
     short = copy.copy(run)
-    config = dataclasses.replace(run.translator.config, reach=2)
+    config = dataclasses.replace(run.translator.config, max_target_length=2)
     short.predictor = run.translator.configured(config)  # type: ignore[assignment]
     options = DecodingOptions(prefix="a b c")
     with pytest.raises(SettingError, match="prefix: 3 tokens are more than the 2"):

@@ -14,7 +14,6 @@ from transduce.models.encoder_decoder import EncoderDecoderConfig, build_encoder
 from transduce.models.encoder_only import EncoderOnlyConfig, build_text_encoder
 from transduce.models.vision import CaptioningConfig, build_captioning
 from transduce.nn.heads.label import LabelHead
-from transduce.training.file_head import head_of
 from transduce.training.fine_tuning import (
     Adapter,
     FineTuneConfig,
@@ -27,6 +26,7 @@ from transduce.training.fine_tuning import (
 )
 from transduce.training.weight_names import names_in_format_1, names_today
 from transduce.training.weights import load_weights, read_tensors, weights_of, write_weights
+from transduce.training.weights_header import read_header
 
 TRANSFORMER = {"n_layers": 1, "n_heads": 2, "d_ff": 8}
 
@@ -83,7 +83,7 @@ def test_weights_of_format_1_load(kind: str, tmp_path: Path) -> None:
     write_weights(tmp_path / "weights.safetensors", old)
     found = read_tensors(tmp_path / "weights.safetensors")
     assert list(names_today(old).values()) == list(weights_of(model))
-    assert set(head_of(tmp_path / "weights.safetensors").shapes) == set(found)
+    assert set(read_header(tmp_path / "weights.safetensors").shapes) == set(found)
     load_weights(other, found, "there")
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(ours, theirs)

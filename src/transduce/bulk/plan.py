@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.bulk.shards import Shard, Speaker
+from transduce.bulk.shards import Shard, TranslatorSpec
 from transduce.config import to_dict
 from transduce.data.stores import (
     StoredFile,
@@ -27,7 +27,7 @@ from transduce.data.stores import (
     local_path,
     names_below,
     opened,
-    sweep,
+    remove_leftovers,
     whole_file,
 )
 from transduce.decoding.options import decisive
@@ -51,10 +51,10 @@ inputs, of which the very one is named."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class BulkPlan:
     """The whole of the work, and what of it is left."""
 
-    speaker: Speaker
+    spec: TranslatorSpec
     fingerprints: tuple[Mapping[str, str], ...]
     """Of the files of each run: `fingerprint`."""
     shards: tuple[Shard, ...]
@@ -69,7 +69,9 @@ def fingerprint(run: Path) -> dict[str, str]:
 
 
 @contextmanager
-def begun(place: str, output: str, speaker: Speaker, column: str | None = None) -> Iterator[Plan]:
+def open_plan(
+    place: str, output: str, spec: TranslatorSpec, column: str | None = None
+) -> Iterator[BulkPlan]:
     """The work of translating the files of a place into a directory, held for this process.
 
     Raises DataError or SettingError for inputs that cannot be, and where the directory belongs
@@ -79,18 +81,18 @@ def begun(place: str, output: str, speaker: Speaker, column: str | None = None) 
     files = files_in(place)
     shards = tuple(_shard(file, output, column) for file in files)
     _check_apart(place, output, shards)
-    prints = tuple(fingerprint(run) for run in speaker.runs)
+    prints = tuple(fingerprint(run) for run in spec.runs)
     directory = local_path(output)
     if directory is None:
-        yield _joined(output, speaker, prints, shards, _manifest(speaker, prints, files, column))
+        yield _joined(output, spec, prints, shards, _manifest(spec, prints, files, column))
         return
     with locked(directory):
-        plan = _joined(output, speaker, prints, shards, _manifest(speaker, prints, files, column))
-        sweep(directory)
+        plan = _joined(output, spec, prints, shards, _manifest(spec, prints, files, column))
+        remove_leftovers(directory)
         try:
             yield plan
         finally:
-            sweep(directory)
+            remove_leftovers(directory)
 
 
 def _shard(file: StoredFile, output: str, column: str | None) -> Shard:
@@ -115,11 +117,11 @@ def _check_apart(place: str, output: str, shards: Sequence[Shard]) -> None:
 
 def _joined(
     output: str,
-    speaker: Speaker,
+    spec: TranslatorSpec,
     prints: tuple[Mapping[str, str], ...],
     shards: tuple[Shard, ...],
     manifest: dict[str, Any],
-) -> Plan:
+) -> BulkPlan:
     """Go on in the directory, or begin it.  Raises DataError where it belongs to other work."""
     there = names_below(output)
     url = f"{output.rstrip('/')}/{MANIFEST}"
@@ -133,11 +135,11 @@ def _joined(
         with whole_file(url) as file:
             file.write(json.dumps(manifest, ensure_ascii=False, indent=1).encode())
     todo = tuple(shard for shard in shards if shard.name not in there)
-    return Plan(speaker, prints, shards, todo)
+    return BulkPlan(spec, prints, shards, todo)
 
 
 def _manifest(
-    speaker: Speaker,
+    spec: TranslatorSpec,
     prints: Sequence[Mapping[str, str]],
     files: Sequence[StoredFile],
     column: str | None,
@@ -145,11 +147,11 @@ def _manifest(
     content = {
         "format": FORMAT,
         "transduce": importlib.metadata.version("transduce"),
-        "run": str(speaker.run.resolve()),
+        "run": str(spec.run.resolve()),
         "runs": list(prints),
-        "decoding": decisive(to_dict(speaker.options)),
-        "precision": speaker.precision,
-        "engine": speaker.engine,
+        "decoding": decisive(to_dict(spec.options)),
+        "precision": spec.precision,
+        "engine": spec.engine,
         "column": column,
         "inputs": {file.name: [file.size, file.stamp] for file in files},
     }

@@ -18,8 +18,8 @@ from transduce.data.stores import opened, whole_file
 from transduce.data.tables import optional
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, first_line
-from transduce.nn.products import Precision
-from transduce.run import Engine, Run, load
+from transduce.nn.kernels.linear import Precision
+from transduce.run import EngineName, Run, load
 
 TRANSLATION = "translation"
 """Column of a Parquet shard that the outputs are put into."""
@@ -30,7 +30,7 @@ GROUP_ROWS = 2**16
 
 
 @dataclass(frozen=True)
-class Speaker:
+class TranslatorSpec:
     """What translates: the runs to load, where, and how to decode with them."""
 
     run: Path
@@ -40,7 +40,7 @@ class Speaker:
     device: str = "cpu"
     precision: Precision = "float32"
     threads: int = 1
-    engine: Engine = "pytorch"
+    engine: EngineName = "pytorch"
 
     @property
     def runs(self) -> tuple[Path, ...]:

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transduce.bulk.plan import Plan, fingerprint
-from transduce.bulk.shards import Shard, Speaker, translate_shard
+from transduce.bulk.plan import BulkPlan, fingerprint
+from transduce.bulk.shards import Shard, TranslatorSpec, translate_shard
 from transduce.errors import (
     DataError,
     RunError,
@@ -33,7 +33,7 @@ from transduce.errors import (
     needs_extra,
 )
 from transduce.run import Run
-from transduce.training.display import Counter
+from transduce.training.display import ProgressCounter
 
 logger = logging.getLogger("transduce")
 
@@ -41,9 +41,9 @@ ADDRESS = "RAY_ADDRESS"
 """Ray's own variable: the cluster to work on; without it one is started on this machine."""
 RETRIES = 3
 """How often a shard is begun again whose worker has died."""
-MOST_FAILURES = 10
+MAX_FAILURES = 10
 """Shards that may fail before the work is given up."""
-MOST_MESSAGES = 10
+MAX_MESSAGES = 10
 """Warnings about one shard that are shown."""
 OBJECT_STORE_BYTES = 80 * 2**20
 """Nothing large goes through Ray: workers read and write their shards themselves."""
@@ -79,7 +79,7 @@ class Totals:
 class Worker:
     """Holds a model and translates one shard after the other; Ray makes an actor of it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: BulkPlan) -> None:
         """plan: without its shards."""
         self._plan = plan
         self._run: Run | None = None
@@ -90,7 +90,7 @@ class Worker:
 
     def translate(self, shard: Shard) -> Report:
         """Write one shard."""
-        options = self._plan.speaker.options
+        options = self._plan.spec.options
         return self._reported(lambda: translate_shard(self._loaded(), options, shard))
 
     def _reported(self, work: Callable[[], int]) -> Report:
@@ -111,13 +111,13 @@ class Worker:
     def _loaded(self) -> Run:
         # Not at construction: what that raises, Ray tells as a death.  A restarted actor is new.
         if self._run is None:
-            for run, known in zip(self._plan.speaker.runs, self._plan.fingerprints, strict=True):
+            for run, known in zip(self._plan.spec.runs, self._plan.fingerprints, strict=True):
                 if fingerprint(run) != known:
                     raise RunError(
                         f"{run} is missing on {socket.gethostname()}, or another model than where "
                         "the work was begun; put it where all machines see the same"
                     )
-            self._run = self._plan.speaker.load()
+            self._run = self._plan.spec.load()
         return self._run
 
 
@@ -130,7 +130,7 @@ class _Messages(logging.Handler):
         self._more = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        if len(self._said) < MOST_MESSAGES:
+        if len(self._said) < MAX_MESSAGES:
             self._said.append((record.levelno, record.getMessage()))
         else:
             self._more += 1
@@ -140,7 +140,7 @@ class _Messages(logging.Handler):
         return self._said + more[: self._more]
 
 
-def translate_plan(plan: Plan, workers: int | None = None) -> Totals:
+def translate_plan(plan: BulkPlan, workers: int | None = None) -> Totals:
     """Write the shards that are left, by so many workers: by default as many as there is room for.
 
     Goes on past shards that cannot be read, and raises DataError for them at the end.  Raises
@@ -151,31 +151,31 @@ def translate_plan(plan: Plan, workers: int | None = None) -> Totals:
     ray = _ray()
     with _connected(ray):
         pool = _Pool(ray, plan, workers)
-        with Counter("translating shards", len(plan.todo)) as shown:
+        with ProgressCounter("translating shards", len(plan.todo)) as shown:
             return pool.work(shown)
 
 
 class _Pool:
     """Actors, and which shard each is at."""
 
-    def __init__(self, ray: Any, plan: Plan, workers: int | None) -> None:
+    def __init__(self, ray: Any, plan: BulkPlan, workers: int | None) -> None:
         self._ray = ray
         self._plan = plan
         self._waiting = deque(plan.todo)
         self._totals = Totals()
         self._first_error = ""
-        speaker = _placed(plan.speaker, ray.cluster_resources())
-        gpus = int(speaker.device != "cpu")
-        room = _room(ray.cluster_resources(), speaker.threads, gpus)
+        spec = _placed(plan.spec, ray.cluster_resources())
+        gpus = int(spec.device != "cpu")
+        room = _room(ray.cluster_resources(), spec.threads, gpus)
         count = min(workers or room, len(plan.todo))
         if not count:
-            raise SettingError(f"no machine has room for a worker of {speaker.threads} threads")
+            raise SettingError(f"no machine has room for a worker of {spec.threads} threads")
         if count > room:
             logger.info("there is room for %d of %d workers; others wait for it", room, count)
         actor = ray.remote(Worker).options(
-            num_cpus=speaker.threads, num_gpus=gpus, max_restarts=-1, max_task_retries=RETRIES
+            num_cpus=spec.threads, num_gpus=gpus, max_restarts=-1, max_task_retries=RETRIES
         )
-        bare = replace(plan, speaker=speaker, shards=(), todo=())
+        bare = replace(plan, spec=spec, shards=(), todo=())
         actors = [actor.remote(bare) for _ in range(count)]
         # A shard is given to an actor that has begun, never to one that waits for room.
         self._busy: dict[Any, tuple[Any, Shard | None]] = {
@@ -183,7 +183,7 @@ class _Pool:
         }
         self._left = len(plan.todo)
 
-    def work(self, shown: Counter) -> Totals:
+    def work(self, shown: ProgressCounter) -> Totals:
         begin = time.monotonic()
         while self._left:
             (done,), _ = self._ray.wait(list(self._busy), num_returns=1)
@@ -234,18 +234,18 @@ class _Pool:
         error = report.error if named else f"{shard.source}: {report.error}"
         self._first_error = self._first_error or error
         logger.error("%s", error)
-        if self._totals.failures >= MOST_FAILURES:
-            raise DataError(f"given up after {MOST_FAILURES} shards that failed; {error}")
+        if self._totals.failures >= MAX_FAILURES:
+            raise DataError(f"given up after {MAX_FAILURES} shards that failed; {error}")
 
 
-def _placed(speaker: Speaker, resources: dict[str, float]) -> Speaker:
+def _placed(spec: TranslatorSpec, resources: dict[str, float]) -> TranslatorSpec:
     """The speaker with its device chosen: a GPU where the cluster has any."""
-    if speaker.device == "auto":
-        return replace(speaker, device="cuda" if resources.get("GPU") else "cpu")
-    if speaker.device != "cpu" and not resources.get("GPU"):
-        raise SettingError(f"--device {speaker.device}: no machine of the cluster has a GPU")
+    if spec.device == "auto":
+        return replace(spec, device="cuda" if resources.get("GPU") else "cpu")
+    if spec.device != "cpu" and not resources.get("GPU"):
+        raise SettingError(f"--device {spec.device}: no machine of the cluster has a GPU")
     # Of its machine's GPUs a worker sees only that which Ray gives it.
-    return replace(speaker, device=speaker.device.partition(":")[0])
+    return replace(spec, device=spec.device.partition(":")[0])
 
 
 def _room(resources: dict[str, float], threads: int, gpus: int) -> int:

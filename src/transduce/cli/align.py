@@ -16,7 +16,7 @@ from transduce.cli.output import STDOUT, check_not_read, open_output, print_line
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
-    from transduce.tasks.alignment import AlignmentOptions, PairLinks
+    from transduce.tasks.translation.alignment import AlignmentOptions, PairLinks
     from transduce.text.pharaoh import GoldLinks, Link
 
 Share = Annotated[float, Parameter(validator=validators.Number(gte=0, lt=1))]
@@ -103,7 +103,7 @@ def align(
         _print_scores(_read_links(run), _read_gold(against), json)
         return
     gold = None if against is None else _read_gold(against)
-    from transduce.tasks.alignment import AlignmentOptions
+    from transduce.tasks.translation.alignment import AlignmentOptions
 
     head, mean = _heads(heads)
     options = AlignmentOptions(layer, head, mean, threshold, unit, shifted)
@@ -135,7 +135,7 @@ def _links(
     options: AlignmentOptions,
     machine: Machine,
 ) -> Iterator[PairLinks]:
-    from transduce.tasks.alignment import align_both_ways, align_pairs
+    from transduce.tasks.translation.alignment import align_both_ways, align_pairs
 
     machine.check_no_engine("align")
     forward = machine.load(run).translator

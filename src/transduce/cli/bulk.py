@@ -17,14 +17,14 @@ from transduce.cli.output import STDOUT
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
-    from transduce.bulk.shards import Speaker
+    from transduce.bulk.shards import TranslatorSpec
 
 logger = logging.getLogger("transduce")
 
 
 @Parameter(name="*", group="Many files")
 @dataclass(frozen=True, kw_only=True)
-class Bulk:
+class BulkOptions:
     """Translation of many files at once."""
 
     ray: Flag = False
@@ -48,11 +48,11 @@ class Bulk:
                 raise SettingError(f"--{name} is for --ray; add that")
 
 
-FILE_BY_FILE = Bulk()
+FILE_BY_FILE = BulkOptions()
 
 
 def translate_files(
-    bulk: Bulk, speaker: Speaker, place: str, output: str, column: str | None = None
+    bulk: BulkOptions, spec: TranslatorSpec, place: str, output: str, column: str | None = None
 ) -> None:
     """Translate all files of a place into a directory, and say how fast.
 
@@ -62,10 +62,10 @@ def translate_files(
         raise SettingError("--ray needs files to read: name a directory, a pattern or a URL")
     if output == STDOUT:
         raise SettingError("--ray needs a directory to write to: add --output DIRECTORY")
-    from transduce.bulk.plan import begun
+    from transduce.bulk.plan import open_plan
     from transduce.bulk.workers import translate_plan
 
-    with begun(place, output, speaker, column) as plan:
+    with open_plan(place, output, spec, column) as plan:
         before = len(plan.shards) - len(plan.todo)
         if before:
             logger.info("%d of %d shards are there already", before, len(plan.shards))
@@ -82,21 +82,21 @@ def translate_files(
     )
 
 
-def speaker_of(
+def translator_spec(
     run: Path,
     ensemble: tuple[Path, ...],
     language_model: Path | None,
     decoding: Decoding,
     machine: Machine,
-) -> Speaker:
+) -> TranslatorSpec:
     """What each worker loads; it has been loaded here once, so that it is known to be right.
 
     Raises RunError or SettingError where it cannot be.
     """
-    from transduce.bulk.shards import Speaker
+    from transduce.bulk.shards import TranslatorSpec
     from transduce.decoding.options import DecodingOptions
 
-    speaker = Speaker(
+    spec = TranslatorSpec(
         run.resolve(),
         DecodingOptions(),  # until the recipe's are known
         tuple(path.resolve() for path in ensemble),
@@ -105,10 +105,10 @@ def speaker_of(
         threads=machine.threads or 1,
         engine=machine.engine,
     )
-    translator = speaker.load().translator
+    translator = spec.load().translator
     options = decoding.over(translator)
     translator.check(options)
     # 8 bits and CTranslate2 are for a CPU, also where there is a GPU to choose.
     on_cpu = machine.precision == "int8" or machine.engine == "ctranslate2"
     device = "cpu" if on_cpu else machine.device
-    return dataclasses.replace(speaker, options=options, device=device)
+    return dataclasses.replace(spec, options=options, device=device)

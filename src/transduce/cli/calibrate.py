@@ -12,9 +12,9 @@ from transduce.errors import RunError
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
-    from transduce.tasks.confidence import Confidence
     from transduce.tasks.task import Split
-    from transduce.tasks.translation import TrainedTranslator
+    from transduce.tasks.translation.confidence import Confidence
+    from transduce.tasks.translation.task import TrainedTranslator
 
 
 def calibrate(
@@ -39,8 +39,12 @@ def calibrate(
         Print one JSON object.
     """
     from transduce.tasks.common import has_split
-    from transduce.tasks.quality import correlation, fit_quality, save_quality
-    from transduce.tasks.translation import TrainedTranslator
+    from transduce.tasks.translation.quality_estimation import (
+        correlation,
+        fit_quality,
+        save_quality,
+    )
+    from transduce.tasks.translation.task import TrainedTranslator
 
     translator = machine.load(run).translator
     if not isinstance(translator, TrainedTranslator):
@@ -66,10 +70,10 @@ def _judged(
     translator: TrainedTranslator, split: Split, options: DecodingOptions
 ) -> tuple[list[Confidence], Any]:
     """The confidence in each output of a split, and the (n,) chrF of each."""
-    from transduce.tasks.confidence import confidences
-    from transduce.tasks.quality import sentence_chrf
-    from transduce.tasks.recipe import read_pairs_of
-    from transduce.tasks.translation import TRANSLATED_TOGETHER, references_by_source
+    from transduce.tasks.translation.confidence import confidences
+    from transduce.tasks.translation.quality_estimation import sentence_chrf
+    from transduce.tasks.translation.recipe import read_pairs_of
+    from transduce.tasks.translation.task import TRANSLATED_TOGETHER, references_by_source
 
     pairs = read_pairs_of(translator.recipe.data, split)
     sources, references = references_by_source(pairs, translator.target)

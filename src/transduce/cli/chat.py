@@ -14,7 +14,7 @@ from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Machine
 from transduce.cli.output import Output, open_output
 
 if TYPE_CHECKING:
-    from transduce.tasks.dialogue import Conversation
+    from transduce.tasks.language_model.dialogue import Conversation
 
 logger = logging.getLogger("transduce")
 

@@ -17,14 +17,14 @@ from transduce.errors import DataError, RunError, SettingError
 logger = logging.getLogger("transduce")
 
 if TYPE_CHECKING:
-    from transduce.experiments.compare import Standing
+    from transduce.experiments.compare import RunComparison
     from transduce.run import Run
     from transduce.tasks.task import Evaluation
     from transduce.training.curves import Curves
 
 
 @dataclass(frozen=True)
-class Compared:
+class RunTable:
     """All that is said of the runs; the lists have an entry for each."""
 
     paths: Sequence[Path]
@@ -35,7 +35,7 @@ class Compared:
     """At which the validation was whose weights were kept."""
     validation: Sequence[Mapping[str, float]]
     """Its scores."""
-    standings: Sequence[Standing]
+    comparisons: Sequence[RunComparison]
 
 
 def compare(
@@ -65,7 +65,7 @@ def compare(
     """
     from transduce.experiments.compare import differing_settings, short_names
     from transduce.experiments.curves import check_picture, draw_curves
-    from transduce.experiments.record import runs_in
+    from transduce.experiments.journal import runs_in
     from transduce.training.curves import kept_validation, read_curves, scores_in
 
     paths = [path for run in runs for path in runs_in(run)]
@@ -79,45 +79,45 @@ def compare(
     names = short_names(paths)
     if plot is not None:
         draw_curves(dict(zip(names, curves, strict=True)), plot)
-    standings = [] if split == "none" else _standings(paths, split, decoding, machine)
-    evaluations = [one.evaluation for one in standings if one.evaluation is not None]
+    comparisons = [] if split == "none" else _comparisons(paths, split, decoding, machine)
+    evaluations = [one.evaluation for one in comparisons if one.evaluation is not None]
     for few in dict.fromkeys(evaluation.few for evaluation in evaluations if evaluation.few):
         logger.warning("%s", few)
     steps, scores = [one.get("step") for one in kept], [scores_in(one) for one in kept]
-    compared = Compared(paths, names, settings, curves, steps, scores, standings)
+    compared = RunTable(paths, names, settings, curves, steps, scores, comparisons)
     if json:
         print_lines(json_format.dumps(_as_object(compared, split), ensure_ascii=False))
     else:
         print_lines(*_as_text(compared, split))
 
 
-def _standings(
+def _comparisons(
     paths: Sequence[Path], split: Literal["test", "valid"], decoding: Decoding, machine: Machine
-) -> list[Standing]:
+) -> list[RunComparison]:
     """Each run evaluated, one model in memory at a time."""
-    from transduce.experiments.compare import Standing, stand
+    from transduce.experiments.compare import RunComparison, compare_with_first
 
-    standings: list[Standing] = []
+    comparisons: list[RunComparison] = []
     first: Evaluation | None = None
     for path in paths:
         try:
             evaluation = _evaluated(machine.load(path), split, decoding)
         except (DataError, RunError) as error:  # no data or no weights; the others may be compared
-            standings.append(Standing(None, note=str(error)))
+            comparisons.append(RunComparison(None, note=str(error)))
             continue
-        if not standings:
+        if not comparisons:
             first = evaluation
-            standings.append(Standing(evaluation))
+            comparisons.append(RunComparison(evaluation))
         else:
-            standings.append(stand(first, evaluation))
-    return standings
+            comparisons.append(compare_with_first(first, evaluation))
+    return comparisons
 
 
 def _evaluated(model: Run, split: Literal["test", "valid"], decoding: Decoding) -> Evaluation:
     return model.evaluate(split, None, decoding.over_any(model.predictor))
 
 
-def _as_object(compared: Compared, split: str) -> dict[str, Any]:
+def _as_object(compared: RunTable, split: str) -> dict[str, Any]:
     return {
         "runs": [
             {
@@ -137,12 +137,12 @@ def _as_object(compared: Compared, split: str) -> dict[str, Any]:
         ],
         "settings": compared.settings,
         "split": split,
-        "evaluations": [_standing_as_object(standing) for standing in compared.standings],
+        "evaluations": [_comparison_as_object(comparison) for comparison in compared.comparisons],
     }
 
 
-def _standing_as_object(standing: Standing) -> dict[str, Any]:
-    found = standing.evaluation
+def _comparison_as_object(comparison: RunComparison) -> dict[str, Any]:
+    found = comparison.evaluation
     return {
         "scores": dict(found.scores) if found else {},
         "intervals": found.intervals() if found else {},
@@ -154,13 +154,13 @@ def _standing_as_object(standing: Standing) -> dict[str, Any]:
                 "high": difference.high,
                 "p_value": difference.p_value,
             }
-            for name, difference in standing.differences.items()
+            for name, difference in comparison.differences.items()
         },
-        "note": standing.note or None,
+        "note": comparison.note or None,
     }
 
 
-def _as_text(compared: Compared, split: str) -> Iterator[str]:
+def _as_text(compared: RunTable, split: str) -> Iterator[str]:
     if len(compared.paths) > 1:
         yield "settings that differ"
         rows = [[name, *values] for name, values in compared.settings.items()]
@@ -176,14 +176,14 @@ def _as_text(compared: Compared, split: str) -> Iterator[str]:
         )
     ]
     yield from table(["run", "steps", "seconds", "best step", *metrics], training)
-    if compared.standings:
+    if compared.comparisons:
         yield ""
         yield from _evaluations(compared, split)
 
 
-def _evaluations(compared: Compared, split: str) -> Iterator[str]:
+def _evaluations(compared: RunTable, split: str) -> Iterator[str]:
     """A small table for each metric; then why some runs are not in it."""
-    found = [standing.evaluation for standing in compared.standings]
+    found = [comparison.evaluation for comparison in compared.comparisons]
     metrics = dict.fromkeys(
         name
         for one in found
@@ -199,8 +199,8 @@ def _evaluations(compared: Compared, split: str) -> Iterator[str]:
     yield f"scores on {split}" + (f"; differences are to {compared.names[0]}" if several else "")
     for metric in metrics:
         rows = []
-        for name, standing in zip(compared.names, compared.standings, strict=True):
-            one, difference = standing.evaluation, standing.differences.get(metric)
+        for name, comparison in zip(compared.names, compared.comparisons, strict=True):
+            one, difference = comparison.evaluation, comparison.differences.get(metric)
             low, high = intervals[name].get(metric, (None, None))
             row: list[Any] = [name, one.scores.get(metric) if one else None]
             row.append(None if low is None else f"[{low:.2f}, {high:.2f}]")
@@ -215,9 +215,9 @@ def _evaluations(compared: Compared, split: str) -> Iterator[str]:
         heads = ["", metric, "95 % interval", "items"]
         yield from table(heads + ["difference", "95 % interval", "p-value"] * several, rows)
     notes = [
-        f"{name}: {standing.note}"
-        for name, standing in zip(compared.names, compared.standings, strict=True)
-        if standing.note
+        f"{name}: {comparison.note}"
+        for name, comparison in zip(compared.names, compared.comparisons, strict=True)
+        if comparison.note
     ]
     if notes:
         yield ""

@@ -9,7 +9,7 @@ import sys
 from transduce.errors import printable
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Say in one line on stderr why the command ends."""
     _say(f"transduce: {printable(' '.join(message.split()))}")
 

@@ -22,7 +22,7 @@ from transduce.errors import DataError, RunError, needs_extra
 if TYPE_CHECKING:
     from transduce.run import Run
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 
 FIGURES = "demo.json"
 """In the run directory: what was measured, once all has ended."""
@@ -50,31 +50,31 @@ def demo(
     json
         End with one JSON object on stdout, and tell the story on stderr.
     """
-    tell = _on_stderr if json else _on_stdout
-    result = tell_story(run, again, minutes, tell)
+    show = _on_stderr if json else _on_stdout
+    result = run_demo(run, again, minutes, show)
     if json:
         _on_stdout(json_format.dumps(result))
 
 
-def tell_story(run: Path, again: bool, minutes: float | None, tell: Tell) -> dict[str, Any]:
+def run_demo(run: Path, again: bool, minutes: float | None, show: Show) -> dict[str, Any]:
     """Train if need be, measure, show; returns the figures."""
     import transduce
     from transduce.training.weights import write_text
 
     result = None if again else _read_figures(run)
     if result is None:
-        seconds = _train(run, again, minutes, tell)
+        seconds = _train(run, again, minutes, show)
         result = _measure(transduce.load(run), seconds)
         write_text(run / FIGURES, json_format.dumps(result) + "\n")
     else:
-        tell(f"Using the model trained before, {run}; `--again` trains it anew.\n")
-    tell(
+        show(f"Using the model trained before, {run}; `--again` trains it anew.\n")
+    show(
         f"On {result['test_words']:,} words it never saw, {100 - result['wer']:.1f} % come out "
         f"entirely right\n(word error rate {result['wer']:.1f} %), and of the sounds "
         f"{100 - result['per']:.1f} % (phone error rate {result['per']:.1f} %).\n"
     )
-    _show_inside(transduce.load(run), tell)
-    tell(_what_next(run))
+    _show_inside(transduce.load(run), show)
+    show(_what_next(run))
     return dict(result)
 
 
@@ -125,7 +125,7 @@ def _read_figures(run: Path) -> dict[str, Any] | None:
         return None
 
 
-def _train(run: Path, again: bool, minutes: float | None, tell: Tell) -> float:
+def _train(run: Path, again: bool, minutes: float | None, show: Show) -> float:
     """Train from nothing, or go on with what was interrupted; returns the seconds it took."""
     import transduce
     from transduce.run_directory import parse_recipe
@@ -137,7 +137,7 @@ def _train(run: Path, again: bool, minutes: float | None, tell: Tell) -> float:
     if begun and not _is_demo(run, words.parent):
         raise RunError(f"{run} holds another run than the demo's; give another --run")
     count = write_dictionary(words)
-    tell(
+    show(
         "A Transformer learns to read English words aloud.\n\n"
         f"The CMU Pronouncing Dictionary has {count:,} pronunciations, such as\n"
         "    thought  ->  TH AO T\n"
@@ -168,11 +168,11 @@ def _measure(model: Run, seconds: float) -> dict[str, Any]:
     }
 
 
-def _show_inside(model: Run, tell: Tell) -> None:
+def _show_inside(model: Run, show: Show) -> None:
     """Pronounce invented words, and show how each sound looked at the letters."""
     from transduce.inspect.picture import attention_figure, attention_in_terminal, attention_page
 
-    tell("Words that nobody has written before, and where each sound looked (darker is more):\n")
+    show("Words that nobody has written before, and where each sound looked (darker is more):\n")
     figures = []
     for word in INVENTED:
         sounds = model(word).text
@@ -180,8 +180,8 @@ def _show_inside(model: Run, tell: Tell) -> None:
         # The rows and columns that mark the end of word and sounds are left out.
         letters, rows = seen.source[:-1], seen.target[:-1]
         weights = seen.weights[:-1, :-1].tolist()
-        tell(f"{word}  ->  {sounds}\n")
-        tell(attention_in_terminal(letters, rows, weights) + "\n")
+        show(f"{word}  ->  {sounds}\n")
+        show(attention_in_terminal(letters, rows, weights) + "\n")
         figures.append(attention_figure(f"{word} → {sounds}", letters, rows, weights))
     page = model.path / "attention.html"
     page.write_text(
@@ -193,7 +193,7 @@ def _show_inside(model: Run, tell: Tell) -> None:
         ),
         encoding="utf-8",
     )
-    tell(f"The same as a page: {page}\n")
+    show(f"The same as a page: {page}\n")
 
 
 def _what_next(run: Path) -> str:

@@ -35,7 +35,7 @@ def generate(
     """
     with open_output() as out:
         model = machine.load(run)
-        from transduce.tasks.generator import Generator
+        from transduce.tasks.language_model.generator import Generator
 
         generator = model.predictor
         if not isinstance(generator, Generator):

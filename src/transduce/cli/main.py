@@ -22,7 +22,7 @@ from types import FrameType
 from cyclopts import App, CycloptsError, Parameter
 
 import transduce
-from transduce.cli.console import complain, log_to_stderr
+from transduce.cli.console import log_to_stderr, print_error
 from transduce.errors import OUT_OF_MEMORY, SettingError, TransduceError, is_out_of_memory
 
 VERBS = {
@@ -68,21 +68,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = app(with_plain_hyphens(app, arguments))
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
-        complain(usage_message(error))
+        print_error(usage_message(error))
         return SettingError.exit_code
     except TransduceError as error:
-        complain(str(error))
+        print_error(str(error))
         return error.exit_code
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
     except OSError as error:  # no space left, no permission: the machine's no, not a bug of ours
         where = f"{error.filename}: " if error.filename else ""
-        complain(f"{where}{error.strerror or error}")
+        print_error(f"{where}{error.strerror or error}")
         return TransduceError.exit_code
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        complain(OUT_OF_MEMORY)
+        print_error(OUT_OF_MEMORY)
         return TransduceError.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 128 + signal.SIGPIPE
         raise
     except _interrupted_training() as stop:
-        complain(str(stop))
+        print_error(str(stop))
         return 128 + int(getattr(stop, "number", signal.SIGINT))
     finally:
         _settle_stdout()

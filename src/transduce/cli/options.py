@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from transduce.run import Run
     from transduce.tasks.task import Predictor
-    from transduce.tasks.translator import Translator
+    from transduce.tasks.translation.translator import Translator
 
 logger = logging.getLogger("transduce")
 
@@ -92,7 +92,7 @@ class Decoding:
 
         Raises SettingError for a value that cannot be, and for an option without a meaning here.
         """
-        from transduce.tasks.translator import Translator
+        from transduce.tasks.translation.translator import Translator
 
         recipe = predictor.options
         assert recipe is not None
@@ -120,10 +120,10 @@ class Decoding:
             ("candidates", "minimum-risk", settings["minimum_risk"] != "none"),
         ]
         if translator:
-            company = translator.config.company
+            auxiliary = translator.config.auxiliary
             needs += [
-                ("language_model_weight", "language-model", company.language_model is not None),
-                ("ensemble", "ensemble", bool(company.others)),
+                ("language_model_weight", "language-model", auxiliary.language_model is not None),
+                ("ensemble", "ensemble", bool(auxiliary.others)),
             ]
         for name, other, there in needs:
             if name in given and not there:
@@ -151,7 +151,7 @@ class EnsembleDecoding(Decoding):
 
 
 @_options_of("language_model_weight")
-class CompanyDecoding(EnsembleDecoding):
+class AuxiliaryDecoding(EnsembleDecoding):
     """Decoding options for a verb that has --ensemble and --language-model."""
 
 
@@ -218,5 +218,5 @@ class Machine:
 
 AS_THE_RECIPE = Decoding()
 TOGETHER_AS_THE_RECIPE = EnsembleDecoding()
-IN_COMPANY_AS_THE_RECIPE = CompanyDecoding()
+AUXILIARY_AS_THE_RECIPE = AuxiliaryDecoding()
 THIS_MACHINE = Machine()

@@ -30,10 +30,10 @@ def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> N
         Most frequent target tokens, for all sentences.
     """
     import transduce
-    from transduce.tasks.recipe import read_pairs_of
-    from transduce.tasks.shortlist import coverage, learn_shortlist, save_shortlist
-    from transduce.tasks.translation import TrainedTranslator
-    from transduce.tasks.translation_data import training_pairs
+    from transduce.tasks.translation.data import training_pairs
+    from transduce.tasks.translation.recipe import read_pairs_of
+    from transduce.tasks.translation.shortlist import coverage, learn_shortlist, save_shortlist
+    from transduce.tasks.translation.task import TrainedTranslator
 
     translator = transduce.load(run, "cpu").translator
     if not isinstance(translator, TrainedTranslator):

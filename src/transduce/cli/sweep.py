@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
-from transduce.cli.console import complain
+from transduce.cli.console import print_error
 from transduce.cli.options import Count, Flag
 from transduce.cli.output import print_lines
 from transduce.cli.tables import table
@@ -58,16 +58,16 @@ def sweep(
         Print one JSON object.
     """
     from transduce.experiments.sweep import sweep as run_sweep
-    from transduce.training.distributed import check_alone
+    from transduce.training.distributed import check_single_process
 
-    check_alone("sweep")
+    check_single_process("sweep")
     done = run_sweep(recipe, (*overrides, *more), runs, search, jobs, resume)
     if json:
         print_lines(json_format.dumps(_as_object(done), ensure_ascii=False))
     else:
         print_lines(*_as_table(done))
     if done.failed:
-        complain(f"{len(done.failed)} of {len(done.runs)} runs failed")
+        print_error(f"{len(done.failed)} of {len(done.runs)} runs failed")
         return 1
     return 0
 

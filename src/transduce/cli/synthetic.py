@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from transduce.run import Run
-    from transduce.synthetic import Order
-    from transduce.tasks.recipe import TranslationRecipe
+    from transduce.synthetic import GenerationJob
+    from transduce.tasks.translation.recipe import TranslationRecipe
 
 Positive = Annotated[float, Parameter(validator=validators.Number(gt=0))]
 
@@ -44,7 +44,7 @@ class Student:
 
     def plan(
         self, makers: Sequence[Path], recipe: Path, more: tuple[str, ...], keep: bool, tag: str = ""
-    ) -> Plan:
+    ) -> StudentPlan:
         """What is to be done, checked before anything long has begun.
 
         makers: the runs that translate.  more: further overrides.  keep: whether the real pairs
@@ -53,13 +53,13 @@ class Student:
         """
         import torch
 
-        from transduce.run_directory import SYNTHETIC, as_recipe, check_room
+        from transduce.run_directory import SYNTHETIC, as_recipe, check_available
         from transduce.synthetic import PAIRS, with_pairs
         from transduce.tasks.common import check_trainable, find_device
-        from transduce.tasks.recipe import TranslationRecipe
-        from transduce.training.distributed import check_alone
+        from transduce.tasks.translation.recipe import TranslationRecipe
+        from transduce.training.distributed import check_single_process
 
-        check_alone("make pairs")
+        check_single_process("make pairs")
         for one in more:
             if "=" not in one:  # as a pattern of the shell gives several
                 raise SettingError(
@@ -80,12 +80,12 @@ class Student:
         recipe_with_pairs = with_pairs(given, pairs, self.weight, keep, tag)
         if not self.only_data:
             find_device(given.training.device)
-            check_room(run, recipe_with_pairs, self.resume, self.overwrite)
-        return Plan(self, run, given, recipe_with_pairs, torch.get_num_threads())
+            check_available(run, recipe_with_pairs, self.resume, self.overwrite)
+        return StudentPlan(self, run, given, recipe_with_pairs, torch.get_num_threads())
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudentPlan:
     """A run to make, by the recipe that was given or, with the pairs, is to be trained by."""
 
     student: Student
@@ -95,8 +95,8 @@ class Plan:
     threads: int
     """PyTorch's before the run that translates was given its own."""
 
-    def make_pairs(self, model: Run, order: Order) -> None:
-        """Translate what `order` says with `model`."""
+    def make_pairs(self, model: Run, job: GenerationJob) -> None:
+        """Translate what `job` says with `model`."""
         from transduce.run_directory import SYNTHETIC, locked
         from transduce.synthetic import make_pairs
         from transduce.tasks.run_files import check_written_to
@@ -105,7 +105,7 @@ class Plan:
         with locked(self.run):
             alone = not self.student.only_data and not self.with_pairs.data.train_weight
             weight = self.student.weight if alone else 1.0
-            pairs = make_pairs(model, order, self.run / SYNTHETIC, self.student.overwrite, weight)
+            pairs = make_pairs(model, job, self.run / SYNTHETIC, self.student.overwrite, weight)
         if self.student.only_data:
             print_lines(str(pairs))
 

@@ -54,7 +54,7 @@ def train(
     if resume and run is None and (recipe / "recipe.toml").is_file():
         run = recipe
     import transduce
-    from transduce.training.distributed import is_first
+    from transduce.training.distributed import is_main_process
 
     if seed is not None and any(one.startswith("seed=") for one in (*overrides, *more)):
         raise SettingError("--seed and --set seed=... both say the seed; give one of them")
@@ -62,5 +62,5 @@ def train(
     fitted = ("training.fit_memory=true",) if fit_memory else ()
     settings = (*overrides, *more, *seeded, *fitted)
     path, _ = transduce.train(recipe, run, settings, resume, overwrite)
-    if is_first():
+    if is_main_process():
         print_lines(str(path))

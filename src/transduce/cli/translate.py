@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.cli.bulk import FILE_BY_FILE, Bulk, speaker_of, translate_files
+from transduce.cli.bulk import FILE_BY_FILE, BulkOptions, translate_files, translator_spec
 from transduce.cli.inputs import Table, warn_of_table
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import (
-    IN_COMPANY_AS_THE_RECIPE,
+    AUXILIARY_AS_THE_RECIPE,
     THIS_MACHINE,
-    CompanyDecoding,
+    AuxiliaryDecoding,
     Count,
     Flag,
     Machine,
@@ -28,8 +28,8 @@ from transduce.errors import SettingError
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.run import Run
-    from transduce.tasks.quality import Judge
-    from transduce.tasks.translations import Translation
+    from transduce.tasks.translation.quality_estimation import QualityEstimator
+    from transduce.tasks.translation.translations import Translation
 
 SOURCE = "source"
 TRANSLATION = "translation"
@@ -50,8 +50,8 @@ def translate(
     language_model: Path | None = None,
     draft: Path | None = None,
     stream: Flag = False,
-    bulk: Bulk = FILE_BY_FILE,
-    decoding: CompanyDecoding = IN_COMPANY_AS_THE_RECIPE,
+    bulk: BulkOptions = FILE_BY_FILE,
+    decoding: AuxiliaryDecoding = AUXILIARY_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Translate lines of text, from a file or as they come.
@@ -102,8 +102,8 @@ def translate(
     others = {"n-best": n_best is not None, "jsonl": jsonl, "stream": stream}
     bulk.check(others | {"draft": draft is not None})
     if bulk.ray:
-        speaker = speaker_of(run, ensemble, language_model, decoding, machine)
-        translate_files(bulk, speaker, file, output, column)
+        spec = translator_spec(run, ensemble, language_model, decoding, machine)
+        translate_files(bulk, spec, file, output, column)
         return
     check_not_read(output, file)
     lines = LineReader(file)
@@ -144,7 +144,7 @@ def _translate_records(
     name: str,
     field: str,
     options: DecodingOptions,
-    judge: Judge | None,
+    judge: QualityEstimator | None,
 ) -> None:
     """Translate the texts under a field of JSON records."""
     errors = ErrorCount(name)
@@ -165,10 +165,10 @@ def _translate_records(
     errors.tell()
 
 
-def _judge(model: Run) -> Judge:
-    from transduce.tasks.quality import Judge, load_quality
+def _judge(model: Run) -> QualityEstimator:
+    from transduce.tasks.translation.quality_estimation import QualityEstimator, load_quality
 
-    return Judge(model.translator, load_quality(model.path))
+    return QualityEstimator(model.translator, load_quality(model.path))
 
 
 def _fields(translation: Translation, n_best: int) -> dict[str, Any]:

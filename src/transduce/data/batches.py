@@ -30,7 +30,7 @@ from transduce.text.tokenizer import BOS, EOS, PAD
 Ints = NDArray[np.integer[Any]]
 
 # Below this many batches, a batch cut short to move the others' boundaries costs too much.
-FEWEST_TO_SHIFT = 8
+MIN_TO_SHIFT = 8
 
 
 class PairBatch(NamedTuple):
@@ -70,11 +70,11 @@ class DataState:
 
 
 @dataclass(frozen=True)
-class Turns(DataState):
-    """The same for one of `every` readers that take turns, a batch each, number `turn` first."""
+class RankDataState(DataState):
+    """The same for rank `rank` of `world`, which share the batches in turn."""
 
-    turn: int = 0
-    every: int = 1
+    rank: int = 0
+    world: int = 1
 
 
 class _Plan(NamedTuple):
@@ -94,7 +94,7 @@ class _Plan(NamedTuple):
 B = TypeVar("B")
 
 
-class Largest(NamedTuple, Generic[B]):
+class LargestBatches(NamedTuple, Generic[B]):
     """What takes the most memory of all that training can meet.
 
     tokens: positions on the wider side.  batches: one or more, of which one takes the most.
@@ -120,7 +120,7 @@ class Batches(Protocol):
     def row(self) -> int:
         """Positions of a row, where all rows are as wide; 1 where they are not."""
 
-    def largest(self, batch_tokens: int) -> Largest[Any]:
+    def largest(self, batch_tokens: int) -> LargestBatches[Any]:
         """What takes the most memory of all batches that so many positions allow."""
 
     def checksum(self) -> str:
@@ -194,7 +194,7 @@ class TokenBatches(Generic[B]):
         widest = int(wider.max())
         return widest if 2 * np.count_nonzero(wider == widest) > len(wider) else 1
 
-    def largest(self, batch_tokens: int) -> Largest[B]:
+    def largest(self, batch_tokens: int) -> LargestBatches[B]:
         """What takes the most memory of all batches that so many positions allow.
 
         One of the two is of the longest items, the other of those that leave the least padding:
@@ -209,7 +209,7 @@ class TokenBatches(Generic[B]):
             count = max(1, batch_tokens // int(wider[item]))
             batches.append(self.assemble(np.full(count, item, dtype=np.int64)))
         width = int(wider[longest])
-        return Largest(max(1, batch_tokens // width) * width, batches)
+        return LargestBatches(max(1, batch_tokens // width) * width, batches)
 
     def _batch(self, epoch: int, i: int) -> B:
         return self.assemble(self._plan(epoch).rows(i))
@@ -248,7 +248,7 @@ def resumable(
     only this one's are made.  Raises DataError for a state that cannot be of this data.
     """
     epoch, position = (state.epoch, state.position) if state else (0, 0)
-    turn, every = (state.turn, state.every) if isinstance(state, Turns) else (0, 1)
+    rank, world = (state.rank, state.world) if isinstance(state, RankDataState) else (0, 1)
     passed = 0
     if position > batches_in(epoch):
         raise DataError(
@@ -258,24 +258,24 @@ def resumable(
     while True:
         count = batches_in(epoch)
         for i in range(position, count):
-            if passed % every == turn:
+            if passed % world == rank:
                 after = DataState(epoch + 1, 0) if i + 1 == count else DataState(epoch, i + 1)
                 yield batch(epoch, i), after
             passed += 1
         epoch, position = epoch + 1, 0
 
 
-def in_turn(
+def for_rank(
     batches: Callable[[DataState | None], Iterator[tuple[B, DataState]]], state: DataState | None
 ) -> Iterator[tuple[B, DataState]]:
     """Of batches that only making them can count, those that fall to this reader.
 
     batches: all of them from a state on.
     """
-    if not isinstance(state, Turns):
+    if not isinstance(state, RankDataState):
         return batches(state)
     every = batches(DataState(state.epoch, state.position))
-    return itertools.islice(every, state.turn, None, state.every)
+    return itertools.islice(every, state.rank, None, state.world)
 
 
 def pair_batches(
@@ -313,7 +313,7 @@ def _plan_batches(
     order = _stable_sort(order, strip)
 
     first = batch_tokens
-    if n_batches >= FEWEST_TO_SHIFT:
+    if n_batches >= MIN_TO_SHIFT:
         first -= int(shift[1] * batch_tokens)
     edges = _cut(wider[order], batch_tokens, first)
     sequence = np.arange(len(edges) - 1)

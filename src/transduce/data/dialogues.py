@@ -4,7 +4,7 @@
 
 The marks are ids after the tokenizer's own, so that no text can imitate one.  What is not learnt,
 which is every mark and perhaps the turns of some roles, has its id stored with an offset; see
-`Layout`.  On disk dialogues are as documents are (`data.documents`).
+`ChatTemplate`.  On disk dialogues are as documents are (`data.documents`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from transduce.config import did_you_mean, section
-from transduce.data.batches import DataState, Largest, in_turn
+from transduce.data.batches import DataState, LargestBatches, for_rank
 from transduce.data.documents import Coding, EncodedDocuments
 from transduce.data.packing import PackedBatch, PackedBatches
 from transduce.data.pairs import FilePaths, stamp
@@ -55,7 +55,7 @@ class Turn(NamedTuple):
 Dialogue = Sequence[Turn]
 
 
-class Layout:
+class ChatTemplate:
     """How dialogues become ids.
 
     size:    ids of the tokenizer; the marks of the roles come after them.
@@ -120,14 +120,19 @@ class DialogueBatches(PackedBatches):
     """
 
     def __init__(
-        self, data: EncodedDocuments, layout: Layout, block: int, batch_tokens: int, seed: int
+        self,
+        data: EncodedDocuments,
+        template: ChatTemplate,
+        block: int,
+        batch_tokens: int,
+        seed: int,
     ) -> None:
         super().__init__(data, block, batch_tokens, seed)
-        self.layout = layout
+        self.template = template
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[PackedBatch, DataState]]:
         """Batches without end, each with the state that leads on to the one after it."""
-        return in_turn(self._to_learn_from, state)
+        return for_rank(self._to_learn_from, state)
 
     def _to_learn_from(self, state: DataState | None) -> Iterator[tuple[PackedBatch, DataState]]:
         for batch, after in super().iterate(state):
@@ -140,14 +145,14 @@ class DialogueBatches(PackedBatches):
         batches = map(self._counting, super().in_order(stride))
         return (batch for batch in batches if batch.target_tokens)
 
-    def largest(self, batch_tokens: int) -> Largest[PackedBatch]:
+    def largest(self, batch_tokens: int) -> LargestBatches[PackedBatch]:
         """What takes the most memory of all batches of so many positions."""
         tokens, batches = super().largest(batch_tokens)
-        return Largest(tokens, [self._counting(batch) for batch in batches])
+        return LargestBatches(tokens, [self._counting(batch) for batch in batches])
 
     def _counting(self, batch: PackedBatch) -> PackedBatch:
         """The batch with ids that the model knows, and only those to be predicted counted."""
-        rows = self.layout.rows
+        rows = self.template.rows
         counted = batch.counted & (batch.wanted < rows)
         return batch._replace(
             given=batch.given.with_values(batch.given.values % rows),

@@ -25,6 +25,7 @@ from pydantic import Field
 from transduce.config import section
 from transduce.data.lines import read_lines, read_whole_lines
 from transduce.data.pairs import FilePath, FilePaths, HubPath, files_below, stamp
+from transduce.data.resumable import ResumableDirectory, resume_or_create
 from transduce.data.rows import (
     NOTHING,
     Encode,
@@ -36,7 +37,6 @@ from transduce.data.rows import (
     write_manifest,
 )
 from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows
-from transduce.data.unfinished import Unfinished, taken_up
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
 from transduce.text.tokenizer import BOS, EOS
@@ -244,7 +244,7 @@ def cached_documents(
     found = EncodedDocuments.open(directory, fingerprint)
     if found is not None:
         return found
-    with taken_up(directory, FILES, fingerprint, VERSION) as unfinished:
+    with resume_or_create(directory, FILES, fingerprint, VERSION) as unfinished:
         if unfinished is not None:
             facts = _write(unfinished, documents, coding, progress, processes)
             write_manifest(unfinished.path, fingerprint, VERSION, FILES, facts)
@@ -254,7 +254,7 @@ def cached_documents(
 
 
 def _write(
-    unfinished: Unfinished,
+    unfinished: ResumableDirectory,
     documents: Callable[[], Iterable[T]],
     coding: Coding[T],
     progress: Callable[[int], None] | None,

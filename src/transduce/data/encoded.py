@@ -32,6 +32,7 @@ from transduce.data.filters import (
     has_text,
     hash_of,
 )
+from transduce.data.resumable import SEEN, ResumableDirectory, resume_or_create
 from transduce.data.rows import (
     NOTHING,
     RowWriter,
@@ -43,7 +44,6 @@ from transduce.data.rows import (
     to_disk,
     write_manifest,
 )
-from transduce.data.unfinished import SEEN, Unfinished, taken_up
 from transduce.data.workers import in_workers
 from transduce.errors import DataError
 
@@ -113,7 +113,7 @@ def encode_pairs(
     another goes on.  Memory holds some chunks of pairs and the hashes of those seen.  Raises
     NoPairsError when no pair is kept, DataError when the directory cannot be written.
     """
-    with taken_up(directory, FILES, fingerprint, VERSION) as unfinished:
+    with resume_or_create(directory, FILES, fingerprint, VERSION) as unfinished:
         if unfinished is not None:
             work = functools.partial(_encode_chunk, source=source, target=target, filters=filters)
             growing = _Growing(unfinished, source, target, filters)
@@ -210,7 +210,7 @@ class _Growing:
     """The files of encoded pairs while they are being written."""
 
     def __init__(
-        self, unfinished: Unfinished, source: Side, target: Side, filters: FilterConfig
+        self, unfinished: ResumableDirectory, source: Side, target: Side, filters: FilterConfig
     ) -> None:
         """Goes on behind what `unfinished` has kept."""
         done, self.unfinished = unfinished.progress, unfinished

@@ -16,7 +16,7 @@ from transduce.data.lines import warn_once
 ROWS_TO_JUDGE = 1000
 """Rows after which a file is judged by the share of them that are escaped."""
 QUOTED_SHARE = 0.9
-FEWEST_QUOTED = 3
+MIN_QUOTED = 3
 ENTITY_SHARE = 0.01
 _QUOTED = re.compile('"(?:[^"]|"")*"')
 _ENTITY = re.compile(r"&(?:\w+|#\d+|#[xX][0-9a-fA-F]+);")
@@ -92,7 +92,7 @@ class QuotedCells:
     def look_back(self) -> None:
         """Warn of columns in which nearly all cells so far were quoted."""
         for i, count in enumerate(self._quoted):
-            if count >= FEWEST_QUOTED and count >= QUOTED_SHARE * self._rows:
+            if count >= MIN_QUOTED and count >= QUOTED_SHARE * self._rows:
                 self._warn(i, f"{count} of the first {self._rows}")
 
     def _warn(self, i: int, cells: str) -> None:

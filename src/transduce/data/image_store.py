@@ -35,7 +35,7 @@ from transduce.limits import from_json
 VERSION = 1
 MANIFEST = "images.json"
 CHUNK_IMAGES = 64  # decoded together; few, for each may be a large photograph
-MOST_THREADS = 16
+MAX_THREADS = 16
 ABANDONED_SECONDS = 24 * 3600
 
 
@@ -137,7 +137,7 @@ def _decoded(
         return pixels.contiguous().numpy().tobytes()
 
     iterator = iter(images)
-    with ThreadPoolExecutor(min(available_cores(), MOST_THREADS)) as pool:
+    with ThreadPoolExecutor(min(available_cores(), MAX_THREADS)) as pool:
         while chunk := list(itertools.islice(iterator, CHUNK_IMAGES)):
             yield b"".join(pool.map(decode, chunk)), [image.label for image in chunk]
 

@@ -171,14 +171,14 @@ def _chance(user: str, item: str) -> int:
     return int.from_bytes(hashlib.blake2b(names, digest_size=8).digest(), "big")
 
 
-class LeftOut(NamedTuple):
+class HeldOutItem(NamedTuple):
     """One item of one user, and what came before it."""
 
     history: list[str]
     item: str
 
 
-def leave_one_out(histories: Histories, split: Literal["valid", "test"]) -> Iterator[LeftOut]:
+def leave_one_out(histories: Histories, split: Literal["valid", "test"]) -> Iterator[HeldOutItem]:
     """The last item of each user as the test, the one before it for validation.
 
     Every user has three items or more: what is before those two is the training part.  The test
@@ -187,7 +187,7 @@ def leave_one_out(histories: Histories, split: Literal["valid", "test"]) -> Iter
     back = 1 if split == "test" else 2
     for user in range(len(histories)):
         items = histories.of(user)
-        yield LeftOut(items[:-back], items[-back])
+        yield HeldOutItem(items[:-back], items[-back])
 
 
 def training_parts(histories: Histories) -> Iterator[list[str]]:

@@ -32,7 +32,7 @@ NULL = PAD
 """No text holds it, so it can stand for the source token that is none."""
 UNSEEN = 1e-9
 """Probability of two tokens that were never seen together."""
-MOST_CELLS = 1 << 26
+MAX_CELLS = 1 << 26
 """From so many cells at most, of pairs spread evenly, is learnt: half a gigabyte."""
 CHUNK_CELLS = 1 << 22
 
@@ -108,7 +108,7 @@ def learn_lexicon(
     prior: Prior = USUAL,
     rounds: int = 5,
     backward: bool = False,
-    most_cells: int = MOST_CELLS,
+    most_cells: int = MAX_CELLS,
 ) -> Lexicon:
     """EM over the pairs, or over as many, spread evenly, as have `most_cells` cells.
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.batches import DataState, Largest, checksum, in_halves, resumable
+from transduce.data.batches import DataState, LargestBatches, checksum, in_halves, resumable
 from transduce.data.documents import EncodedDocuments
 from transduce.sequence import Padded
 from transduce.text.tokenizer import PAD
@@ -59,7 +59,7 @@ class PackedBatch(NamedTuple):
         return PackedBatch(given, wanted, counted, self.documents, int(counted.sum()))
 
 
-class Pieces(NamedTuple):
+class DocumentSpans(NamedTuple):
     """Parts of documents, each (n,).
 
     start:    place of the first id that is read, among the ids of all documents.
@@ -73,15 +73,15 @@ class Pieces(NamedTuple):
     skip: Ints
     document: Ints
 
-    def take(self, index: Ints | slice) -> Pieces:
+    def take(self, index: Ints | slice) -> DocumentSpans:
         """Some of them."""
-        return Pieces(*(part[index] for part in self))
+        return DocumentSpans(*(part[index] for part in self))
 
 
 class _Plan(NamedTuple):
     """Which pieces make which row: row i is pieces edges[i] to edges[i + 1]."""
 
-    pieces: Pieces
+    pieces: DocumentSpans
     edges: Ints
 
     @property
@@ -140,7 +140,7 @@ class PackedBatches:
         """Positions of a row: the block."""
         return self.block
 
-    def largest(self, batch_tokens: int) -> Largest[PackedBatch]:
+    def largest(self, batch_tokens: int) -> LargestBatches[PackedBatch]:
         """What takes the most memory of all batches of so many positions: one of full rows."""
         plan, n_rows = self._plan(0), max(1, batch_tokens // self.block)
         fullest = np.argsort(-np.add.reduceat(plan.pieces.length, plan.edges[:-1]), kind="stable")
@@ -149,7 +149,7 @@ class PackedBatches:
         edges = np.cumsum([0, *map(len, spans)])
         pieces = plan.pieces.take(np.concatenate(spans))
         batch = assemble(self.data.tokens, pieces, edges)
-        return Largest(n_rows * self.block, [batch])
+        return LargestBatches(n_rows * self.block, [batch])
 
     def _plan(self, epoch: int) -> _Plan:
         kept = self._kept
@@ -167,7 +167,7 @@ class PackedBatches:
         return assemble(self.data.tokens, pieces, edges - edges[0])
 
 
-def cut(offsets: Ints, block: int, stride: int, shift: Ints) -> Pieces:
+def cut(offsets: Ints, block: int, stride: int, shift: Ints) -> DocumentSpans:
     """The pieces of documents, whose ids begin and end at `offsets` (n + 1,).
 
     stride: how far one piece's beginning is from that of the next; block, unless they overlap.
@@ -183,7 +183,7 @@ def cut(offsets: Ints, block: int, stride: int, shift: Ints) -> Pieces:
     end = np.minimum(begin + block, total[document])
     begin = np.maximum(begin, 0)
     skip = np.where(number > 0, block - stride, 0)
-    return Pieces(offsets[:-1][document] + begin, end - begin, skip, document)
+    return DocumentSpans(offsets[:-1][document] + begin, end - begin, skip, document)
 
 
 def pack(lengths: Ints, block: int) -> Ints:
@@ -213,7 +213,7 @@ def pack(lengths: Ints, block: int) -> Ints:
     return rows
 
 
-def _lay(pieces: Pieces, block: int, rng: np.random.Generator | None) -> _Plan:
+def _lay(pieces: DocumentSpans, block: int, rng: np.random.Generator | None) -> _Plan:
     """Pieces in rows, at random, or without rng in the one fixed order."""
     n = len(pieces.length)
     order = rng.permutation(n) if rng is not None else np.arange(n)
@@ -227,7 +227,7 @@ def _lay(pieces: Pieces, block: int, rng: np.random.Generator | None) -> _Plan:
     return _Plan(pieces.take(order[by_row]), edges)
 
 
-def assemble(tokens: NDArray[Any], pieces: Pieces, edges: Ints) -> PackedBatch:
+def assemble(tokens: NDArray[Any], pieces: DocumentSpans, edges: Ints) -> PackedBatch:
     """The batch whose row i holds pieces edges[i] to edges[i + 1]."""
     per_row = np.diff(edges)
     row = np.repeat(np.arange(len(per_row)), per_row)

@@ -26,17 +26,17 @@ class EncodedLines:
         self,
         texts: Iterable[str],
         encode: Callable[[Sequence[str]], list[list[int]]],
-        longest: int,
+        max_length: int,
     ) -> None:
-        """texts: documents.  longest: tokens of a line; what is longer makes several."""
+        """texts: documents.  max_length: tokens of a line; what is longer makes several."""
         tokens, ends, documents = array("i"), array("q", [0]), array("q")
         rest = enumerate(texts)
         while chunk := list(itertools.islice(rest, READ_TOGETHER)):
             lines = [(i, line) for i, text in chunk for line in text.split("\n") if line.strip()]
             rows = encode([line.removesuffix("\r") for _, line in lines])
             for (i, _), ids in zip(lines, rows, strict=True):
-                for begin in range(0, len(ids), longest):
-                    tokens.extend(ids[begin : begin + longest])
+                for begin in range(0, len(ids), max_length):
+                    tokens.extend(ids[begin : begin + max_length])
                     ends.append(len(tokens))
                     documents.append(i)
         self.tokens = np.frombuffer(tokens, np.int32)
@@ -50,8 +50,8 @@ class EncodedLines:
         """The ids of a line."""
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
-    def packed(self, longest: int) -> NDArray[np.int64]:
-        """(r, 2) first line and the one after the last of rows of at most `longest` tokens.
+    def packed(self, max_length: int) -> NDArray[np.int64]:
+        """(r, 2) first line and the one after the last of rows of at most `max_length` tokens.
 
         A row is filled with the lines of one document while they fit.
         """
@@ -59,7 +59,7 @@ class EncodedLines:
         begin = 0
         for i in range(1, len(self) + 1):
             ends = i == len(self) or self.documents[i] != self.documents[begin]
-            if ends or self.offsets[i + 1] - self.offsets[begin] > longest:
+            if ends or self.offsets[i + 1] - self.offsets[begin] > max_length:
                 rows.append((begin, i))
                 begin = i
         return np.array(rows, np.int64).reshape(-1, 2)

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.batches import DataState, Largest, PairBatch, TokenBatches, pad_rows
+from transduce.data.batches import DataState, LargestBatches, PairBatch, TokenBatches, pad_rows
 from transduce.sequence import Padded
 from transduce.text.sampling import SegmentationSampler
 from transduce.text.tokenizer import BOS
@@ -50,10 +50,10 @@ class SampledBatches(Generic[B]):
         """Positions of a row, where all rows are as wide when plain; 1 where they are not."""
         return self.plain.row
 
-    def largest(self, batch_tokens: int) -> Largest[B]:
+    def largest(self, batch_tokens: int) -> LargestBatches[B]:
         """What takes the most memory of all batches that so many positions allow."""
         tokens, batches = self.plain.largest(batch_tokens)
-        return Largest(tokens, [self.redraw(batch, 0) for batch in batches])
+        return LargestBatches(tokens, [self.redraw(batch, 0) for batch in batches])
 
 
 def sampled_pairs(

@@ -140,7 +140,7 @@ def local_path(url: str) -> Path | None:
     return Path(path) if _is_local(store) else None
 
 
-def sweep(directory: Path) -> None:
+def remove_leftovers(directory: Path) -> None:
     """Delete what writers that were killed have left aside; only for whoever holds its lock."""
     for left in directory.rglob(f".*{ASIDE}"):
         left.unlink(missing_ok=True)

@@ -26,9 +26,9 @@ R = TypeVar("R")
 
 AHEAD = 2
 """Items under way for each worker, so that none waits for the next."""
-FEWEST_ITEMS = 8
+MIN_ITEMS = 8
 """With fewer, workers would begin when all is done."""
-MOST_WORKERS = 16
+MAX_WORKERS = 16
 """More would wait for the one process that reads."""
 PROGRAM = """
 import json, os, sys
@@ -55,13 +55,13 @@ def in_workers(
     few items, all is done in this one.  Raises DataError where a worker has ended.
     """
     rest = iter(items)
-    first = list(itertools.islice(rest, FEWEST_ITEMS)) if processes > 1 else []
+    first = list(itertools.islice(rest, MIN_ITEMS)) if processes > 1 else []
     everything = itertools.chain(first, rest)
-    if len(first) < FEWEST_ITEMS or not sys.executable:
+    if len(first) < MIN_ITEMS or not sys.executable:
         yield from map(work, everything)
         return
     with contextlib.ExitStack() as stack:
-        count = min(processes, MOST_WORKERS)
+        count = min(processes, MAX_WORKERS)
         idle: queue.SimpleQueue[_Worker[T, R]] = queue.SimpleQueue()
         for _ in range(count):
             idle.put(stack.enter_context(_Worker(work)))

@@ -12,49 +12,51 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from transduce.decoding.hypotheses import DEAD, Live
-from transduce.decoding.largest import largest
+from transduce.decoding.hypotheses import DEAD, ActiveHypotheses
+from transduce.decoding.topk import topk
 
 RANKED = 256
 """Tokens that `keep_top_p` ranks at first; it sorts the vocabulary only where they fall short."""
 
-Filter = Callable[[Tensor, Live], None]
+Filter = Callable[[Tensor, ActiveHypotheses], None]
 """Called with log-probabilities (l, w, v) and the hypotheses that they continue."""
 
 
-def apply_all(filters: Sequence[Filter], log_probs: Tensor, live: Live) -> None:
+def apply_all(filters: Sequence[Filter], log_probs: Tensor, active: ActiveHypotheses) -> None:
     """One filter after the other."""
     for apply in filters:
-        apply(log_probs, live)
+        apply(log_probs, active)
 
 
 def forbid(tokens: Sequence[int]) -> Filter:
     """Never emit these ids."""
 
-    def apply(log_probs: Tensor, live: Live) -> None:
+    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
         for token in tokens:
             log_probs.select(2, token).fill_(DEAD)
 
     return apply
 
 
-def bound_length(eos: int, least: Sequence[int], free_end: bool = False) -> Filter:
-    """No end of a sentence before `least` (n) tokens of it; nothing else at its limit.
+def bound_length(eos: int, min_lengths: Sequence[int], free_end: bool = False) -> Filter:
+    """No end of a sentence before `min_lengths` (n) tokens of it; nothing else at its limit.
 
     The limit goes first where they conflict.  free_end: there the end is certain, whatever the
     model says of it.
     """
-    longest = max(least, default=0)
+    longest = max(min_lengths, default=0)
 
-    def apply(log_probs: Tensor, live: Live) -> None:
-        if full := live.full:
+    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
+        if full := active.full:
             rows = torch.tensor(full, device=log_probs.device)
             end = log_probs[rows, :, eos]  # (full, w)
             log_probs[rows] = DEAD
             log_probs[rows, :, eos] = end.clamp(min=0.0) if free_end else end
-        if live.length < longest:
-            bounds = zip(live.sentences, live.limits, strict=True)
-            early = [live.length < min(least[sentence], limit) for sentence, limit in bounds]
+        if active.length < longest:
+            bounds = zip(active.sentences, active.limits, strict=True)
+            early = [
+                active.length < min(min_lengths[sentence], limit) for sentence, limit in bounds
+            ]
             rows = torch.tensor(early, device=log_probs.device)
             log_probs.select(2, eos).masked_fill_(rows[:, None], DEAD)
 
@@ -64,11 +66,11 @@ def bound_length(eos: int, least: Sequence[int], free_end: bool = False) -> Filt
 def no_repeats(n: int) -> Filter:
     """No row of n tokens twice in a hypothesis."""
 
-    def apply(log_probs: Tensor, live: Live) -> None:
-        if live.length < n:
+    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
+        if active.length < n:
             return
-        windows = live.tokens.unfold(2, n, 1)  # (l, w, length - n + 1, n)
-        last = live.tokens[:, :, live.length - n + 1 :]  # (l, w, n - 1)
+        windows = active.tokens.unfold(2, n, 1)  # (l, w, length - n + 1, n)
+        last = active.tokens[:, :, active.length - n + 1 :]  # (l, w, n - 1)
         again = (windows[..., :-1] == last.unsqueeze(2)).all(3)
         followers = windows[..., -1]
         hits = torch.zeros_like(log_probs).scatter_add_(2, followers, again.to(log_probs))
@@ -86,14 +88,14 @@ def penalise_repeats(log_probs: Tensor, tokens: Tensor, penalty: float) -> Tenso
 def keep_top_k(log_probs: Tensor, k: int) -> Tensor:
     """The k likeliest of each row (..., v), the rest -inf; of equals the lower ids."""
     rows = log_probs.flatten(0, -2)
-    values, ids = largest(rows, min(k, rows.shape[1]))
+    values, ids = topk(rows, min(k, rows.shape[1]))
     return torch.full_like(rows, DEAD).scatter_(1, ids, values).view_as(log_probs)
 
 
 def keep_top_p(log_probs: Tensor, p: float) -> Tensor:
     """The fewest likeliest of each row (..., v) that hold at least `p` of its probability."""
     probs = log_probs.softmax(-1).flatten(0, -2)
-    ranked, ids = largest(probs, min(RANKED, probs.shape[1]))
+    ranked, ids = topk(probs, min(RANKED, probs.shape[1]))
     if ranked.shape[1] < probs.shape[1] and not bool((ranked.sum(1) >= p).all()):
         ranked, ids = probs.sort(dim=1, descending=True, stable=True)
     before = ranked.cumsum(1) - ranked

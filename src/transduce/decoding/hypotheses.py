@@ -43,7 +43,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Live:
+class ActiveHypotheses:
     """Hypotheses still growing, all of one length.
 
     sentences: (l) which of the n sentences each is.
@@ -75,7 +75,7 @@ class Live:
         return [i for i, limit in enumerate(self.limits) if limit <= self.length]
 
 
-class Candidates(NamedTuple):
+class BeamCandidates(NamedTuple):
     """Ways to go on, best first where it matters.
 
     log_probs: (l, c) of the hypothesis with the new token; -inf marks one that cannot be.
@@ -89,18 +89,18 @@ class Candidates(NamedTuple):
     tokens: Tensor
     own: Tensor | None = None
 
-    def first(self, count: int) -> Candidates:
+    def first(self, count: int) -> BeamCandidates:
         """The first `count` of each sentence."""
-        return Candidates(
+        return BeamCandidates(
             self.log_probs[:, :count],
             self.parents[:, :count],
             self.tokens[:, :count],
             None if self.own is None else self.own[:, :count],
         )
 
-    def pick(self, places: Tensor) -> Candidates:
+    def pick(self, places: Tensor) -> BeamCandidates:
         """Candidates by place (l, c')."""
-        return Candidates(
+        return BeamCandidates(
             self.log_probs.gather(1, places),
             self.parents.gather(1, places),
             self.tokens.gather(1, places),
@@ -108,7 +108,7 @@ class Candidates(NamedTuple):
         )
 
 
-class Finished:
+class FinishedHypotheses:
     """The best finished hypotheses of one sentence; equals stay in the order they came."""
 
     def __init__(self, n_best: int, kept: int = 0, distinct: bool = False) -> None:

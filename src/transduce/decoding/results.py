@@ -10,28 +10,30 @@ from torch import Tensor
 
 from transduce.decoding.hypotheses import (
     DEAD,
-    Candidates,
-    Finished,
+    ActiveHypotheses,
+    BeamCandidates,
+    FinishedHypotheses,
     Hypothesis,
     LengthPenalty,
-    Live,
     length_penalty,
 )
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.stopping import StoppingRule, stopping_rule
 from transduce.errors import TransduceError
 
-Ended = Callable[[int, list[int]], bool]
+StoppingCriterion = Callable[[int, list[int]], bool]
 """Called with the number of a sentence, and the ids of a hypothesis of it: does it end there?"""
 
 
-class Results:
+class SearchResults:
     """What has finished, sentence by sentence, and who is done."""
 
-    def __init__(self, options: DecodingOptions, n: int, ended: Ended | None) -> None:
+    def __init__(self, options: DecodingOptions, n: int, ended: StoppingCriterion | None) -> None:
         # groups of a beam do not know what the others have found
         distinct = options.method == "beam" and options.beam_groups > 1
-        self.finished = [Finished(options.n_best, options.width, distinct) for _ in range(n)]
+        self.finished = [
+            FinishedHypotheses(options.n_best, options.width, distinct) for _ in range(n)
+        ]
         self._by_present_length = options.stop == "present"
         self._ended = ended
         self._penalty: LengthPenalty = length_penalty(options)
@@ -42,30 +44,32 @@ class Results:
         """The best finished hypotheses of each sentence so far."""
         return [list(finished.best) for finished in self.finished]
 
-    def end(self, live: Live, going_on: Candidates, grown: Tensor) -> Candidates:
-        """Note those of the hypotheses `grown` (l, w, length + 1) that the caller says end here.
+    def end(
+        self, active: ActiveHypotheses, continuing: BeamCandidates, extended: Tensor
+    ) -> BeamCandidates:
+        """Note those of the hypotheses `extended` (l, w, length + 1) that the caller says end here.
 
-        What is left of `going_on` after that.
+        What is left of `continuing` after that.
         """
         if self._ended is None:
-            return going_on
-        log_probs = going_on.log_probs.clone()
-        penalty = self._penalty(live.length + 1)
-        own = (log_probs if going_on.own is None else going_on.own).tolist()
-        rows = zip(live.sentences, grown.tolist(), log_probs.tolist(), strict=True)
+            return continuing
+        log_probs = continuing.log_probs.clone()
+        penalty = self._penalty(active.length + 1)
+        own = (log_probs if continuing.own is None else continuing.own).tolist()
+        rows = zip(active.sentences, extended.tolist(), log_probs.tolist(), strict=True)
         for i, (sentence, tokens, totals) in enumerate(rows):
             for j, (ids, total) in enumerate(zip(tokens, totals, strict=True)):
                 if total > DEAD and self._ended(sentence, ids):
                     found = Hypothesis(ids, own[i][j], total / penalty, finished=False)
                     self.finished[sentence].add(found)
                     log_probs[i, j] = DEAD
-        return going_on._replace(log_probs=log_probs)
+        return continuing._replace(log_probs=log_probs)
 
     def update(
         self,
-        live: Live,
-        candidates: Candidates,
-        going_on: Candidates,
+        active: ActiveHypotheses,
+        candidates: BeamCandidates,
+        continuing: BeamCandidates,
         ending: Tensor | None,
         worst: Tensor,
         bonus: Tensor | None,
@@ -76,49 +80,53 @@ class Results:
         worst:  (l,) not a number where the model's scores are not.
         bonus:  (l, w) what ending adds to the score of each hypothesis.
         """
-        bests, worsts = torch.stack([going_on.log_probs.amax(1), worst]).tolist()
+        bests, worsts = torch.stack([continuing.log_probs.amax(1), worst]).tolist()
         if any(map(math.isnan, worsts)):
             raise TransduceError(
-                f"the model's scores are not numbers after {live.length} tokens; its weights are "
+                f"the model's scores are not numbers after {active.length} tokens; its weights are "
                 "damaged, or its number format is too narrow (try float32)"
             )
         if ending is not None:
-            self._collect(live, candidates, ending, bonus)
+            self._collect(active, candidates, ending, bonus)
         keep = []
-        for i, (sentence, limit) in enumerate(zip(live.sentences, live.limits, strict=True)):
-            length = live.length if self._by_present_length else limit
+        for i, (sentence, limit) in enumerate(zip(active.sentences, active.limits, strict=True)):
+            length = active.length if self._by_present_length else limit
             bound = bests[i] / self._penalty(length + 1)
             if not self._is_done(self.finished[sentence], bound):
                 keep.append(i)
             elif not self.finished[sentence].count:
-                self._give_up(live, i)
+                self._keep_unfinished(active, i)
         return keep
 
     def _collect(
-        self, live: Live, candidates: Candidates, ending: Tensor, bonus: Tensor | None
+        self,
+        active: ActiveHypotheses,
+        candidates: BeamCandidates,
+        ending: Tensor,
+        bonus: Tensor | None,
     ) -> None:
         """Add the candidates that end their sentence."""
         rows, places = ending.nonzero(as_tuple=True)
         parents = candidates.parents[rows, places]
-        tokens = live.tokens[rows, parents].tolist()
+        tokens = active.tokens[rows, parents].tolist()
         totals = candidates.log_probs[rows, places]
         own = totals if candidates.own is None else candidates.own[rows, places]
-        scores = [total / self._penalty(live.length + 1) for total in totals.tolist()]
+        scores = [total / self._penalty(active.length + 1) for total in totals.tolist()]
         if bonus is not None:
             added = bonus[rows, parents].tolist()
             scores = [score + more for score, more in zip(scores, added, strict=True)]
         for i, ids, log_prob, score in zip(
             rows.tolist(), tokens, own.tolist(), scores, strict=True
         ):
-            self.finished[live.sentences[i]].add(Hypothesis(ids, log_prob, score, finished=True))
+            self.finished[active.sentences[i]].add(Hypothesis(ids, log_prob, score, finished=True))
 
-    def _give_up(self, live: Live, i: int) -> None:
+    def _keep_unfinished(self, active: ActiveHypotheses, i: int) -> None:
         """Nothing may follow and nothing has finished: what there was is all there is."""
-        penalty = self._penalty(live.length)
-        own = live.log_probs if live.own is None else live.own
-        rows = zip(live.tokens[i], own[i].tolist(), live.log_probs[i].tolist(), strict=True)
+        penalty = self._penalty(active.length)
+        own = active.log_probs if active.own is None else active.own
+        rows = zip(active.tokens[i], own[i].tolist(), active.log_probs[i].tolist(), strict=True)
         for ids, log_prob, total in rows:
             if total > DEAD:
-                self.finished[live.sentences[i]].add(
+                self.finished[active.sentences[i]].add(
                     Hypothesis(ids.tolist(), log_prob, total / penalty, finished=False)
                 )

@@ -20,9 +20,11 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from transduce.decoding.choosers import Chooser, choose_best, choose_diverse, choose_random
-from transduce.decoding.constrained import Tracker, choose_constrained, hold_phrases
-from transduce.decoding.demands import NO_WISHES, Wishes, avoid, begin
+from transduce.decoding.constrained_search import (
+    ConstraintTracker,
+    constrained_beam_search,
+    require_constraints,
+)
 from transduce.decoding.filters import (
     Filter,
     apply_all,
@@ -31,30 +33,37 @@ from transduce.decoding.filters import (
     no_repeats,
     penalise_repeats,
 )
-from transduce.decoding.hypotheses import DEAD, Candidates, Hypothesis, Live
+from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates, Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.results import Ended, Results
+from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks, ban_phrases, force_prefix
+from transduce.decoding.results import SearchResults, StoppingCriterion
+from transduce.decoding.strategies import (
+    Strategy,
+    beam_search,
+    diverse_beam_search,
+    random_sampling,
+)
 from transduce.sequence import Padded
 
 
-class State(Protocol):
+class SearchState(Protocol):
     """What a model remembers of each hypothesis."""
 
     def select(self, rows: Tensor) -> None:
         """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
 
 
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound=SearchState)
 
 
 class Snapshot(NamedTuple):
     """How far a search has come.
 
-    live: hypotheses still growing; at the end there are no sentences in it.
-    best: (n) for each sentence its `n_best` finished hypotheses so far, best first.
+    active: hypotheses still growing; at the end there are no sentences in it.
+    best:   (n) for each sentence its `n_best` finished hypotheses so far, best first.
     """
 
-    live: Live
+    active: ActiveHypotheses
     best: list[list[Hypothesis]]
 
 
@@ -73,7 +82,7 @@ class SearchRequest(Generic[S]):
     streams:     (n) numbers >= 0 that tell sentences apart in sampling, such as line numbers;
                  their place in the batch if None.
     ended:       where else than at an end of sentence a hypothesis ends.
-    wishes:      constraints of each sentence, and bonuses beside the model's log-probabilities.
+    hooks:       constraints of each sentence, and bonuses beside the model's log-probabilities.
     cancelled:   called after each step with the place of each live sentence; one for which it is
                  true leaves the batch with the hypotheses that have finished by then.
     """
@@ -86,8 +95,8 @@ class SearchRequest(Generic[S]):
     forbidden: Sequence[int]
     options: DecodingOptions
     streams: Sequence[int] | None = None
-    ended: Ended | None = None
-    wishes: Wishes = NO_WISHES
+    ended: StoppingCriterion | None = None
+    hooks: SearchHooks = NO_HOOKS
     cancelled: Callable[[int], bool] | None = None
 
 
@@ -103,127 +112,141 @@ def search(request: SearchRequest[S]) -> list[list[Hypothesis]]:
 @torch.inference_mode()
 def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
     """The same search, seen before its first step and after each; the last one has the results."""
-    state, options, wishes = request.state, request.options, request.wishes
+    state, options, hooks = request.state, request.options, request.hooks
     prefix, eos = request.prefix, request.eos
     assert prefix.padding != "right", "prefixes end at the same column"
     limits: list[int] = request.max_lengths.tolist()
-    for i, demand in enumerate(wishes.demands):
-        limits[i] = max(limits[i], len(demand.prefix))
-    tracker = _tracker(wishes)
-    chooser = _chooser(options, request.streams or range(len(limits)), limits, tracker)
+    for i, output_constraints in enumerate(hooks.sentence_constraints):
+        limits[i] = max(limits[i], len(output_constraints.prefix))
+    tracker = _tracker(hooks)
+    strategy = _strategy(options, request.streams or range(len(limits)), limits, tracker)
     filters = _filters(request, tracker, len(limits))
-    results = Results(options, len(limits), request.ended)
-    fed, live = prefix, _start(prefix.values, limits)
-    logits = live.log_probs
-    yield Snapshot(live, results.best)
-    while live.sentences:
-        if _is_foregone(live, options, wishes):
-            logits = logits.new_zeros(live.log_probs.numel(), 1, logits.shape[2])
+    results = SearchResults(options, len(limits), request.ended)
+    fed, active = prefix, _start(prefix.values, limits)
+    logits = active.log_probs
+    yield Snapshot(active, results.best)
+    while active.sentences:
+        if _all_at_limit(active, options, hooks):
+            logits = logits.new_zeros(active.log_probs.numel(), 1, logits.shape[2])
         else:
             logits = request.step(fed, state)
-        own = _log_probs(logits, live)
+        own = _log_probs(logits, active)
         worst = own[:, :, 0].amax(1)  # (l,) one NaN or +inf turns its whole row into NaN
-        log_probs = _adjusted(own, live, state, options, wishes)
-        apply_all(filters, log_probs, live)
-        candidates = chooser(log_probs, live)
+        log_probs = _adjusted(own, active, state, options, hooks)
+        apply_all(filters, log_probs, active)
+        candidates = strategy(log_probs, active)
         if log_probs is not own:
             if options.free_end:
-                own[live.full, :, eos] = 0.0
-            candidates = candidates._replace(own=_own(own, live, candidates))
-        going_on, ending = _split(candidates, eos, options)
-        grown = _grown(live, going_on)
-        going_on = results.end(live, going_on, grown)
-        bonus = None if wishes.end_bonus is None else wishes.end_bonus(state).view_as(own[:, :, 0])
-        keep = results.update(live, candidates, going_on, ending, worst, bonus)
+                own[active.full, :, eos] = 0.0
+            candidates = candidates._replace(own=_own(own, active, candidates))
+        continuing, ending = _split(candidates, eos, options)
+        extended = _extended(active, continuing)
+        continuing = results.end(active, continuing, extended)
+        bonus = None if hooks.end_bonus is None else hooks.end_bonus(state).view_as(own[:, :, 0])
+        keep = results.update(active, candidates, continuing, ending, worst, bonus)
         if request.cancelled is not None:
-            keep = [place for place in keep if not request.cancelled(live.sentences[place])]
-        keep = _closed_up(keep)
-        old, live = live, _advance(live, going_on, grown, keep)
+            keep = [place for place in keep if not request.cancelled(active.sentences[place])]
+        keep = _compacted(keep)
+        old, active = active, _advance(active, continuing, extended, keep)
         if keep:
-            _select(state, old, going_on.parents, keep)
-            last = live.tokens[:, :, -1].reshape(-1, 1)  # (l, w, length) -> (r, 1)
+            _select(state, old, continuing.parents, keep)
+            last = active.tokens[:, :, -1].reshape(-1, 1)  # (l, w, length) -> (r, 1)
             fed = Padded.unpadded(last)
-        yield Snapshot(live, results.best)
+        yield Snapshot(active, results.best)
 
 
-def _tracker(wishes: Wishes) -> Tracker | None:
-    phrases = [demand.phrases for demand in wishes.demands]
-    return Tracker(phrases) if any(phrases) else None
+def _tracker(hooks: SearchHooks) -> ConstraintTracker | None:
+    tries = [output_constraints.trie for output_constraints in hooks.sentence_constraints]
+    return ConstraintTracker(tries) if any(tries) else None
 
 
-def _chooser(
-    options: DecodingOptions, streams: Sequence[int], limits: list[int], tracker: Tracker | None
-) -> Chooser:
+def _strategy(
+    options: DecodingOptions,
+    streams: Sequence[int],
+    limits: list[int],
+    tracker: ConstraintTracker | None,
+) -> Strategy:
     if options.method == "sample":
-        return choose_random(options, streams, limits)
+        return random_sampling(options, streams, limits)
     if tracker is not None:
-        return choose_constrained(options.beam_size, tracker)
+        return constrained_beam_search(options.beam_size, tracker)
     if options.beam_groups > 1:
-        return choose_diverse(options.beam_size, options.beam_groups, options.diversity)
-    return choose_best(options.beam_size)
+        return diverse_beam_search(options.beam_size, options.beam_groups, options.diversity)
+    return beam_search(options.beam_size)
 
 
-def _filters(request: SearchRequest[S], tracker: Tracker | None, n: int) -> list[Filter]:
-    options, eos, demands = request.options, request.eos, request.wishes.demands
-    least = [max(options.min_length, demand.min_length) for demand in demands]
-    least = least or [options.min_length] * n
-    filters = [forbid(request.forbidden), bound_length(eos, least, options.free_end)]
+def _filters(request: SearchRequest[S], tracker: ConstraintTracker | None, n: int) -> list[Filter]:
+    options, eos, sentence_constraints = (
+        request.options,
+        request.eos,
+        request.hooks.sentence_constraints,
+    )
+    min_lengths = [
+        max(options.min_length, output_constraints.min_length)
+        for output_constraints in sentence_constraints
+    ]
+    min_lengths = min_lengths or [options.min_length] * n
+    filters = [forbid(request.forbidden), bound_length(eos, min_lengths, options.free_end)]
     if options.no_repeat_ngram:
         filters.append(no_repeats(options.no_repeat_ngram))
-    if any(demand.avoided for demand in demands):
-        filters.append(avoid(demands))
+    if any(output_constraints.banned for output_constraints in sentence_constraints):
+        filters.append(ban_phrases(sentence_constraints))
     if tracker is not None:
-        filters.append(hold_phrases(eos, tracker))
-    if any(demand.prefix for demand in demands):
-        filters = [begin(demands, filters)]
+        filters.append(require_constraints(eos, tracker))
+    if any(output_constraints.prefix for output_constraints in sentence_constraints):
+        filters = [force_prefix(sentence_constraints, filters)]
     return filters
 
 
-def _start(prefix: Tensor, limits: list[int]) -> Live:
+def _start(prefix: Tensor, limits: list[int]) -> ActiveHypotheses:
     """One empty hypothesis for each sentence."""
     n = len(prefix)
     nothing = torch.zeros(n, 1, device=prefix.device)
-    return Live(list(range(n)), limits, nothing, prefix.new_empty(n, 1, 0))
+    return ActiveHypotheses(list(range(n)), limits, nothing, prefix.new_empty(n, 1, 0))
 
 
-def _is_foregone(live: Live, options: DecodingOptions, wishes: Wishes) -> bool:
+def _all_at_limit(active: ActiveHypotheses, options: DecodingOptions, hooks: SearchHooks) -> bool:
     """Whether all hypotheses can but end now, at no cost: then the model need not be asked."""
-    alone = wishes.token_bonus is None and wishes.end_bonus is None
+    alone = hooks.token_bonus is None and hooks.end_bonus is None
     plain = alone and options.repetition_penalty == 1
-    full = len(live.full) == len(live.limits)
-    return plain and full and options.free_end and live.length > 0
+    full = len(active.full) == len(active.limits)
+    return plain and full and options.free_end and active.length > 0
 
 
-def _log_probs(logits: Tensor, live: Live) -> Tensor:
+def _log_probs(logits: Tensor, active: ActiveHypotheses) -> Tensor:
     """Log-probabilities (l, w, v) of the last of logits (r, t, v)."""
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    last = logits[:, -1].view(len(live.sentences), live.width, -1)
+    last = logits[:, -1].view(len(active.sentences), active.width, -1)
     return last.log_softmax(2, dtype=dtype)
 
 
 def _adjusted(
-    own: Tensor, live: Live, state: State, options: DecodingOptions, wishes: Wishes
+    own: Tensor,
+    active: ActiveHypotheses,
+    state: SearchState,
+    options: DecodingOptions,
+    hooks: SearchHooks,
 ) -> Tensor:
     """Log-probabilities (l, w, v) to rank by; those of the model itself where nothing is added."""
     adjusted = own
     if options.repetition_penalty > 1:
-        adjusted = penalise_repeats(adjusted, live.tokens, options.repetition_penalty)
-    if wishes.token_bonus is not None:
-        adjusted = adjusted + wishes.token_bonus(state).view_as(own)
+        adjusted = penalise_repeats(adjusted, active.tokens, options.repetition_penalty)
+    if hooks.token_bonus is not None:
+        adjusted = adjusted + hooks.token_bonus(state).view_as(own)
     return adjusted
 
 
-def _own(own: Tensor, live: Live, candidates: Candidates) -> Tensor:
+def _own(own: Tensor, active: ActiveHypotheses, candidates: BeamCandidates) -> Tensor:
     """(l, c) what the model alone says of each candidate."""
-    so_far = live.log_probs if live.own is None else live.own  # the same at the first step
+    so_far = active.log_probs if active.own is None else active.own  # the same at the first step
     v = own.shape[2]
     added = own.flatten(1).gather(1, candidates.parents * v + candidates.tokens)
     return so_far.gather(1, candidates.parents) + added
 
 
 def _split(
-    candidates: Candidates, eos: int, options: DecodingOptions
-) -> tuple[Candidates, Tensor | None]:
+    candidates: BeamCandidates, eos: int, options: DecodingOptions
+) -> tuple[BeamCandidates, Tensor | None]:
     """The first `width` candidates that go on, and (l, c) which ones end their sentence, if any.
 
     Only an end of sentence among the first `width` counts; where a beam has groups, all this is
@@ -237,25 +260,27 @@ def _split(
     c = ends.shape[1] // groups
     first = torch.arange(ends.shape[1], device=ends.device) % c < width
     ending = ends & (candidates.log_probs > DEAD) & first
-    going_on = candidates._replace(log_probs=candidates.log_probs.masked_fill(ends, DEAD))
+    continuing = candidates._replace(log_probs=candidates.log_probs.masked_fill(ends, DEAD))
     if c > width:
         grouped = ends.view(-1, groups, c).int()
         order = grouped.argsort(dim=2, stable=True)[:, :, :width]
         starts = torch.arange(0, ends.shape[1], c, device=ends.device)
-        going_on = going_on.pick((order + starts[:, None]).flatten(1))
-    return going_on, ending
+        continuing = continuing.pick((order + starts[:, None]).flatten(1))
+    return continuing, ending
 
 
-def _grown(live: Live, going_on: Candidates) -> Tensor:
+def _extended(active: ActiveHypotheses, continuing: BeamCandidates) -> Tensor:
     """(l, w, length + 1) ids of the hypotheses with their new token."""
-    if live.width == 1:  # the first step, and greedy search: there is one parent
-        past = live.tokens.expand(-1, going_on.parents.shape[1], -1)
+    if active.width == 1:  # the first step, and greedy search: there is one parent
+        past = active.tokens.expand(-1, continuing.parents.shape[1], -1)
     else:
-        past = live.tokens.gather(1, going_on.parents.unsqueeze(2).expand(-1, -1, live.length))
-    return torch.cat([past, going_on.tokens.unsqueeze(2)], 2)
+        past = active.tokens.gather(
+            1, continuing.parents.unsqueeze(2).expand(-1, -1, active.length)
+        )
+    return torch.cat([past, continuing.tokens.unsqueeze(2)], 2)
 
 
-def _closed_up(keep: list[int]) -> list[int]:
+def _compacted(keep: list[int]) -> list[int]:
     """The places kept, the last of them where others have left: so the state moves these alone."""
     n = len(keep)
     last = [place for place in keep if place >= n]
@@ -263,21 +288,25 @@ def _closed_up(keep: list[int]) -> list[int]:
     return [place if place in kept else last.pop() for place in range(n)]
 
 
-def _advance(live: Live, going_on: Candidates, grown: Tensor, keep: list[int]) -> Live:
+def _advance(
+    active: ActiveHypotheses, continuing: BeamCandidates, extended: Tensor, keep: list[int]
+) -> ActiveHypotheses:
     """The kept sentences' hypotheses, one token longer."""
-    if len(keep) == len(live.sentences):
-        return Live(live.sentences, live.limits, going_on.log_probs, grown, going_on.own)
-    rows = torch.tensor(keep, dtype=torch.long, device=grown.device)
-    return Live(
-        [live.sentences[i] for i in keep],
-        [live.limits[i] for i in keep],
-        going_on.log_probs[rows],
-        grown[rows],
-        None if going_on.own is None else going_on.own[rows],
+    if len(keep) == len(active.sentences):
+        return ActiveHypotheses(
+            active.sentences, active.limits, continuing.log_probs, extended, continuing.own
+        )
+    rows = torch.tensor(keep, dtype=torch.long, device=extended.device)
+    return ActiveHypotheses(
+        [active.sentences[i] for i in keep],
+        [active.limits[i] for i in keep],
+        continuing.log_probs[rows],
+        extended[rows],
+        None if continuing.own is None else continuing.own[rows],
     )
 
 
-def _select(state: State, old: Live, parents: Tensor, keep: list[int]) -> None:
+def _select(state: SearchState, old: ActiveHypotheses, parents: Tensor, keep: list[int]) -> None:
     """Make the state follow `parents` (l, w) of the kept sentences; no work if nothing moves."""
     if old.width == parents.shape[1] == 1 and len(keep) == len(old.sentences):
         return  # greedy search goes on where it was

@@ -51,12 +51,12 @@ class Shortlist(NamedTuple):
         every: Ints = np.unique(np.concatenate([*parts, ids] if self.joint else parts))
         return every[every >= 0]
 
-    def narrow(self, model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> NarrowModel:
+    def restrict(self, model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> ShortlistedModel:
         """The model, to be used for these sources alone."""
-        return NarrowModel(model, [self.of(source) for source in sources])
+        return ShortlistedModel(model, [self.of(source) for source in sources])
 
 
-class NarrowState:
+class ShortlistedState:
     """A model's state that remembers which sentence each row is of."""
 
     def __init__(self, inner: State, sentences: Tensor) -> None:
@@ -69,7 +69,7 @@ class NarrowState:
         self.sentences = self.sentences[rows]
 
 
-class NarrowModel:
+class ShortlistedModel:
     """A model whose vocabulary is that of a batch of sentences, numbered anew.
 
     ids: (u,) int64, the tokens that are left, ascending.  The special ones are always among them,
@@ -89,13 +89,13 @@ class NarrowModel:
         self._weight = model.head.weight[self._ids]
         self._bias = None if model.head.bias is None else model.head.bias[self._ids]
 
-    def start(self, source: Padded) -> NarrowState:
+    def start(self, source: Padded) -> ShortlistedState:
         """Read the sources, those that the lists are of."""
-        return NarrowState(
+        return ShortlistedState(
             self.model.start(source), torch.arange(len(self._hidden), device=self._ids.device)
         )
 
-    def step(self, target: Padded, state: NarrowState) -> Tensor:
+    def step(self, target: Padded, state: ShortlistedState) -> Tensor:
         """Logits (r, 1, u) of what follows the last of `target` (r, t), in the new numbers."""
         named = target.with_values(self._ids[target.values])
         last = self.model.advance(named, state.inner).values[:, -1:]

@@ -15,11 +15,11 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.state import DecoderState
 from transduce.sequence import Padded
 
-FIRST_GUESSES, MOST_GUESSES = 4, 16
+FIRST_GUESSES, MAX_GUESSES = 4, 16
 """Guesses looked at in one pass: the first, and ever."""
 
 
-class Reader:
+class RewindableDecoder:
     """A model, and the tokens that it has read after the source."""
 
     def __init__(self, model: EncoderDecoder, source: Padded) -> None:
@@ -58,7 +58,7 @@ class SpeculativeState:
     guesses: how many to make the next time: a few more than were right the last time.
     """
 
-    def __init__(self, large: Reader, draft: Reader) -> None:
+    def __init__(self, large: RewindableDecoder, draft: RewindableDecoder) -> None:
         self.large = large
         self.draft = draft
         self.said: list[int] = []
@@ -71,24 +71,26 @@ class SpeculativeState:
         assert len(rows) == 1, "speculation follows one hypothesis"
 
 
-class Speculator:
+class SpeculativeDecoder:
     """A model that looks ahead by the guesses of another; with `start` and `step`."""
 
     def __init__(
-        self, model: EncoderDecoder, draft: EncoderDecoder, eos: int, reach: int | None
+        self, model: EncoderDecoder, draft: EncoderDecoder, eos: int, max_target_length: int | None
     ) -> None:
         """Both with attention in their decoders, and of the same vocabularies.
 
-        reach: positions that both decoders know; None for no limit.
+        max_target_length: positions that both decoders know; None for no limit.
         """
         self._model = model
         self._draft = draft
         self._eos = eos
-        self._reach = reach
+        self._max_target_length = max_target_length
 
     def start(self, source: Padded) -> SpeculativeState:
         """Both models read the source (1, s)."""
-        return SpeculativeState(Reader(self._model, source), Reader(self._draft, source))
+        return SpeculativeState(
+            RewindableDecoder(self._model, source), RewindableDecoder(self._draft, source)
+        )
 
     def step(self, target: Padded, state: SpeculativeState) -> Tensor:
         """Logits (1, 1, v) of what follows the last of `target` (1, t)."""
@@ -97,7 +99,7 @@ class Speculator:
         if large.read[: len(said)] != said:
             if state.asked:
                 right = len(said) - 1 - state.asked
-                state.guesses = min(right + 2, MOST_GUESSES)
+                state.guesses = min(right + 2, MAX_GUESSES)
             known = large.rewind_to(said)
             state.ahead = large.step(said[known:] + self._guess(state))
             state.asked = len(said)
@@ -106,7 +108,11 @@ class Speculator:
 
     def _guess(self, state: SpeculativeState) -> list[int]:
         """What the draft would say next, up to an end of sentence."""
-        room = state.guesses if self._reach is None else self._reach - len(state.said)
+        room = (
+            state.guesses
+            if self._max_target_length is None
+            else self._max_target_length - len(state.said)
+        )
         guesses: list[int] = []
         if room <= 0:
             return guesses

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from transduce.decoding.hypotheses import DEAD, Finished
+from transduce.decoding.hypotheses import DEAD, FinishedHypotheses
 from transduce.decoding.options import DecodingOptions
 
-StoppingRule = Callable[[Finished, float], bool]
+StoppingRule = Callable[[FinishedHypotheses, float], bool]
 """Called with what has finished and a bound on the score of anything still to finish; for the rule
 "present" with the score that the best live hypothesis would have if it ended now."""
 
@@ -33,13 +33,13 @@ def stopping_rule(options: DecodingOptions) -> StoppingRule:
     better score than the worst of them.
     """
 
-    def nothing_can_win(finished: Finished, bound: float) -> bool:
+    def nothing_can_win(finished: FinishedHypotheses, bound: float) -> bool:
         return bound <= finished.to_beat
 
-    def enough(finished: Finished, bound: float) -> bool:
+    def enough(finished: FinishedHypotheses, bound: float) -> bool:
         return finished.count >= options.width or bound <= finished.to_beat
 
-    def none_is_better_now(finished: Finished, bound: float) -> bool:
+    def none_is_better_now(finished: FinishedHypotheses, bound: float) -> bool:
         full = finished.count >= options.width and bound <= finished.rank(options.width)
         return full or bound == DEAD
 

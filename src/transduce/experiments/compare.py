@@ -14,7 +14,7 @@ from transduce.tasks.task import Evaluation
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunComparison:
     """A run's outputs, and how they stand to those of the first run."""
 
     evaluation: Evaluation | None
@@ -42,24 +42,26 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
-def stand(first: Evaluation | None, evaluation: Evaluation) -> Standing:
+def compare_with_first(first: Evaluation | None, evaluation: Evaluation) -> RunComparison:
     """An evaluation beside that of the first run, by paired bootstrap where this has a meaning:
     both have outputs, for the same inputs, with the same right answers."""
     if first is None:
-        return Standing(evaluation, note="the first run was not evaluated")
+        return RunComparison(evaluation, note="the first run was not evaluated")
     if not evaluation.hypotheses or not first.hypotheses:
-        return Standing(evaluation, note="there are no outputs that could be compared one by one")
+        return RunComparison(
+            evaluation, note="there are no outputs that could be compared one by one"
+        )
     same_inputs = list(evaluation.sources) == list(first.sources)
     answers = [list(map(list, one.references)) for one in (first, evaluation)]
     if not same_inputs or answers[0] != answers[1]:
-        return Standing(evaluation, note="its data are not those of the first run")
+        return RunComparison(evaluation, note="its data are not those of the first run")
     for name, signature in _signatures(evaluation).items():
         other = _signatures(first).get(name, signature)
         if signature != other:
             metric = name.removesuffix("_signature")
             note = f"its {metric} is {signature}, that of the first run {other}"
-            return Standing(evaluation, note=note)
-    return Standing(evaluation, evaluation.against(first.hypotheses))
+            return RunComparison(evaluation, note=note)
+    return RunComparison(evaluation, evaluation.against(first.hypotheses))
 
 
 def _signatures(evaluation: Evaluation) -> dict[str, str]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from transduce.errors import SettingError, needs_extra
-from transduce.experiments.attempts import Result
 from transduce.experiments.grid import Overrides, Range, Values
+from transduce.experiments.jobs import JobResult
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -28,7 +28,7 @@ def check_optuna() -> None:
         raise SettingError(f"{missing}; without it, --set lists of values make a grid") from None
 
 
-class Search:
+class OptunaSearch:
     """Optuna's tree-structured Parzen estimator, with its journal in the sweep's directory.
 
     Whatever is tried depends on `seed`, the number of the trial and the trials before it, so that
@@ -82,7 +82,7 @@ class Search:
         self._study.sampler = TPESampler(seed=seed, constant_liar=self._parallel)
         return self._opened(self._study.ask(self._space))
 
-    def tell(self, overrides: Overrides, result: Result) -> None:
+    def tell(self, overrides: Overrides, result: JobResult) -> None:
         """How a run of these overrides ended; one that may be tried again stays open."""
         from optuna.trial import TrialState
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from transduce.config import Final, apply_overrides, to_dict
 from transduce.errors import RunError, SettingError
-from transduce.experiments.attempts import Job, Result, in_turn, side_by_side
 from transduce.experiments.grid import (
     Grid,
     Overrides,
@@ -25,21 +24,22 @@ from transduce.experiments.grid import (
     split_values,
     value_of,
 )
-from transduce.experiments.record import SWEEP_FILE, Definition, Record
-from transduce.experiments.search import Search, check_optuna
+from transduce.experiments.jobs import Job, JobResult, in_parallel, sequentially
+from transduce.experiments.journal import SWEEP_FILE, Definition, SweepJournal
+from transduce.experiments.search import OptunaSearch, check_optuna
 from transduce.run_directory import load_recipe, locked, parse_recipe, with_overrides
 from transduce.tasks.task import Recipe
 
 logger = logging.getLogger("transduce")
 
 
-class Plan(Protocol):
+class SearchAlgorithm(Protocol):
     """Decides what to try next."""
 
     def ask(self) -> Overrides | None:
         """What the next run differs by; None where nothing is left to try."""
 
-    def tell(self, overrides: Overrides, result: Result) -> None:
+    def tell(self, overrides: Overrides, result: JobResult) -> None:
         """How a run of these overrides ended."""
 
 
@@ -49,7 +49,7 @@ class SweptRun:
 
     path: Path
     overrides: Overrides
-    result: Result
+    result: JobResult
 
 
 @dataclass(frozen=True)
@@ -157,16 +157,16 @@ def sweep(
         check_optuna()
     with locked(directory):
         definition.write(directory)
-        record = Record(directory)
+        journal = SweepJournal(directory)
         seed, select_by = parsed.seed, parsed.training.select_by
-        plan: Plan = Grid(varied)
+        plan: SearchAlgorithm = Grid(varied)
         if definition.search:
-            plan = Search(varied, definition.search, directory, seed, select_by, jobs > 1)
-        _Sweeper(definition, plan, record).run(jobs)
+            plan = OptunaSearch(varied, definition.search, directory, seed, select_by, jobs > 1)
+        _Sweeper(definition, plan, journal).run(jobs)
     runs = [
-        SweptRun(directory / name, chosen, record.results[name])
-        for chosen, name in record.names.items()
-        if name in record.results
+        SweptRun(directory / name, chosen, journal.results[name])
+        for chosen, name in journal.names.items()
+        if name in journal.results
     ]
     return Sweep(directory, tuple(varied), select_by, runs)
 
@@ -174,17 +174,19 @@ def sweep(
 class _Sweeper:
     """Trains what a plan asks for and has not been trained."""
 
-    def __init__(self, definition: Definition, plan: Plan, record: Record) -> None:
+    def __init__(
+        self, definition: Definition, plan: SearchAlgorithm, journal: SweepJournal
+    ) -> None:
         self.definition = definition
         self.plan = plan
-        self.record = record
+        self.journal = journal
         self._tried: set[Overrides] = set()
 
     def run(self, jobs: int) -> None:
-        attempts = in_turn(self._next) if jobs == 1 else side_by_side(self._next, jobs)
+        attempts = sequentially(self._next) if jobs == 1 else in_parallel(self._next, jobs)
         with contextlib.closing(attempts):
             for job, result in attempts:
-                self.record.end(job.overrides, result)
+                self.journal.end(job.overrides, result)
                 self.plan.tell(job.overrides, result)
                 how = f"failed: {result.error}" if result.error else _told(result)
                 logger.info("%s %s", job.path, how)
@@ -192,8 +194,8 @@ class _Sweeper:
     def _next(self) -> Job | None:
         """The next run to train; those that are known already are told to the plan."""
         while (overrides := self.plan.ask()) is not None:
-            path = self.record.directory / self.record.name(overrides)
-            result = self.record.results.get(path.name)
+            path = self.journal.directory / self.journal.name(overrides)
+            result = self.journal.results.get(path.name)
             if result is not None and result.final:
                 self.plan.tell(overrides, result)
             elif overrides not in self._tried:
@@ -203,7 +205,7 @@ class _Sweeper:
         return None
 
 
-def _told(result: Result) -> str:
+def _told(result: JobResult) -> str:
     scores = "  ".join(f"{name} {value:.4g}" for name, value in result.scores.items())
     return f"ended after step {result.step:,}: {scores}"
 

@@ -20,7 +20,7 @@ from transduce.interop.layers import ACTIVATIONS, BERT, DISTILBERT, Copier, Laye
 from transduce.interop.read import (
     Checkpoint,
     Config,
-    Imported,
+    ImportedModel,
     open_checkpoint,
     reordered,
     reordered_bias,
@@ -32,7 +32,7 @@ from transduce.nn.heads.label import PoolerActivation
 from transduce.nn.transformer import TransformerConfig
 from transduce.text import Numbering
 
-LONGEST = 512
+MAX_LENGTH = 512
 """Tokens read at once, where the model's positions reach further."""
 BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
 _WORDPIECE = {
@@ -129,7 +129,7 @@ _TASKS = {
 }
 
 
-def import_bert(directory: Path, config: Config) -> Imported:
+def import_bert(directory: Path, config: Config) -> ImportedModel:
     """The model of a directory whose `model_type` is bert, roberta or distilbert."""
     kind = str(config.values["model_type"])
     family = _FAMILIES[kind]
@@ -153,10 +153,10 @@ def import_bert(directory: Path, config: Config) -> Imported:
     )
     copier = Copier(checkpoint)
     model = _encoder(config, family, copier, tokenizer.numbering)
-    longest = min(model.encoder.max_positions, sentence.longest or LONGEST, LONGEST)  # type: ignore[union-attr]
+    max_length = min(model.encoder.max_positions, sentence.max_length or MAX_LENGTH, MAX_LENGTH)  # type: ignore[union-attr]
     recipe: dict[str, Any] = {
         "task": task,
-        "text": {"tokenizer": {"kind": tokenizer.kind}, "max_length": longest},
+        "text": {"tokenizer": {"kind": tokenizer.kind}, "max_length": max_length},
     }
     labels = None
     settings = to_dict(model)
@@ -173,7 +173,7 @@ def import_bert(directory: Path, config: Config) -> Imported:
             recipe["head"] = {"dropout": _head_dropout(config)}
         case "question-answering":
             copier.linear("head.output", "qa_outputs", config.integer("hidden_size"), 2)
-            part = min(64, longest // 4)
+            part = min(64, max_length // 4)
             recipe["text"] |= {"max_question": part, "stride": part}
     needless = [r"cls\.seq_relationship\..*"]
     if task != "classification":
@@ -182,7 +182,9 @@ def import_bert(directory: Path, config: Config) -> Imported:
         needless.append(r"cls\.predictions\..*|lm_head\..*|vocab_\w+\..*")
     left_out = checkpoint.finish(needless, BUFFERS)
     tokenizers = {"tokenizer": tokenizer}
-    return Imported({**recipe, "model": settings}, copier.weights, tokenizers, labels, left_out)
+    return ImportedModel(
+        {**recipe, "model": settings}, copier.weights, tokenizers, labels, left_out
+    )
 
 
 def _as_bert(config: Config) -> Config:

@@ -18,7 +18,7 @@ from transduce.errors import RunError, SettingError, needs_extra
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from transduce.nn.feed_forward import GatedFeedForward
 from transduce.nn.front_ends.text import TextFrontEnd
-from transduce.nn.products import Precision
+from transduce.nn.kernels.linear import Precision
 from transduce.nn.transformer import TransformerConfig
 from transduce.text.tokenizer import BOS, EOS, UNK
 

@@ -90,13 +90,13 @@ def _longest(said: Config, config: Config) -> int:
         return said.integer("max_new_tokens") + BEGUN
     if said.values.get("max_length") is not None:
         return said.integer("max_length")
-    longest = min(UNSAID + BEGUN, config.integer("max_position_embeddings", 1024))
+    max_length = min(UNSAID + BEGUN, config.integer("max_position_embeddings", 1024))
     message = (
         "%s does not say max_length: outputs have %d tokens at most, their end counted, as in "
         "transformers; --set decoding.max_length_extra=... allows more"
     )
-    logger.warning(message, said.path, longest - BEGUN)
-    return longest
+    logger.warning(message, said.path, max_length - BEGUN)
+    return max_length
 
 
 def _not_followed(said: Config, config: Config, beams: int) -> list[str]:

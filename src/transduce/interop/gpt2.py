@@ -10,7 +10,7 @@ import torch
 from transduce.config import to_dict
 from transduce.errors import DataError
 from transduce.interop.layers import ACTIVATIONS, Copier, share
-from transduce.interop.read import Config, Imported, open_checkpoint, reordered, reordered_bias
+from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered, reordered_bias
 from transduce.interop.tokenizers import DECODER, read_tokenizer
 from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.nn.transformer import TransformerConfig
@@ -19,7 +19,7 @@ BUFFERS = (r"h\.\d+\.attn\.(bias|masked_bias)",)  # the causal mask
 _END = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
 
 
-def import_gpt2(directory: Path, config: Config) -> Imported:
+def import_gpt2(directory: Path, config: Config) -> ImportedModel:
     """The model of a directory whose `model_type` is gpt2."""
     architecture = config.architecture("GPT2LMHeadModel")
     if architecture not in ("GPT2LMHeadModel", "GPT2Model"):
@@ -68,7 +68,7 @@ def import_gpt2(directory: Path, config: Config) -> Imported:
     )
     text = {"tokenizer": {"kind": tokenizer.kind}, "block": n_positions}
     recipe = {"task": "language-model", "data": {}, "text": text, "model": to_dict(model)}
-    return Imported(recipe, copier.weights, {"tokenizer": tokenizer}, left_out=left_out)
+    return ImportedModel(recipe, copier.weights, {"tokenizer": tokenizer}, left_out=left_out)
 
 
 def _layer(config: Config, copier: Copier, i: int, m: int, d_ff: int) -> None:

@@ -15,7 +15,7 @@ from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
 from transduce.interop.read import (
     IMPOSSIBLE,
     Config,
-    Imported,
+    ImportedModel,
     open_checkpoint,
     reordered,
     reordered_bias,
@@ -28,7 +28,7 @@ from transduce.text import PAD, Numbering
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
 
 
-def import_marian(directory: Path, config: Config) -> Imported:
+def import_marian(directory: Path, config: Config) -> ImportedModel:
     """The model of a directory whose `model_type` is marian."""
     _check(config)
     checkpoint = open_checkpoint(directory)
@@ -64,16 +64,16 @@ def import_marian(directory: Path, config: Config) -> Imported:
     text: dict[str, Any] = {"source": {"kind": source.kind}}
     if not shared:
         text["target"] = {"kind": target.kind}
-    longest = config.integer("max_position_embeddings", 1024) - 1
+    max_length = config.integer("max_position_embeddings", 1024) - 1
     recipe = {
         "task": "translation",
-        "data": {"filters": {"max_length": max(longest, 1)}},
+        "data": {"filters": {"max_length": max(max_length, 1)}},
         "text": text,
         "model": to_dict(model),
         "decoding": decoding(generation, config),
     }
     tokenizers = {"source_tokenizer": source, "target_tokenizer": target}
-    return Imported(recipe, copier.weights, tokenizers, left_out=left_out)
+    return ImportedModel(recipe, copier.weights, tokenizers, left_out=left_out)
 
 
 def _check(config: Config) -> None:

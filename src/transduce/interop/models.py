@@ -9,10 +9,10 @@ from transduce.errors import DataError
 from transduce.interop.bert import import_bert
 from transduce.interop.gpt2 import import_gpt2
 from transduce.interop.marian import import_marian
-from transduce.interop.read import Config, Imported, read_config
+from transduce.interop.read import Config, ImportedModel, read_config
 from transduce.interop.vit import import_vit
 
-IMPORTERS: dict[str, Callable[[Path, Config], Imported]] = {
+IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
     "bert": import_bert,
     "roberta": import_bert,
     "distilbert": import_bert,
@@ -22,7 +22,7 @@ IMPORTERS: dict[str, Callable[[Path, Config], Imported]] = {
 }
 
 
-def import_directory(directory: Path) -> Imported:
+def import_directory(directory: Path) -> ImportedModel:
     """The model of a Hugging Face directory.  Raises DataError of one line."""
     config = read_config(directory)
     kind = config.values.get("model_type")

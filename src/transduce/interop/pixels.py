@@ -13,7 +13,7 @@ from transduce.interop.read import Config, is_number, read_json
 logger = logging.getLogger("transduce")
 
 BILINEAR = 2
-LEAST_SHARE = 0.8
+MIN_SHARE = 0.8
 """Of a side that a crop must leave; we show the model the whole, so less would be another image."""
 _PROCESSOR = "ViTImageProcessor"
 _DEIT = {"size": 256, "do_center_crop": True, "crop_size": 224, "resample": 3}
@@ -78,7 +78,7 @@ def _fit(said: Config, size: int) -> str:
         _warn(said, f"resample = {said.values['resample']}", "images are resized bilinearly (2)")
     side, square = _side(said, "size", size)
     kept = _side(said, "crop_size", side)[0] if cropped else side
-    if not LEAST_SHARE * side <= kept <= side:
+    if not MIN_SHARE * side <= kept <= side:
         raise DataError(
             f"{said.path}: crop_size = {kept} after a size of {side} cannot be imported; here the "
             "model sees the whole image"

@@ -33,7 +33,7 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedModel:
     """A model in our shape, ready to be written as a run directory."""
 
     recipe: dict[str, Any]

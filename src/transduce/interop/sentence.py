@@ -28,7 +28,7 @@ class SentenceSettings:
     pooling: str = "mean"
     normalize: bool = True
     """Whether vectors are scaled to length 1."""
-    longest: int | None = None
+    max_length: int | None = None
     """Tokens of a text that are read; None is as many as the model can."""
     lower_case: bool = False
     """Whether texts are put into small letters first, whatever the tokenizer does."""
@@ -58,11 +58,11 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
     _warn_of_prompt(directory / "config_sentence_transformers.json")
     files = [directory / name for name in _SETTINGS if (directory / name).is_file()]
     said = read_json(files[0]) if files else {}
-    longest = said.get("max_seq_length")
+    max_length = said.get("max_seq_length")
     return SentenceSettings(
         pooling=_pooling(directory, modules["Pooling"][0].get("path", "1_Pooling"), path),
         normalize=bool(modules["Normalize"]),
-        longest=longest if isinstance(longest, int) and longest > 0 else None,
+        max_length=max_length if isinstance(max_length, int) and max_length > 0 else None,
         lower_case=said.get("do_lower_case") is True,
     )
 

@@ -8,7 +8,7 @@ from transduce.config import to_dict
 from transduce.errors import DataError
 from transduce.interop.layers import ACTIVATIONS, VIT, Copier, share
 from transduce.interop.pixels import read_pixels
-from transduce.interop.read import Config, Imported, open_checkpoint
+from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.models.vision import VisionConfig
 from transduce.nn.transformer import TransformerConfig
 
@@ -19,7 +19,7 @@ _TASKS = {
 }
 
 
-def import_vit(directory: Path, config: Config) -> Imported:
+def import_vit(directory: Path, config: Config) -> ImportedModel:
     """The model of a directory whose `model_type` is vit."""
     architecture = config.architecture("ViTForImageClassification")
     if architecture not in _TASKS:
@@ -73,4 +73,4 @@ def import_vit(directory: Path, config: Config) -> Imported:
         "image": {"size": size, "channels": channels, **read_pixels(directory, size)},
         "model": to_dict(model),
     }
-    return Imported(recipe, copier.weights, labels=labels, left_out=left_out)
+    return ImportedModel(recipe, copier.weights, labels=labels, left_out=left_out)

@@ -21,7 +21,7 @@ from sacrebleu.metrics.ter import TER
 
 from transduce.metrics.metric import Statistics, TooLongError, check_items
 
-LONGEST_FOR_TER = 5_000
+MAX_LENGTH_FOR_TER = 5_000
 """Words, which take some 500 MB; sacreBLEU's edits of 20,000 took all memory there was."""
 # ISO 639-3 codes, as FLORES and NLLB write them, of the languages that get a tokenizer of their own
 LONG_CODES = {"zho": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko"}
@@ -34,7 +34,7 @@ class SacreBleuMetric:
     scorer:    sacreBLEU's metric with its options set.
     prepare:   what is done to each hypothesis and reference before sacreBLEU sees it.
     tokenizer: its name for the signature, where `prepare` is what tokenises.
-    longest:   words that an item may have, where its cost grows with their square.
+    max_words: words that an item may have, where its cost grows with their square.
     """
 
     name: str
@@ -42,7 +42,7 @@ class SacreBleuMetric:
     scorer: Scorer
     prepare: Callable[[str], str] = str
     tokenizer: str = "none"
-    longest: float = math.inf
+    max_words: float = math.inf
 
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
@@ -53,7 +53,7 @@ class SacreBleuMetric:
         TooLongError for an item of too many words.
         """
         check_items(hypotheses, references)
-        if self.longest < math.inf:
+        if self.max_words < math.inf:
             self._check_lengths(hypotheses, references)
         prepared = [self.prepare(hypothesis) for hypothesis in hypotheses]
         items = [[self.prepare(reference) for reference in item] for item in references]
@@ -69,10 +69,10 @@ class SacreBleuMetric:
         for number, (hypothesis, item) in enumerate(zip(hypotheses, references, strict=True), 1):
             texts = map(self.scorer._preprocess_segment, (hypothesis, *item))
             words = max(len(text.split()) for text in texts)
-            if words > self.longest:
+            if words > self.max_words:
                 raise TooLongError(
                     f"{self.name} of item {number} would take too much memory: it has {words:,} "
-                    f"words, more than {self.longest:,}"
+                    f"words, more than {self.max_words:,}"
                 )
 
     def score(self, sums: Statistics) -> float:
@@ -120,7 +120,7 @@ def ter(language: str = "") -> SacreBleuMetric:
     """
     unspaced = base_language(language) in ("zh", "ja")
     scorer = TER(normalized=unspaced, asian_support=unspaced)
-    return SacreBleuMetric("ter", False, scorer, longest=LONGEST_FOR_TER)
+    return SacreBleuMetric("ter", False, scorer, max_words=MAX_LENGTH_FOR_TER)
 
 
 def base_language(code: str) -> str:

@@ -20,7 +20,7 @@ from transduce.models.stacks import (
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
-from transduce.nn.initialise import FirstWeights, embedding_, initialise
+from transduce.nn.initialise import InitMethod, embedding_, initialise
 from transduce.nn.state import State
 from transduce.nn.transformer import Count, TransformerConfig
 from transduce.sequence import Padded
@@ -35,7 +35,7 @@ class EncoderDecoderConfig:
     tie: Literal["none", "two-way", "three-way"] = "three-way"
     """Which of the matrices source embedding, target embedding and output are one and the same:
     two-way the last two, three-way all (the paper; needs a joint vocabulary)."""
-    first_weights: FirstWeights = "xavier"
+    init: InitMethod = "xavier"
     """What training begins with: Xavier for matrices and unit variance for scaled embeddings, or
     N(0, 0.02²) for all (normal), which is better for some data and worse for other."""
     encoder: EncoderConfig = TransformerConfig()
@@ -118,11 +118,11 @@ def build_encoder_decoder(
         build_decoder(config.decoder, d_model),
         VocabularyHead(d_model, target_size, config.output_bias),
     )
-    initialise(model, d_model, config.first_weights)
+    initialise(model, d_model, config.init)
     if config.tie != "none":
         model.head.weight = target_front_end.embedding.weight
     else:
-        embedding_(model.head.weight, d_model, config.first_weights)
+        embedding_(model.head.weight, d_model, config.init)
     if config.tie == "three-way":
         front_end.embedding = target_front_end.embedding
     return model

@@ -62,7 +62,7 @@ _TINY_STACK = TransformerConfig(
 TINY = EncoderDecoderConfig(
     d_model=128,
     tie="three-way",
-    first_weights="normal",
+    init="normal",
     encoder=_TINY_STACK,
     decoder=_TINY_STACK,
 )

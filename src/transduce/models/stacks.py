@@ -11,8 +11,8 @@ from transduce.config import DefaultKind
 from transduce.nn.convolution import (
     ConvolutionEncoder,
     ConvolutionEncoderConfig,
-    WindowsEncoder,
-    WindowsEncoderConfig,
+    TextCnnConfig,
+    TextCnnEncoder,
     check_widths,
 )
 from transduce.nn.recurrent import (
@@ -32,7 +32,7 @@ from transduce.nn.transformer import (
 from transduce.sequence import Padded
 
 EncoderConfig = Annotated[
-    TransformerConfig | RecurrentEncoderConfig | ConvolutionEncoderConfig | WindowsEncoderConfig,
+    TransformerConfig | RecurrentEncoderConfig | ConvolutionEncoderConfig | TextCnnConfig,
     Field(discriminator="kind"),
     DefaultKind("transformer"),
 ]
@@ -45,7 +45,7 @@ StackConfig = (
     TransformerConfig
     | RecurrentEncoderConfig
     | ConvolutionEncoderConfig
-    | WindowsEncoderConfig
+    | TextCnnConfig
     | RecurrentDecoderConfig
 )
 
@@ -74,18 +74,18 @@ def check_stack(config: StackConfig, d_model: int) -> None:
             check_heads(config, d_model)
         case RecurrentEncoderConfig():
             check_directions(d_model)
-        case WindowsEncoderConfig():
+        case TextCnnConfig():
             check_widths(config, d_model)
 
 
-def longest_sequence(config: StackConfig) -> int | None:
+def max_sequence_length(config: StackConfig) -> int | None:
     """Positions that a stack can tell apart; None where there is no limit."""
     if isinstance(config, TransformerConfig) and config.positions == "learned":
         return config.max_positions
     return None
 
 
-def heads_on_source(config: DecoderConfig) -> tuple[int, int]:
+def cross_attention_heads(config: DecoderConfig) -> tuple[int, int]:
     """Layers of a decoder that look at the source, and heads of each."""
     if isinstance(config, TransformerConfig):
         return config.n_layers, config.n_heads
@@ -106,8 +106,8 @@ def build_encoder(config: EncoderConfig, d_model: int) -> nn.Module:
             return RecurrentEncoder(config, d_model)
         case ConvolutionEncoderConfig():
             return ConvolutionEncoder(config, d_model)
-        case WindowsEncoderConfig():
-            return WindowsEncoder(config, d_model)
+        case TextCnnConfig():
+            return TextCnnEncoder(config, d_model)
 
 
 def build_decoder(

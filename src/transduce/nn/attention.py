@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.errors import SettingError
-from transduce.nn import narrow_attention as narrow
-from transduce.nn.compaction import WHOLE, Compact
+from transduce.nn.kernels import bf16_attention
 from transduce.nn.masks import Mask
-from transduce.nn.positions import Turn, rotate
+from transduce.nn.positions import RotaryAngles, rotate
 from transduce.nn.state import KeyValue, KeyValueCache
+from transduce.nn.unpadding import NO_PADDING, Unpadding
 
 NOTHING_HIDDEN = Mask()
 
@@ -52,9 +52,14 @@ def attention(
 ) -> Tensor:
     """The same output as `attention_with_weights`, by PyTorch's fused kernels: no (t, s) matrix."""
     if query.requires_grad and query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        if mask.bias is None and mask.sum is None and not dropout and narrow.is_for(key):
+        if (
+            mask.bias is None
+            and mask.sum is None
+            and not dropout
+            and bf16_attention.is_supported(key)
+        ):
             allowed = mask.explicit(query.shape[-2], key.shape[-2], query.device)
-            return narrow.narrow_attention(query, key, value, allowed)
+            return bf16_attention.bf16_attention(query, key, value, allowed)
         # PyTorch's way back through its bfloat16 kernel takes a CPU five to ten times as long.
         with torch.autocast("cpu", enabled=False):
             mixed = attention(query.float(), key.float(), value.float(), mask.in_float32(), dropout)
@@ -138,24 +143,24 @@ class SelfAttention(MultiHeadAttention):
         self,
         x: Tensor,
         mask: Mask,
-        turn: Turn | None = None,
+        angles: RotaryAngles | None = None,
         cache: KeyValueCache | None = None,
-        compact: Compact = WHOLE,
+        unpadding: Unpadding = NO_PADDING,
     ) -> Tensor:
         """x (b, t, m), or without its padding (n, m), -> the same shape.
 
         cache: keys and values of the past, which those of x join; its rows may be fewer than
         those of x, and `mask` is then of the positions as folded into them.
-        turn: of the positions of x, or of x as folded.  compact: how x was rid of padding.
+        angles: of the positions of x, or of x as folded.  unpadding: how x was rid of padding.
         """
-        projected = compact.spread(self.query_key_value(x))
+        projected = unpadding.pad(self.query_key_value(x))
         folded = projected if cache is None else cache.fold(projected)
         query, key, value = self.heads(folded, 3)
-        query, key = rotate(query, turn), rotate(key, turn)
+        query, key = rotate(query, angles), rotate(key, angles)
         present = KeyValue(key, value)
         mixed = self.attend(query, present if cache is None else cache.append(present), mask)
         mixed = mixed.reshape(*projected.shape[:2], -1)  # unfolded
-        return self.output(compact.gather(mixed))  # type: ignore[no-any-return]
+        return self.output(unpadding.unpad(mixed))  # type: ignore[no-any-return]
 
 
 class CrossAttention(MultiHeadAttention):
@@ -168,22 +173,24 @@ class CrossAttention(MultiHeadAttention):
         self.query = nn.Linear(d_model, self.width)
         self.key_value = nn.Linear(d_model, 2 * self.width)
 
-    def project(self, memory: Tensor, compact: Compact = WHOLE) -> KeyValue:
+    def project(self, memory: Tensor, unpadding: Unpadding = NO_PADDING) -> KeyValue:
         """Keys and values (b, h, s, d) of the memory (b, s, m), made once per sentence."""
-        key, value = self.heads(compact.spread(self.key_value(memory)), 2)
+        key, value = self.heads(unpadding.pad(self.key_value(memory)), 2)
         return KeyValue(key, value)
 
-    def forward(self, x: Tensor, memory: KeyValue, mask: Mask, compact: Compact = WHOLE) -> Tensor:
+    def forward(
+        self, x: Tensor, memory: KeyValue, mask: Mask, unpadding: Unpadding = NO_PADDING
+    ) -> Tensor:
         """x (b·k, t, m), or without its padding (n, m), over a memory of b rows -> the same shape.
 
         Row i looks at memory row i // k.  The k hypotheses of a sentence become k·t queries of
         one row, so that its keys and values are neither copied nor read k times.
         """
-        queries = compact.spread(self.query(x))
+        queries = unpadding.pad(self.query(x))
         sentences, n_heads, _, d = memory.key.shape
         folded = queries.view(sentences, -1, n_heads, d).transpose(1, 2)
         mixed = self.attend(folded, memory, mask).reshape(queries.shape)
-        return self.output(compact.gather(mixed))  # type: ignore[no-any-return]
+        return self.output(unpadding.unpad(mixed))  # type: ignore[no-any-return]
 
 
 def record_into(model: nn.Module, on: bool) -> dict[str, list[Tensor]]:

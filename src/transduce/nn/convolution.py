@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from transduce.config import section
 from transduce.errors import SettingError
-from transduce.nn.compaction import padded_right, put_back
 from transduce.nn.dropout import Dropout
 from transduce.nn.positions import Positions, SinusoidalPositions
 from transduce.nn.residual import PreNorm
 from transduce.nn.transformer import Count, Share
+from transduce.nn.unpadding import padded_right, restore_columns
 from transduce.sequence import Padded
 
 DILATIONS = 5
@@ -46,10 +46,10 @@ class ConvolutionEncoderConfig:
 
 
 @section
-class WindowsEncoderConfig:
+class TextCnnConfig:
     """One layer of convolutions of several widths (Kim 2014), meant to stand under max pooling."""
 
-    kind: Literal["windows"] = "windows"
+    kind: Literal["text-cnn"] = "text-cnn"
     widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 4, 5)
     """Positions that the windows span; each width gets an equal share of d_model."""
     dropout: Share = 0.1
@@ -100,17 +100,17 @@ class ConvolutionEncoder(nn.Module):
         x = self.dropout(self.positions.embed(rows.values, at))
         for layer, residual in zip(self.layers, self.residuals, strict=True):
             x = residual(x, lambda x, layer=layer: layer(_zero_at_padding(x, rows)))
-        return source.with_values(put_back(self.norm(x), columns))
+        return source.with_values(restore_columns(self.norm(x), columns))
 
 
-class WindowsEncoder(nn.Module):
+class TextCnnEncoder(nn.Module):
     """At each position the ReLU features of the windows around it, of every width.
 
     Windows may hang over either end, where they see zeros, so a text may be shorter than a
     window.
     """
 
-    def __init__(self, config: WindowsEncoderConfig, d_model: int) -> None:
+    def __init__(self, config: TextCnnConfig, d_model: int) -> None:
         super().__init__()
         check_widths(config, d_model)
         self.dropout = Dropout(config.dropout)
@@ -130,10 +130,10 @@ class WindowsEncoder(nn.Module):
         x = _zero_at_padding(self.dropout(rows.values), rows).transpose(1, 2)  # (b, m, t)
         # A window of even width has one place more, beyond the end.
         features = torch.cat([window(x)[..., :t] for window in self.windows], 1)
-        return source.with_values(put_back(features.relu().transpose(1, 2), columns))
+        return source.with_values(restore_columns(features.relu().transpose(1, 2), columns))
 
 
-def check_widths(config: WindowsEncoderConfig, d_model: int) -> None:
+def check_widths(config: TextCnnConfig, d_model: int) -> None:
     """Raises SettingError when there are more widths than features to share among them."""
     if len(config.widths) > d_model:
         raise SettingError(f"{len(config.widths)} widths are more than d_model = {d_model}")

@@ -13,12 +13,12 @@ from transduce.nn.feed_forward import GatedFeedForward
 
 NORMAL = 0.02
 """Standard deviation of first weights of the kind "normal"."""
-FirstWeights = Literal["xavier", "normal"]
+InitMethod = Literal["xavier", "normal"]
 DRAWING = {"normal_", "uniform_", "kaiming_uniform_"}
 """What fills a tensor with random numbers; all else in `torch.nn.init` that does so calls these."""
 
 
-class Unfilled(TorchFunctionMode):
+class SkipInit(TorchFunctionMode):
     """While it lasts, nothing draws first weights: for models whose weights are read from a file.
 
     It spares the drawing, and for tensors without memory much more: to draw those, PyTorch imports
@@ -39,7 +39,7 @@ class Unfilled(TorchFunctionMode):
         return function(*arguments, **named)
 
 
-def initialise(model: nn.Module, d_model: int, kind: FirstWeights = "xavier") -> None:
+def initialise(model: nn.Module, d_model: int, kind: InitMethod = "xavier") -> None:
     """First values of all matrices and embeddings; biases are zero.
 
     "xavier": Xavier (Glorot and Bengio 2010) for matrices, N(0, 1/m) for embeddings.  Multiplied
@@ -68,7 +68,7 @@ def initialise(model: nn.Module, d_model: int, kind: FirstWeights = "xavier") ->
             matrix_(part, kind)
 
 
-def matrix_(weight: Tensor, kind: FirstWeights) -> None:
+def matrix_(weight: Tensor, kind: InitMethod) -> None:
     """Fill a matrix."""
     if kind == "normal":
         nn.init.normal_(weight, std=NORMAL)
@@ -76,6 +76,6 @@ def matrix_(weight: Tensor, kind: FirstWeights) -> None:
         nn.init.xavier_uniform_(weight)
 
 
-def embedding_(weight: Tensor, d_model: int, kind: FirstWeights) -> None:
+def embedding_(weight: Tensor, d_model: int, kind: InitMethod) -> None:
     """Fill an embedding, or the matrix under the softmax, which is one turned round."""
     nn.init.normal_(weight, std=NORMAL if kind == "normal" else d_model**-0.5)

@@ -58,7 +58,7 @@ def key_mask(keys: Padded, bias: Tensor | None = None) -> Mask:
     """Every query may look at every real key: self-attention of an encoder, cross-attention."""
     if keys.packed is not None:
         allowed = same_sequence(keys.packed) & keys.real[:, None, :]
-        return Mask(allowed=somewhere_to_look(allowed)[:, None], bias=bias)  # (b, 1, s, s)
+        return Mask(allowed=any_key_allowed(allowed)[:, None], bias=bias)  # (b, 1, s, s)
     if keys.padding == "none":
         return Mask(bias=bias)
     return Mask(allowed=keys.real[:, None, None, :], bias=bias)  # (b, 1, 1, s)
@@ -86,7 +86,7 @@ def causal_mask(
     if packed is not None:
         assert n_queries == n_keys, "packed rows are read in one pass"
         allowed = causal(n_keys, n_keys, real.device) & same_sequence(packed) & real[:, None, :]
-        return Mask(allowed=somewhere_to_look(allowed)[:, None], bias=bias)
+        return Mask(allowed=any_key_allowed(allowed)[:, None], bias=bias)
     if padding != "any":
         if n_queries == 1:
             return Mask(bias=bias)
@@ -94,7 +94,7 @@ def causal_mask(
             return Mask(causal=True)
         return Mask(allowed=causal(n_queries, n_keys, real.device), bias=bias)
     allowed = causal(n_queries, n_keys, real.device) & real[:, None, :]  # (b, t, s)
-    return Mask(allowed=somewhere_to_look(allowed)[:, None], bias=bias)
+    return Mask(allowed=any_key_allowed(allowed)[:, None], bias=bias)
 
 
 def past_mask(
@@ -113,6 +113,6 @@ def past_mask(
     return mask.summed(n_queries, n_keys, like)
 
 
-def somewhere_to_look(allowed: Tensor) -> Tensor:
+def any_key_allowed(allowed: Tensor) -> Tensor:
     """A query at padding would see nothing, and softmax over nothing is not a number."""
     return allowed | ~allowed.any(-1, keepdim=True)

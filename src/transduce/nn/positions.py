@@ -4,7 +4,7 @@ Each is a `Positions` with three hooks, of which it uses one (or none):
 
     embed    adds something to the vectors at the bottom of the stack    sinusoidal (two
                                                                          layouts), learned
-    turn     by how far each self-attention turns queries and keys       rotary
+    angles   by how far each self-attention turns queries and keys       rotary
     bias     adds something to the scores of each self-attention         ALiBi
 
 Positions count from 0 at the first real token of a row.
@@ -39,7 +39,7 @@ def position_ids(real: Tensor, padding: str, packed: Tensor | None = None) -> Te
     return (real.cumsum(1) - 1).clamp(min=0)
 
 
-class Turn(NamedTuple):
+class RotaryAngles(NamedTuple):
     """Angles, one for each pair of dimensions i and i + d/2."""
 
     cos: Tensor  # (t, d) or (b, 1, t, d), each half of it the same
@@ -61,15 +61,15 @@ class _Rotation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return rotate(gradient, Turn(cos, -sin)), None, None  # the other way round
+        return rotate(gradient, RotaryAngles(cos, -sin)), None, None  # the other way round
 
 
-def rotate(x: Tensor, turn: Turn | None) -> Tensor:
+def rotate(x: Tensor, angles: RotaryAngles | None) -> Tensor:
     """Queries or keys x (b, h, t, d), turned."""
-    if turn is None:
+    if angles is None:
         return x
     # Eight bits of bfloat16 cannot tell angle 1000 from 1003: only the result may round.
-    turned = _Rotation.apply(x.to(turn.cos.dtype), *turn)  # type: ignore[no-untyped-call]
+    turned = _Rotation.apply(x.to(angles.cos.dtype), *angles)  # type: ignore[no-untyped-call]
     return turned.to(x.dtype)  # type: ignore[no-any-return]
 
 
@@ -80,7 +80,7 @@ class Positions(nn.Module):
         """x (b, t, m) at positions (t,) or (b, t) -> (b, t, m)."""
         return x
 
-    def turn(self, at: Tensor, dtype: torch.dtype) -> Turn | None:
+    def angles(self, at: Tensor, dtype: torch.dtype) -> RotaryAngles | None:
         """What `rotate` turns queries and keys at positions (t,) or (b, t) by; None: nothing."""
         return None
 
@@ -151,7 +151,7 @@ class RotaryPositions(Positions):
         super().__init__()
         self.d_head = d_head
 
-    def turn(self, at: Tensor, dtype: torch.dtype) -> Turn:
+    def angles(self, at: Tensor, dtype: torch.dtype) -> RotaryAngles:
         """Position times 10000^(-2i/d) for the pair i."""
         wide = torch.promote_types(dtype, torch.float32)
         even = torch.arange(0, self.d_head, 2, device=at.device, dtype=wide)
@@ -160,7 +160,7 @@ class RotaryPositions(Positions):
         if angle.dim() == 3:
             angle = angle[:, None]  # the same for all heads
         cos = angle.cos()
-        return Turn(torch.cat([cos, cos], -1), angle.sin())
+        return RotaryAngles(torch.cat([cos, cos], -1), angle.sin())
 
 
 class AlibiPositions(Positions):

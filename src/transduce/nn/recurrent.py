@@ -21,11 +21,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transduce.config import section
 from transduce.errors import SettingError
 from transduce.nn.attention import RecordedAttention
-from transduce.nn.compaction import padded_right, put_back
 from transduce.nn.dropout import Dropout
 from transduce.nn.masks import Mask
 from transduce.nn.state import KeyValue, RecurrentState
 from transduce.nn.transformer import Count, Share
+from transduce.nn.unpadding import padded_right, restore_columns
 from transduce.sequence import Padded
 
 Cell = Literal["lstm", "gru"]
@@ -152,7 +152,7 @@ class Recurrence(nn.Module):
             torch.where(empty, old.to(new.dtype), new)
             for old, new in zip(before, after, strict=True)
         )
-        return put_back(values, columns), after
+        return restore_columns(values, columns), after
 
     def _run(self, x: Any, hidden: tuple[Tensor, ...] | None) -> tuple[Any, tuple[Tensor, ...]]:
         if isinstance(self.cells, nn.LSTM):

@@ -2,7 +2,7 @@
 
     KeyValue        keys and values of something looked at
     KeyValueCache   those of a decoder layer's own past, growing with each step
-    Lineage         which of these belong to which hypothesis
+    BeamSlots       which of these belong to which hypothesis
     MemoryRows      those of the memory, and how hypotheses map to its rows
     DecoderState    all layers' caches, and the memory
     RecurrentState  what recurrent layers remember, and the memory
@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from transduce.nn.masks import Mask, key_mask, somewhere_to_look
+from transduce.nn.masks import Mask, any_key_allowed, key_mask
 from transduce.nn.positions import position_ids
 from transduce.sequence import Padded
 
@@ -55,7 +55,7 @@ class KeyValueCache:
     """Keys and values of the past, to which each step appends its own.
 
     The hypotheses of a sentence may share a row, one after another along the slots of it, so that
-    nothing moves when they change places (see `Lineage`).  The first append keeps the tensors as
+    nothing moves when they change places (see `BeamSlots`).  The first append keeps the tensors as
     they are: training, one long step, copies nothing.  Later ones write into room that doubles
     when it is used up.
     """
@@ -134,7 +134,7 @@ class MemoryRows:
         self._rows = len(rows)
 
 
-class Block(NamedTuple):
+class StepPositions(NamedTuple):
     """Positions about to be decoded, r hypotheses in g rows of the cache.
 
     at:      (t,) or (r, t) their positions.
@@ -149,7 +149,7 @@ class Block(NamedTuple):
     allowed: Tensor | None
 
 
-class Lineage:
+class BeamSlots:
     """Where in the cache the past of each hypothesis is.
 
     The r hypotheses stand in g groups of equal size, those of a sentence, and each group shares a
@@ -172,7 +172,7 @@ class Lineage:
             self._next = real.sum(1)
             self._slots_at = position_ids(real, "any")
 
-    def extend(self, target: Padded) -> Block:
+    def extend(self, target: Padded) -> StepPositions:
         """Note the positions about to be decoded."""
         self.rows, t = target.real.shape
         g, w = self.groups, self.rows // self.groups
@@ -187,7 +187,7 @@ class Lineage:
         allowed = None
         if w > 1 or self._own is not None or target.padding != "none":
             allowed = self._allowed(target, before.shape[-1])
-        return Block(at, queries, self._slots_at, allowed)
+        return StepPositions(at, queries, self._slots_at, allowed)
 
     def _positions(self, target: Padded) -> Tensor:
         t = target.real.shape[1]
@@ -218,7 +218,7 @@ class Lineage:
         causal = torch.ones(t, t, dtype=torch.bool, device=real.device).tril()
         present = ones[:, :, None] & causal[:, None, :]  # (g, w, t, w, t)
         allowed = torch.cat([before, present.reshape(g, w, t, w * t)], 3).flatten(1, 2)
-        return somewhere_to_look(allowed)
+        return any_key_allowed(allowed)
 
     def rewind(self, count: int) -> None:
         """Forget the last `count` slots."""
@@ -275,36 +275,36 @@ class DecoderState(MemoryRows):
         super().__init__(memory, memory_layers)
         self.caches = [KeyValueCache() for _ in range(n_layers)]
         self._first: Padded | None = None
-        self._lineage: Lineage | None = None
+        self._beam_slots: BeamSlots | None = None
 
-    def extend(self, target: Padded) -> Block | None:
+    def extend(self, target: Padded) -> StepPositions | None:
         """Note the positions about to be decoded; None where there is no past."""
         self._rows, t = target.real.shape
         self.length += t
         if self._first is None:
             self._first = target.with_values(target.real)
             return None
-        return self._known_lineage().extend(target)
+        return self._known_slots().extend(target)
 
     def select(self, rows: Tensor) -> None:
         """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
         if self._first is not None:
-            self._known_lineage().select(rows, self.caches)
+            self._known_slots().select(rows, self.caches)
         super().select(rows)
 
     def rewind(self, count: int) -> None:
         """Forget the last `count` positions of hypotheses without padding, one a sentence."""
-        self._known_lineage().rewind(count)
+        self._known_slots().rewind(count)
         self.length -= count
         for cache in self.caches:
             cache.length -= count
 
-    def _known_lineage(self) -> Lineage:
+    def _known_slots(self) -> BeamSlots:
         """Made when it is first asked for: training never does."""
-        if self._lineage is None:
+        if self._beam_slots is None:
             assert self._first is not None
-            self._lineage = Lineage(self._first.real, self._first.padding)
-        return self._lineage
+            self._beam_slots = BeamSlots(self._first.real, self._first.padding)
+        return self._beam_slots
 
 
 class RecurrentState(MemoryRows):

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from transduce.config import section
 from transduce.errors import SettingError
 from transduce.nn.attention import CrossAttention, SelfAttention, head_width
-from transduce.nn.compaction import WHOLE, Compact
 from transduce.nn.dropout import Dropout
 from transduce.nn.feed_forward import Activation, build_feed_forward
 from transduce.nn.masks import Mask, causal_mask, key_mask, past_mask
-from transduce.nn.positions import PositionKind, Turn, build_positions, position_ids
+from transduce.nn.positions import PositionKind, RotaryAngles, build_positions, position_ids
 from transduce.nn.residual import RESIDUALS, NormOrder, final_norm
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache
+from transduce.nn.unpadding import NO_PADDING, Unpadding
 from transduce.sequence import Padded
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -74,12 +74,12 @@ class EncoderLayer(nn.Module):
         self,
         x: Tensor,
         mask: Mask,
-        turn: Turn | None = None,
-        compact: Compact = WHOLE,
+        angles: RotaryAngles | None = None,
+        unpadding: Unpadding = NO_PADDING,
     ) -> Tensor:
         """(b, t, m), or (n, m) without padding, -> the same shape."""
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, mask, turn, compact=compact)
+            x, lambda x: self.self_attention(x, mask, angles, unpadding=unpadding)
         )
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
@@ -105,22 +105,22 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor,
         mask: Mask,
-        turn: Turn | None,
+        angles: RotaryAngles | None,
         cache: KeyValueCache,
         memory: KeyValue | None,
         memory_mask: Mask,
-        compact: Compact = WHOLE,
+        unpadding: Unpadding = NO_PADDING,
     ) -> Tensor:
         """(r, t, m), or (n, m) without padding, -> the same shape.
 
         `cache` takes in the keys and values of x.
         """
         x = self.self_attention_residual(
-            x, lambda x: self.self_attention(x, mask, turn, cache, compact)
+            x, lambda x: self.self_attention(x, mask, angles, cache, unpadding)
         )
         if memory is not None:
             x = self.cross_attention_residual(
-                x, lambda x: self.cross_attention(x, memory, memory_mask, compact)
+                x, lambda x: self.cross_attention(x, memory, memory_mask, unpadding)
             )
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
@@ -144,13 +144,13 @@ class TransformerEncoder(nn.Module):
         """Vectors (b, t, m) -> memory (b, t, m)."""
         at = position_ids(source.real, source.padding, source.packed)
         mask = key_mask(source, self.positions.bias(at, at))
-        compact = Compact(source)
-        x = compact.gather(self.positions.embed(source.values, at))
+        unpadding = Unpadding(source)
+        x = unpadding.unpad(self.positions.embed(source.values, at))
         x = self.dropout(self.embedding_norm(x))
-        turn = self.positions.turn(at, x.dtype)
+        angles = self.positions.angles(at, x.dtype)
         for layer in self.layers:
-            x = layer(x, mask, turn, compact)
-        return source.with_values(compact.spread(self.norm(x)))
+            x = layer(x, mask, angles, unpadding)
+        return source.with_values(unpadding.pad(self.norm(x)))
 
 
 class TransformerDecoder(nn.Module):
@@ -180,9 +180,9 @@ class TransformerDecoder(nn.Module):
         projected = []
         if memory is not None:
             layers = (cast(DecoderLayer, layer) for layer in self.layers)
-            compact = Compact(memory)
-            rows = compact.gather(memory.values)
-            projected = [layer.cross_attention.project(rows, compact) for layer in layers]
+            unpadding = Unpadding(memory)
+            rows = unpadding.unpad(memory.values)
+            projected = [layer.cross_attention.project(rows, unpadding) for layer in layers]
         return DecoderState(len(self.layers), memory, projected)
 
     def forward(self, target: Padded, state: DecoderState) -> Padded:
@@ -190,26 +190,26 @@ class TransformerDecoder(nn.Module):
 
         Rows of packed sequences are for training: one pass from a fresh state.
         """
-        block = state.extend(target)
-        if block is None:  # no past
+        step_positions = state.extend(target)
+        if step_positions is None:  # no past
             at = queries = position_ids(target.real, target.padding, target.packed)
             bias = self.positions.bias(at, at)
             t = target.real.shape[1]
             mask = causal_mask(target.real, target.padding, t, bias, target.packed)
         else:
-            at, queries = block.at, block.queries
-            bias = self.positions.bias(queries, block.keys)
-            sizes = queries.shape[-1], block.keys.shape[-1]
-            mask = past_mask(block.allowed, *sizes, bias, target.values)
-        compact = Compact(target)
-        x = compact.gather(self.positions.embed(target.values, at))
+            at, queries = step_positions.at, step_positions.queries
+            bias = self.positions.bias(queries, step_positions.keys)
+            sizes = queries.shape[-1], step_positions.keys.shape[-1]
+            mask = past_mask(step_positions.allowed, *sizes, bias, target.values)
+        unpadding = Unpadding(target)
+        x = unpadding.unpad(self.positions.embed(target.values, at))
         x = self.dropout(self.embedding_norm(x))
-        turn = self.positions.turn(queries, x.dtype)
+        angles = self.positions.angles(queries, x.dtype)
         for i, layer in enumerate(self.layers):
             memory = state.memory[i] if state.memory else None
             cache = state.caches[i]
-            x = layer(x, mask, turn, cache, memory, state.memory_mask, compact)
-        return target.with_values(compact.spread(self.norm(x)))
+            x = layer(x, mask, angles, cache, memory, state.memory_mask, unpadding)
+        return target.with_values(unpadding.pad(self.norm(x)))
 
 
 def embedding_norm(config: TransformerConfig, d_model: int) -> nn.Module:

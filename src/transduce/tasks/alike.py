@@ -10,8 +10,8 @@ from transduce.config import to_dict
 from transduce.data.pairs import ParallelFiles
 from transduce.errors import RunError
 from transduce.image.transform import ImageConfig
-from transduce.tasks.recipe import TranslationRecipe
 from transduce.tasks.task import Recipe
+from transduce.tasks.translation.recipe import TranslationRecipe
 
 ONLY_TRAINING = ("dropout", "label_dropout", "first_weights")
 """Settings of a model at which only its training looks."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, InputError, SettingError, TransduceError
-from transduce.tasks.generator import Generator
+from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.per_input import Cancelled, OwnOptions
 from transduce.tasks.task import Prediction, Predictor
-from transduce.tasks.translator import Translator
+from transduce.tasks.translation.translator import Translator
 
 GivenOptions = DecodingOptions | Mapping[str, Any] | None
 """Of one input: all of them, only those that differ from the recipe's, or the recipe's."""

@@ -22,17 +22,17 @@ from pydantic import BeforeValidator
 from torch import nn
 
 from transduce.config import Final, absolute, expanded, final, load_toml, merge, to_dict
-from transduce.data.unfinished import held
+from transduce.data.resumable import directory_lock
 from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import DataError, RunError, SettingError
-from transduce.nn.initialise import Unfilled
+from transduce.nn.initialise import SkipInit
 from transduce.tasks.run_files import check_files
 from transduce.tasks.task import Split
 from transduce.text import Tokenizer, load_tokenizer
 from transduce.training import sharding
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
-from transduce.training.file_head import head_of
 from transduce.training.weights import check_weights, load_weights, read_tensors, weights_of
+from transduce.training.weights_header import read_header
 
 _log = logging.getLogger("transduce")
 
@@ -117,7 +117,7 @@ def read_split(
             "the recipe has no test data; name it as data.test, or give --source and --reference"
         )
     check_own_data(config, split)
-    low, high = set_aside(config, split)
+    low, high = is_held_out(config, split)
     if (low, high) == (0.0, 1.0):
         yield from read(config.train, root)
         return
@@ -126,14 +126,14 @@ def read_split(
             yield item
 
 
-def set_aside(config: Splits, split: Split) -> tuple[float, float]:
+def is_held_out(config: Splits, split: Split) -> tuple[float, float]:
     """From which place to which (see `place_of`) the training data belong to a split."""
-    begin = 0.0
+    prepare_training = 0.0
     parts: dict[str, tuple[float, float]] = {}
     for name in ("valid", "test"):
         if getattr(config, name) is None and has_split(config, name):
-            parts[name] = (begin, begin := begin + config.hold_out)
-    return parts.get(split, (begin, 1.0))
+            parts[name] = (prepare_training, prepare_training := prepare_training + config.hold_out)
+    return parts.get(split, (prepare_training, 1.0))
 
 
 def own_section(config: Splits, split: Split) -> Any:
@@ -159,7 +159,7 @@ def place_of(text: str) -> float:
     return int.from_bytes(digest, "big") / 2**64
 
 
-def drawn(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
+def sampled(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
     """So many of the items, in their order.
 
     A hash of the text of each chooses, the same ones wherever they stand: a file may be sorted,
@@ -186,14 +186,14 @@ def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> N
         raise SettingError("this evaluation decodes nothing; leave out the options of decoding")
 
 
-def begin(data: Splits, training: TrainingConfig, seed: int) -> float:
+def prepare_training(data: Splits, training: TrainingConfig, seed: int) -> float:
     """Threads, device and random numbers for a training run; what is wrong is said now.
 
     Returns the time from which its minutes count, by `time.monotonic`.
     """
     started = time.monotonic()
     check_trainable(data)
-    sharding.is_wanted(training)  # raises for what does not go with it
+    sharding.is_enabled(training)  # raises for what does not go with it
     _warn_of_missing_test(data)
     if training.threads:
         torch.set_num_threads(training.threads)
@@ -235,8 +235,8 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     Raises RunError for weights that are missing, damaged, of another model or no numbers.
     """
     file = run / "weights.safetensors"
-    shapes = head_of(file).shapes
-    with torch.device("meta"), Unfilled():
+    shapes = read_header(file).shapes
+    with torch.device("meta"), SkipInit():
         found = {name: torch.empty(shape) for name, shape in shapes.items()}
         try:
             model = build().model
@@ -244,7 +244,7 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
             reason = str(error).splitlines()[0]
             raise RunError(f"{run}: its recipe's model cannot be built: {reason}") from None
         check_weights(weights_of(model), found, str(file))
-    with Unfilled():
+    with SkipInit():
         predictor = build()
     predictor.model.to(find_device(device))
     weights = read_tensors(file)
@@ -268,7 +268,7 @@ def check_model_size(settings: Any, run: Path) -> None:
     from taking for ever.
     """
     file = run / "weights.safetensors"
-    shapes = head_of(file).shapes
+    shapes = read_header(file).shapes
     most = {"n_layers": len(shapes), "d_model": sum(map(math.prod, shapes.values()))}
     for name, value in _numbers(settings, "model"):
         limit = most.get(name.rpartition(".")[2])
@@ -333,7 +333,7 @@ def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> 
         return found
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with held(cache / f".{name}.unfinished") as waited:
+        with directory_lock(cache / f".{name}.unfinished") as waited:
             try:
                 found = _whole_tokenizer(cache, name) if waited else None
                 if found is None:

@@ -69,7 +69,7 @@ def label_loss(scores: Tensor, labels: Tensor, smoothing: float) -> LossSums:
 
 def save_labels(run: Path, labels: tuple[str, ...]) -> None:
     """Write the labels into a run directory.  Raises RunError when that cannot be done."""
-    if not Ranks.present().first:
+    if not Ranks.present().is_main:
         return
     lines = ",\n  ".join(json.dumps(label, ensure_ascii=False) for label in labels)
     write_text(run / FILE, f"[\n  {lines}\n]\n")
@@ -108,8 +108,8 @@ def _labels_of_base(fine_tune: FineTuneConfig | None) -> tuple[str, ...]:
     return load_labels(Path(fine_tune.run))
 
 
-def head_anew(labels: tuple[str, ...], fine_tune: FineTuneConfig | None) -> tuple[str, ...]:
-    """What a head cannot have from the run that is started from: `anew` of `train`.
+def new_head(labels: tuple[str, ...], fine_tune: FineTuneConfig | None) -> tuple[str, ...]:
+    """What a head cannot have from the run that is started from: `reinit` of `train`.
 
     labels: what it tells apart; () for spans, of which both runs' heads are then.
     """

@@ -45,7 +45,7 @@ def record_provenance(data: Iterable[Path], run: Path) -> None:
     found = [
         {"file": str(file), **facts} for file in files.values() if (facts := read_provenance(file))
     ]
-    if Ranks.present().first:
+    if Ranks.present().is_main:
         _keep(found, run)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-MOST_IN_A_ROW = 3
+MAX_IN_A_ROW = 3
 """Unbounded repetitions in one alternative; the usual tokenizers have two at most."""
 
 _TIMES = re.compile(r"\{(\d*)(,?)(\d*)\}")
@@ -76,7 +76,7 @@ class _Reader:
             repetitions += unbounded
             several |= unbounded or inner
             self._runs_away |= inner and gives_back and most > 1
-            self._runs_away |= repetitions > MOST_IN_A_ROW
+            self._runs_away |= repetitions > MAX_IN_A_ROW
         told_apart = len(firsts) == 1 or (all(firsts) and len(set(firsts)) == len(firsts))
         return several or not told_apart, min(lengths)
 

@@ -17,9 +17,9 @@ import numpy as np
 from transduce.errors import RunError
 from transduce.text.backtracking import form_of
 
-MOST_GROWTH = 4096
+MAX_GROWTH = 4096
 """Times that all `Replace` rules together may lengthen a text."""
-LONGEST_TARGET = 512
+MAX_LENGTH_TARGET = 512
 """Bytes that one entry of a `Precompiled` map may put into a text."""
 _LEAF, _HAS_LEAF = 1 << 31, 1 << 8
 
@@ -53,9 +53,9 @@ def check_steps(definition: Mapping[str, Any]) -> None:
         growth = 1.0
         for part in definition_parts(definition.get(stage)):
             growth *= _check_step(part, stage)
-        if growth > MOST_GROWTH:
+        if growth > MAX_GROWTH:
             raise RunError(
-                f"{stage}: its Replace rules may make a text more than {MOST_GROWTH} times longer"
+                f"{stage}: its Replace rules may make a text more than {MAX_GROWTH} times longer"
             )
 
 
@@ -171,8 +171,8 @@ def _check_precompiled(encoded: Any) -> None:
         raise damaged
     if any(i < len(targets) and targets[i] & 0xC0 == 0x80 for i in starts.tolist()):
         raise damaged
-    if len(starts) and (ends[np.searchsorted(ends, starts)] - starts).max() > LONGEST_TARGET:
+    if len(starts) and (ends[np.searchsorted(ends, starts)] - starts).max() > MAX_LENGTH_TARGET:
         raise RunError(
-            f"normalizer Precompiled: its map puts more than {LONGEST_TARGET} bytes into a text "
+            f"normalizer Precompiled: its map puts more than {MAX_LENGTH_TARGET} bytes into a text "
             "in one place"
         )

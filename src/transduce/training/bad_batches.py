@@ -17,9 +17,9 @@ from transduce.sequence import Padded
 from transduce.training.weights import write_text
 
 DIRECTORY = "non_finite"
-MOST_FILES = 100
+MAX_FILES = 100
 """Beyond that one learns nothing new, and a disk is not to be filled with it."""
-MOST_NUMBERS = 100_000
+MAX_NUMBERS = 100_000
 """Tensors with more numbers than that, such as images, are summed up in words."""
 
 
@@ -31,7 +31,7 @@ def save_batches(run: Path, step: int, what: str, batches: Sequence[tuple[str, A
     written.
     """
     path = run / DIRECTORY / f"step-{step:08d}.json"
-    if path.parent.is_dir() and len(list(path.parent.glob("*.json"))) >= MOST_FILES:
+    if path.parent.is_dir() and len(list(path.parent.glob("*.json"))) >= MAX_FILES:
         return ""
     path.parent.mkdir(exist_ok=True)
     content = {
@@ -70,7 +70,7 @@ def as_json(value: Any) -> Any:
 
 
 def _tensor_as_json(tensor: Tensor) -> Any:
-    if tensor.numel() <= MOST_NUMBERS:
+    if tensor.numel() <= MAX_NUMBERS:
         return as_json(tensor.tolist())
     wide = tensor.double()
     return {

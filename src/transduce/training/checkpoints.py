@@ -41,7 +41,7 @@ from transduce.training.weights import (
     flush_directory,
     read_tensors,
     sha256_of,
-    sort_head,
+    sort_header,
     weights_of,
     write_tensors,
     write_text,
@@ -139,15 +139,15 @@ def save_checkpoint(
         **({} if ema is None else {"ema": ema.weights}),
     }
     sharded = is_sharded(parts["model"])
-    if not (ranks.first or sharded):
+    if not (ranks.is_main or sharded):
         return
     try:
-        if ranks.first:
+        if ranks.is_main:
             shutil.rmtree(aside, ignore_errors=True)
             for name in parts if sharded else [""]:
                 (aside / name).mkdir(parents=True)
         sums = _write_shards(aside, parts, ranks) if sharded else _write_whole(aside, parts)
-        if not ranks.first:
+        if not ranks.is_main:
             return
         write_tensors(aside / RANDOM, _own_random_states() if random is None else random)
         written = json.dumps(dataclasses.asdict(progress), indent=1) + "\n"
@@ -165,7 +165,7 @@ def save_checkpoint(
             f"the checkpoint of step {progress.step:,} was not kept: {reason}; "
             f"{what_is_kept(run)}; make room and go on with --resume"
         )
-        raise ranks.told_by_first(lost) from None
+        raise ranks.error_on_main(lost) from None
 
 
 def _write_whole(aside: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, str]:
@@ -182,11 +182,11 @@ def _write_shards(
     aside: Path, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks
 ) -> dict[str, str]:
     """Write each part into a directory, all ranks together; returns the checksums of all files."""
-    ranks.wait()  # for the first to make the directories
+    ranks.barrier()  # for the first to make the directories
     own = {}
     for name, values in parts.items():
         for file in write_shards(aside / name, values):
-            sort_head(file)
+            sort_header(file)
             flush(file)
             own[f"{name}/{file.name}"] = sha256_of(file)
         flush_directory(aside / name)
@@ -394,7 +394,7 @@ def _own_random_states() -> dict[str, Tensor]:
 def _load_random_states(states: dict[str, Tensor], progress: Progress) -> None:
     ranks = Ranks.present()
     if progress.ranks != ranks.world:
-        ranks.own_random_numbers(progress.step)
+        ranks.seed_rank(progress.step)
         return
     if ranks.world > 1:
         torch.set_rng_state(states[f"rank{ranks.rank}.cpu"])

@@ -10,7 +10,7 @@ from typing import Any
 from transduce.errors import RunError
 from transduce.limits import from_json
 from transduce.training.checkpoints import best_scores_of
-from transduce.training.file_head import ORIGIN, head_of, of_step
+from transduce.training.weights_header import ORIGIN, read_header, step_origin
 
 BESIDE_SCORES = ("kind", "step", "seconds", "averaged")
 
@@ -63,11 +63,11 @@ def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
     if curves.averaged is not None:
         return curves.averaged
     try:
-        origin = head_of(run / "weights.safetensors").texts.get(ORIGIN)
+        origin = read_header(run / "weights.safetensors").texts.get(ORIGIN)
     except RunError:  # what is known of a run without weights can still be compared
         origin = None
     for line in curves.validation:
-        if origin == of_step(line["step"]):
+        if origin == step_origin(line["step"]):
             return line
     return min(curves.validation, key=lambda line: float(line["loss"]), default={})
 

@@ -62,7 +62,7 @@ class Display:
 
     def __init__(self) -> None:
         console = Console(stderr=True)
-        self.moves = console.is_terminal and Ranks.present().first
+        self.moves = console.is_terminal and Ranks.present().is_main
         self._bars = Progress(
             SpinnerColumn(),
             _Bar(),
@@ -128,7 +128,7 @@ class Display:
             self.remove(line)
 
 
-class Counter:
+class ProgressCounter:
     """Shows how many items have passed, while something long is prepared.
 
     On a terminal a bar moves; elsewhere there is a plain line now and then.
@@ -141,7 +141,7 @@ class Counter:
         self._display = Display()
         self._line = self._display.add(what)
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> ProgressCounter:
         self._display.start()
         return self
 
@@ -164,7 +164,7 @@ class Counter:
         now = time.monotonic()
         if not self._display.moves and now > self._said + SECONDS_BETWEEN_LINES:
             self._said = now
-            if Ranks.present().first:
+            if Ranks.present().is_main:
                 self._display.print(text)
 
     def each(self, items: Iterable[T], then: str = "") -> Iterator[T]:

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from transduce.data.batches import DataState, Turns
+from transduce.data.batches import DataState, RankDataState
 from transduce.errors import SettingError, TrainingError, is_out_of_memory
 
 T = TypeVar("T")
@@ -50,17 +50,17 @@ class Ranks:
         return Ranks(dist.get_rank(), dist.get_world_size())
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this one writes the run directory and speaks."""
         return self.rank == 0
 
-    def turns(self, state: DataState) -> DataState:
+    def data_state(self, state: DataState) -> DataState:
         """From a place in the data on, those batches that fall to this rank."""
         if self.world == 1:
             return state
-        return Turns(state.epoch, state.position, self.rank, self.world)
+        return RankDataState(state.epoch, state.position, self.rank, self.world)
 
-    def whole_step(self, tokens: int, after: DataState) -> tuple[int, DataState]:
+    def gather_step(self, tokens: int, after: DataState) -> tuple[int, DataState]:
         """Target tokens of all ranks in a step, and the place in the data after all its batches.
 
         tokens, after: those of this rank.
@@ -71,7 +71,7 @@ class Ranks:
         _, epoch, position = found[-1]  # whose turn was last
         return int(sum(count for count, *_ in found)), DataState(int(epoch), int(position))
 
-    def own_random_numbers(self, step: int = 0) -> None:
+    def seed_rank(self, step: int = 0) -> None:
         """Go on with random numbers that no other rank has; the first keeps its own at step 0."""
         if self.rank or step:
             mixed = np.random.SeedSequence([torch.initial_seed(), step, self.rank])
@@ -88,7 +88,7 @@ class Ranks:
                 f"{torch.cuda.device_count()}"
             )
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Until all ranks are here."""
         self.gather()
 
@@ -99,11 +99,11 @@ class Ranks:
         own = torch.tensor([*numbers, 0.0], dtype=torch.float64)  # never empty
         return [tuple(part[:-1].tolist()) for part in self._parts(own)]
 
-    def sums(self, *numbers: float) -> list[float]:
+    def all_reduce_sum(self, *numbers: float) -> list[float]:
         """Each number summed over the ranks."""
         return [sum(column) for column in zip(*self.gather(*numbers), strict=True)]
 
-    def largest(self, *numbers: float) -> list[float]:
+    def all_reduce_max(self, *numbers: float) -> list[float]:
         """The largest that any rank has of each number."""
         return [max(column) for column in zip(*self.gather(*numbers), strict=True)]
 
@@ -124,9 +124,9 @@ class Ranks:
         own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         return [json.loads(part.numpy().tobytes()) for part in self.gather_bytes(own)]
 
-    def from_first(self, make: Callable[[], T]) -> T:
+    def broadcast_from_main(self, make: Callable[[], T]) -> T:
         """What the first rank makes, of what JSON has; the others wait for it."""
-        return self.gather_values(make() if self.first else None)[0]  # type: ignore[return-value]
+        return self.gather_values(make() if self.is_main else None)[0]  # type: ignore[return-value]
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Add up the gradients of all ranks; each has the same sums, to the last bit.
@@ -159,16 +159,16 @@ class Ranks:
         It is made only where there are several.
         """
         if self.world > 1 and len(set(self.gather_values(checksum()))) > 1:
-            raise self.told_by_first(
+            raise self.error_on_main(
                 TrainingError(
                     "the processes of this training no longer have the same weights, which points "
                     "to different software or a fault of one machine; go on with --resume"
                 )
             )
 
-    def told_by_first(self, error: Exception, code: int = 1) -> BaseException:
+    def error_on_main(self, error: Exception, code: int = 1) -> BaseException:
         """What to raise where all ranks stop alike, so that it is said once."""
-        return error if self.first else SystemExit(code)
+        return error if self.is_main else SystemExit(code)
 
     def _parts(self, own: Tensor) -> list[Tensor]:
         parts = [torch.empty_like(own) for _ in range(self.world)]
@@ -199,7 +199,7 @@ class Ranks:
 
     def lost(self) -> BaseException:
         """What to raise where another rank has ended."""
-        return self.told_by_first(
+        return self.error_on_main(
             TrainingError(
                 "another process of this training has ended, so this one ends too; go on with "
                 "--resume"
@@ -218,12 +218,12 @@ def job_name() -> str:
     return f"{os.uname().nodename} {os.getppid()}" if name == "none" else name
 
 
-def is_first() -> bool:
+def is_main_process() -> bool:
     """Whether this process may write to stdout: the first of those of torchrun, or the only one."""
     return not _started_together() or os.environ["RANK"] == "0"
 
 
-def check_alone(work: str) -> None:
+def check_single_process(work: str) -> None:
     """Raises SettingError under torchrun, of whose processes each would do all of this work.
 
     That is said by the first one; the others end.
@@ -233,11 +233,11 @@ def check_alone(work: str) -> None:
             f"torchrun is for `transduce train`: {work} without it; a run that has begun can then "
             "be gone on with by `torchrun ... -m -- transduce train RUN --run RUN --resume`"
         )
-        raise alone if is_first() else SystemExit(alone.exit_code)
+        raise alone if is_main_process() else SystemExit(alone.exit_code)
 
 
 @contextlib.contextmanager
-def joined() -> Iterator[Ranks]:
+def process_group() -> Iterator[Ranks]:
     """The ranks that torchrun started, joined for as long as the context lasts.
 
     Without torchrun, and for one process, nothing is set up.  Raises TrainingError where they do
@@ -261,7 +261,7 @@ def joined() -> Iterator[Ranks]:
     ranks = Ranks.present()
     logger = logging.getLogger("transduce")
     level = logger.level
-    if not ranks.first:
+    if not ranks.is_main:
         logger.setLevel(logging.ERROR)
     try:
         yield ranks

@@ -115,7 +115,7 @@ class Adapter:
         write_weights(run / ADAPTER_FILE, part, metadata)
 
 
-Fit = Callable[[str, Tensor], Tensor]
+AdaptWeights = Callable[[str, Tensor], Tensor]
 """Makes a tensor of the base run, given with its name, into one for this model, if it differs."""
 
 
@@ -124,19 +124,19 @@ def start_from(
     config: FineTuneConfig,
     run: Path,
     resuming: bool,
-    fit: Fit | None = None,
-    anew: tuple[str, ...] = (),
+    fit: AdaptWeights | None = None,
+    reinit: tuple[str, ...] = (),
 ) -> Adapter | None:
     """Give a freshly built model the weights to start from; freeze, and add low-rank updates.
 
     `train` calls it; a task only hands on its recipe's `fine_tune`.  run: directory of the run
     that is being trained.  resuming: its checkpoints hold everything, so the base run is not
     looked at.  fit: for what may have another shape there; what it changes is this run's own.
-    anew: how names begin of what means something else there, and is not taken over.
+    reinit: how names begin of what means something else there, and is not taken over.
     Returns the adapter if there is to be one.  Raises RunError where the base run
     does not fit, SettingError for a pattern without a match.
     """
-    found, left_out = ({}, []) if resuming else _copy_base(model, Path(config.run), fit, anew)
+    found, left_out = ({}, []) if resuming else _copy_base(model, Path(config.run), fit, reinit)
     named = dict(model.named_parameters(remove_duplicate=False))
     frozen = {id(named[name]) for name in _matching(config.freeze, named, "freeze")}
     adapter = None
@@ -149,7 +149,7 @@ def start_from(
             own = weights_of(model)
             new = frozenset(own.keys() - found.keys())
             adapter = Adapter(new, tuple(left_out), fingerprint(found))
-            if Ranks.present().first:
+            if Ranks.present().is_main:
                 adapter.write(run, own)  # a resumed run learns from it what was new
         parameters = model.named_parameters()
         trained = {name: p for name, p in parameters if name in adapter.names}
@@ -282,14 +282,14 @@ def is_of_layer(name: str) -> bool:
 
 
 def _copy_base(
-    model: nn.Module, base: Path, fit: Fit | None, anew: tuple[str, ...]
+    model: nn.Module, base: Path, fit: AdaptWeights | None, reinit: tuple[str, ...]
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Load what fits; the tensors that did as they are, and the names that had no place."""
     file = base / "weights.safetensors"
     weights, own = read_tensors(file), weights_of(model)
     found, fitted = {}, {}
     for name, tensor in own.items():
-        if name not in weights or name.startswith(anew):
+        if name not in weights or name.startswith(reinit):
             continue
         theirs, ours = tuple(weights[name].shape), tuple(tensor.shape)
         if theirs == ours:

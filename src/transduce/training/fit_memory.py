@@ -24,7 +24,7 @@ from transduce.training.averaging import MovingAverage
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.memory import give_back_freed_memory
-from transduce.training.step import Learner
+from transduce.training.step import LossTask
 
 GIB = 2**30
 SHARE_OF_GPU = 0.92
@@ -40,7 +40,7 @@ CLOSE_ENOUGH = 16
 """The search ends when it has come to one such part of the largest size that fits."""
 
 
-class Fitting(Learner, Protocol):
+class BatchedTask(LossTask, Protocol):
     """What the search needs to know of a task, beside what a step does."""
 
     @property
@@ -66,11 +66,11 @@ class FoundBudget(Exception):  # noqa: N818  # it is none
 
 
 def find_budget(
-    task: Fitting,
+    task: BatchedTask,
     config: TrainingConfig,
     optimizer: torch.optim.Optimizer,
     ranks: Ranks,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> FoundBudget:
     """The batches that a step is to be cut into; said in one line.
 
@@ -93,9 +93,9 @@ def find_budget(
         )
     tries.end()
     del averaged
-    found = -int(ranks.largest(-found)[0])
+    found = -int(ranks.all_reduce_max(-found)[0])
     if not found:
-        raise ranks.told_by_first(
+        raise ranks.error_on_main(
             MemoryLimitError(
                 f"fit_memory: not even one row of {row:,} positions fits into "
                 f"{limit / GIB:.1f} GiB; lower the greatest length in the recipe, take a smaller "
@@ -104,7 +104,7 @@ def find_budget(
         )
     budget = cut_step(config.batch_tokens, config.accumulate, task.batches.row, found)
     tokens, accumulate = budget.batch_tokens, budget.accumulate
-    say(
+    log(
         f"fit_memory: batches of {tokens:,} tokens fit into {limit / GIB:.1f} GiB; "
         f"training.batch_tokens = {tokens}, training.accumulate = {accumulate} make up a step of "
         f"{budget.step:,}"
@@ -185,7 +185,7 @@ class _Tries:
     """Steps with the rate of 0 that an optimizer has at first, which need what training does."""
 
     def __init__(
-        self, task: Fitting, config: TrainingConfig, optimizer: torch.optim.Optimizer
+        self, task: BatchedTask, config: TrainingConfig, optimizer: torch.optim.Optimizer
     ) -> None:
         self.task, self.config, self.optimizer = task, config, optimizer
         self.device = next(task.model.parameters()).device

@@ -95,7 +95,7 @@ class TrainingLog:
         if self._display.moves:
             self._display.update(self._line, share_done, 1.0, f"training: {text}")
         else:
-            self.say(text)
+            self.message(text)
 
     def phase(self, what: str, expected: float = 0.0) -> contextlib.AbstractContextManager[None]:
         """A line for as long as the context lasts.  expected: seconds, if known."""
@@ -113,9 +113,9 @@ class TrainingLog:
             for name, value in record.items()
             if isinstance(value, float) and name != "seconds"
         )
-        self.say(f"validation at step {record['step']:,}: {scores}{'  (best)' if best else ''}")
+        self.message(f"validation at step {record['step']:,}: {scores}{'  (best)' if best else ''}")
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """One line for the reader."""
         self._display.print(text)
 
@@ -200,4 +200,4 @@ class SilentLog(TrainingLog):
 
     def validation(self, *_: object) -> None: ...  # noqa: D102
 
-    def say(self, text: str) -> None: ...  # noqa: D102
+    def message(self, text: str) -> None: ...  # noqa: D102

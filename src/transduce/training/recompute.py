@@ -35,8 +35,8 @@ def _recomputed(forward: Callable[..., Tensor], x: Tensor, *rest: Any) -> Tensor
 
     def inside(x: Tensor) -> Tensor:
         # A cache must not take in twice what passes twice; in training nothing comes after it.
-        anew = (KeyValueCache() if isinstance(part, KeyValueCache) else part for part in rest)
-        return forward(x, *anew)
+        reinit = (KeyValueCache() if isinstance(part, KeyValueCache) else part for part in rest)
+        return forward(x, *reinit)
 
     output: Tensor = checkpoint(inside, x, use_reentrant=False)
     return output

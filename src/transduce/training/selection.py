@@ -10,10 +10,10 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress, checkpoints_of, served_weights
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
-from transduce.training.keeper import Keeper
 from transduce.training.log import TrainingLog
 from transduce.training.sharding import Shards
 from transduce.training.signals import Signals, StoppedValidation
@@ -45,14 +45,14 @@ class Selection:
         task: Validated,
         config: TrainingConfig,
         log: TrainingLog,
-        keeper: Keeper,
+        checkpointer: Checkpointer,
         signals: Signals,
         shards: Shards | None,
     ) -> None:
         self.task = task
         self.config = config
         self.log = log
-        self.keeper = keeper
+        self.checkpointer = checkpointer
         self.signals = signals
         self.shards = shards
         self.ranks = Ranks.present()
@@ -67,7 +67,7 @@ class Selection:
         # Decoding comes in too many shapes to compile for.
         stance = "force_eager" if self.config.compile else "default"
         with self.log.phase("validating", seconds), whole, torch.compiler.set_stance(stance):
-            return self.ranks.from_first(self._own_scores)
+            return self.ranks.broadcast_from_main(self._own_scores)
 
     def _own_scores(self) -> dict[str, float] | None:
         try:
@@ -85,7 +85,7 @@ class Selection:
     def mean_of_before(self, progress: Progress) -> tuple[int, dict[str, float]] | None:
         """Of how many checkpoints the kept weights are a mean, and its scores, where they are one
         that training has found before it was resumed, and no step has been better since."""
-        count = self.ranks.from_first(lambda: self.keeper.mean)
+        count = self.ranks.broadcast_from_main(lambda: self.checkpointer.mean)
         if not count:
             return None
         found = self._scores_of_mean(count, progress)
@@ -96,11 +96,13 @@ class Selection:
 
         0 and None where there is but one and more were wanted.
         """
-        run, wanted = self.keeper.run, self.config.average_last
-        found = self.ranks.from_first(lambda: [str(path) for path in checkpoints_of(run)])
+        run, wanted = self.checkpointer.run, self.config.average_last
+        found = self.ranks.broadcast_from_main(lambda: [str(path) for path in checkpoints_of(run)])
         last = [Path(path) for path in found[-wanted:]]
         if len(last) < wanted:
-            self.log.say(f"training.average_last = {wanted}, but checkpoints there are {len(last)}")
+            self.log.message(
+                f"training.average_last = {wanted}, but checkpoints there are {len(last)}"
+            )
         if len(last) < min(wanted, 2):
             return 0, None
         what = (
@@ -111,7 +113,7 @@ class Selection:
             load_weights(self.task.model, averaged, "the average of the last checkpoints")
         found_scores = self._scores_of_mean(len(last), progress)
         if found_scores is None:
-            self.log.say(
+            self.log.message(
                 f"{what} has no {self.config.select_by} that could be measured; the weights of "
                 f"step {progress.best_step:,} are kept"
             )
@@ -119,8 +121,8 @@ class Selection:
         scores, best = found_scores
         same = wanted == 1 and progress.best_step == progress.step
         better = "" if best or same else f", though step {progress.best_step:,} was no worse"
-        self.log.say(f"{what} is kept{better}")
-        self.keeper.keep_mean(averaged, len(last))
+        self.log.message(f"{what} is kept{better}")
+        self.checkpointer.save_mean(averaged, len(last))
         return len(last), scores
 
     def _scores_of_mean(

@@ -30,7 +30,7 @@ from transduce.training.loss import LossSums
 T = TypeVar("T")
 
 
-class _Loses(Protocol):
+class _LossTask(Protocol):
     @property
     def model(self) -> nn.Module: ...
 
@@ -54,7 +54,7 @@ class Shards:
     All of them have to ask for a loss, and for its gradient, equally often.
     """
 
-    def __init__(self, task: _Loses) -> None:
+    def __init__(self, task: _LossTask) -> None:
         """Shard the model in place; it has to be the same on all ranks, and not yet optimized."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -96,7 +96,7 @@ class Shards:
             self._parts[0].reset_iter_state()
 
 
-def is_wanted(config: TrainingConfig) -> bool:
+def is_enabled(config: TrainingConfig) -> bool:
     """Whether there is a model to shard and ranks to share it.
 
     Raises SettingError for settings that do not go with it.
@@ -136,9 +136,9 @@ def gathered(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def gathered_on_first(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gathered_on_main(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The whole of each tensor, on the first rank alone, in the memory of the CPU where sharded."""
-    first, found = Ranks.present().first, {}
+    first, found = Ranks.present().is_main, {}
     for name, tensor in tensors.items():
         whole = gathered(tensor)
         if first:

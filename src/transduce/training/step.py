@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from transduce.errors import MemoryLimitError, is_out_of_memory
-from transduce.nn.bf16 import advice, slowness
+from transduce.nn.kernels.bf16 import relative_slowdown, slow_bf16_hint
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
@@ -29,7 +29,7 @@ class Batch(Protocol):
         """The first and the other half of its rows; None where there is but one row."""
 
 
-class Learner(Protocol):
+class LossTask(Protocol):
     """What a step needs to know of a task."""
 
     @property
@@ -61,25 +61,25 @@ class OptimizerStep:
 
     def __init__(
         self,
-        task: Learner,
+        task: LossTask,
         config: TrainingConfig,
         optimizer: torch.optim.Optimizer,
         ranks: Ranks,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         shards: Shards | None = None,
     ) -> None:
-        """say: tells the reader one line.  shards: the task, where its model is sharded."""
+        """log: tells the reader one line.  shards: the task, where its model is sharded."""
         self.task = task
         self.shards = shards
         self.config = config
         self.optimizer = optimizer
         self.ranks = ranks
-        self._say = say
+        self._log = log
         self._has_split = False
         self._device = next(task.model.parameters()).device
-        about_precision = slowness if config.precision == "bf16" else advice
+        about_precision = relative_slowdown if config.precision == "bf16" else slow_bf16_hint
         if hint := about_precision(self._device):
-            say(hint)
+            log(hint)
 
     def __call__(self, number: int, batches: Sequence[Batch], rate: float, count: int) -> float:
         """Make a step; returns the negative log-likelihood of its target tokens, summed.
@@ -107,7 +107,7 @@ class OptimizerStep:
         """The gradient and the negative log-likelihood of all ranks."""
         self._failed: NonFiniteError | None = None
         nll = self._gradient(number, list(batches), count)
-        failures, nll = self.ranks.sums(self._failed is not None, nll)
+        failures, nll = self.ranks.all_reduce_sum(self._failed is not None, nll)
         if failures:
             raise self._failed or NonFiniteError("", [])
         if self.shards is None:
@@ -165,7 +165,7 @@ class OptimizerStep:
                 "the greatest length in the recipe, or take a smaller model"
             )
         if not self._has_split:
-            self._say(
+            self._log(
                 f"out of memory at step {number:,} in {described}: such batches are split in "
                 "halves, which costs time but changes no result; training.batch_tokens is too large"
             )

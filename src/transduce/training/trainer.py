@@ -1,6 +1,6 @@
 """The training loop: one for every task.
 
-The loop knows a `Trainable`, not what it is made of: batches that can be taken up again at any
+The loop knows a `TrainingTask`, not what it is made of: batches that can be taken up again at any
 place, a loss as sums, and a validation.
 """
 
@@ -21,23 +21,23 @@ from transduce.training import sharding
 from transduce.training.averaging import MovingAverage
 from transduce.training.bad_batches import as_json, save_batches
 from transduce.training.budget import Budget
+from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress, checkpoints_of, what_is_kept
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.fine_tuning import (
+    AdaptWeights,
     FineTuneConfig,
-    Fit,
     remove_low_rank_updates,
     start_from,
 )
-from transduce.training.fit_memory import Fitting, find_budget
-from transduce.training.keeper import Keeper
+from transduce.training.fit_memory import BatchedTask, find_budget
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.memory import keep_freed_memory
 from transduce.training.optimizer import build_optimizer
 from transduce.training.recompute import recompute_layers
-from transduce.training.replaced import let_go
 from transduce.training.resuming import taken_up
+from transduce.training.run_backup import discard
 from transduce.training.schedules import learning_rate
 from transduce.training.selection import Selection, Validated
 from transduce.training.signals import InterruptedTraining, Signals
@@ -45,7 +45,7 @@ from transduce.training.step import NonFiniteError, OptimizerStep
 from transduce.training.weights import checksum, load_weights, read_tensors, weights_of
 
 
-class Trainable(Fitting, Validated, Protocol):
+class TrainingTask(BatchedTask, Validated, Protocol):
     """What the loop needs to know of a task: for a step, the search of its size, validation."""
 
     d_model: int
@@ -69,13 +69,13 @@ class Outcome:
 
 
 def train(
-    task: Trainable,
+    task: TrainingTask,
     config: TrainingConfig,
     run: Path,
     resume: bool,
     fine_tune: FineTuneConfig | None = None,
-    fit: Fit | None = None,
-    anew: tuple[str, ...] = (),
+    fit: AdaptWeights | None = None,
+    reinit: tuple[str, ...] = (),
     *,
     started: float | None = None,
 ) -> Outcome:
@@ -85,7 +85,7 @@ def train(
     resume: go on from the newest whole checkpoint there, exactly as if never interrupted.
     fine_tune: another run to start from, and how; by default from the weights as they are.
     fit: makes tensors of that run fit where their shapes differ.
-    anew: how names begin of tensors that mean something else there, and are not taken over.
+    reinit: how names begin of tensors that mean something else there, and are not taken over.
     started: `time.monotonic` when the budget's minutes began; by default now.
     Raises FoundBudget where `fit_memory` was asked for, to be called again with what was found;
     TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
@@ -94,60 +94,60 @@ def train(
     """
     ranks = Ranks.present()
     budget = Budget(config, time.monotonic() if started is None else started)
-    if ranks.first:
-        ranks.wait()  # the others may open now what it has prepared
+    if ranks.is_main:
+        ranks.barrier()  # the others may open now what it has prepared
     # A machine that came later does not know that the others have been started again.
-    resume = bool(*ranks.largest(resume))
-    with TrainingLog(run, config.tensorboard) if ranks.first else SilentLog() as log:
+    resume = bool(*ranks.all_reduce_max(resume))
+    with TrainingLog(run, config.tensorboard) if ranks.is_main else SilentLog() as log:
         resuming = resume and bool(checkpoints_of(run))
         adapter = None
         if fine_tune:
-            adapter = start_from(task.model, fine_tune, run, resuming, fit, anew)
+            adapter = start_from(task.model, fine_tune, run, resuming, fit, reinit)
         if config.recompute:
             recompute_layers(task.model)
         ranks.check_device(task.model)
         ranks.check_same(lambda: checksum(weights_of(task.model)))
-        shards = sharding.Shards(task) if sharding.is_wanted(config) else None
+        shards = sharding.Shards(task) if sharding.is_enabled(config) else None
         decay = fine_tune.layer_decay if fine_tune else 1.0
         fitting = config.fit_memory and not resuming
         # Each rank tries batches of its own, and not as many as the others.
         optimizer = build_optimizer(task.model, config, decay, Ranks() if fitting else ranks)
         if fitting:
             with log.phase("finding batches that fit into the memory"):
-                raise find_budget(task, config, optimizer, ranks, log.say)
-        ranks.own_random_numbers()
-        step = OptimizerStep(task, config, optimizer, ranks, log.say, shards)
+                raise find_budget(task, config, optimizer, ranks, log.message)
+        ranks.seed_rank()
+        step = OptimizerStep(task, config, optimizer, ranks, log.message, shards)
         ema = MovingAverage(task.model, config.ema) if config.ema else None
-        keeper = Keeper(run, task.model, optimizer, ema, adapter, log.say)
-        return _Trainer(task, config, budget, log, step, keeper).train(resume)
+        checkpointer = Checkpointer(run, task.model, optimizer, ema, adapter, log.message)
+        return _Trainer(task, config, budget, log, step, checkpointer).train(resume)
 
 
 class _Trainer:
     def __init__(
         self,
-        task: Trainable,
+        task: TrainingTask,
         config: TrainingConfig,
         budget: Budget,
         log: TrainingLog,
         step: OptimizerStep,
-        keeper: Keeper,
+        checkpointer: Checkpointer,
     ) -> None:
         self.task = task
         self.config = config
         self.budget = budget
         self.log = log
         self.step = step
-        self.keeper = keeper
-        self.run, self.ema, self.shards = keeper.run, keeper.ema, step.shards
+        self.checkpointer = checkpointer
+        self.run, self.ema, self.shards = checkpointer.run, checkpointer.ema, step.shards
         self.ranks = Ranks.present()
         self.signals = Signals()
-        self.selection = Selection(task, config, log, keeper, self.signals, self.shards)
+        self.selection = Selection(task, config, log, checkpointer, self.signals, self.shards)
         self.progress = Progress(
             select_by=config.select_by,
             ranks=self.ranks.world,
             batches=self.ranks.world * config.accumulate,
-            data_checksum=task.batches.checksum() if self.ranks.first else "",
-            validation_checksum=self.ranks.from_first(
+            data_checksum=task.batches.checksum() if self.ranks.is_main else "",
+            validation_checksum=self.ranks.broadcast_from_main(
                 lambda: task.validation_checksum(config.select_by)
             ),
         )
@@ -162,7 +162,7 @@ class _Trainer:
         self.budget.begin(self.progress.step)
         self._since_log = SinceLog(**self.progress.unlogged)  # type: ignore[arg-type]
         keep_freed_memory()
-        batches = prefetch(self.task.batches.iterate(self.ranks.turns(self.progress.data)))
+        batches = prefetch(self.task.batches.iterate(self.ranks.data_state(self.progress.data)))
         with self.signals.noted(), contextlib.closing(batches):
             self._agree()
             # However short the time, there is a first step, and so something to keep.
@@ -171,7 +171,7 @@ class _Trainer:
                 self._validate()
                 finished = finished or self._finished()
             elif finished:
-                self.log.say(f"step {self.progress.step:,} was the last one already")
+                self.log.message(f"step {self.progress.step:,} was the last one already")
             advised = finished
             while not finished:
                 self.budget.begin_step()
@@ -197,14 +197,14 @@ class _Trainer:
     def _agree(self) -> None:
         """The time, the pace, and whether a signal came: the same for all ranks."""
         budget = self.budget
-        signal, budget.elapsed, budget.pace = self.ranks.largest(
+        signal, budget.elapsed, budget.pace = self.ranks.all_reduce_max(
             self.signals.number, budget.seconds(), budget.own_pace
         )
         self._signal = int(signal)
 
     def _advise(self) -> bool:
         for line in self.budget.advice(self.progress.step):
-            self.log.say(line)
+            self.log.message(line)
         return True
 
     def _step(self, micro_batches: list[tuple[Any, DataState]]) -> None:
@@ -214,7 +214,7 @@ class _Trainer:
         rate = learning_rate(self.config.schedule, step, self._share_done(), self.task.d_model)
         batches = [batch for batch, _ in micro_batches]
         own = sum(batch.target_tokens for batch in batches)
-        count, progress.data = self.ranks.whole_step(own, micro_batches[-1][1])
+        count, progress.data = self.ranks.gather_step(own, micro_batches[-1][1])
         failure = None
         try:
             nll = self.step(step, batches, rate, count)
@@ -224,8 +224,8 @@ class _Trainer:
             if self.config.compile:
                 raise self._not_compiled(error) from None
             raise
-        if step == 1 and self.ranks.first:
-            let_go(self.run)  # neither a setting nor the machine forbids this training
+        if step == 1 and self.ranks.is_main:
+            discard(self.run)  # neither a setting nor the machine forbids this training
         if failure is not None:
             self._skip_or_stop(step, failure)
         else:
@@ -247,7 +247,7 @@ class _Trainer:
         if not isinstance(error, TorchDynamoException):
             return error
         told = f"training.compile: {first_line(error)}; leave it out"
-        return self.ranks.told_by_first(SettingError(told), SettingError.exit_code)
+        return self.ranks.error_on_main(SettingError(told), SettingError.exit_code)
 
     def _skip_or_stop(self, step: int, error: NonFiniteError) -> None:
         own = [(self.task.describe(batch), as_json(batch)) for batch in error.batches]
@@ -255,7 +255,7 @@ class _Trainer:
         what = next(what for what, _ in found if what)
         described = [one for _, own in found for one in own]
         where = " in " + " and ".join(text for text, _ in described)
-        if self.ranks.first and (kept := save_batches(self.run, step, what, described)):
+        if self.ranks.is_main and (kept := save_batches(self.run, step, what, described)):
             where += f", which is in {kept}"
         self.progress.skipped += 1
         limit = self.config.skip_at_most
@@ -264,10 +264,10 @@ class _Trainer:
         if self.progress.skipped > limit:
             self._fail(what, step, f"{where}, after {limit} skipped steps in a row")
         self._since_log.skipped += 1
-        self.log.say(f"the {what} at step {step:,}{where}; the step is skipped")
+        self.log.message(f"the {what} at step {step:,}{where}; the step is skipped")
 
     def _fail(self, what: str, step: int, where: str) -> NoReturn:
-        raise self.ranks.told_by_first(
+        raise self.ranks.error_on_main(
             TrainingError(
                 f"the {what} at step {step:,}{where}; {what_is_kept(self.run)}; lower the "
                 "learning rate, warm up longer, or set training.clip_norm = 1.0"
@@ -312,7 +312,7 @@ class _Trainer:
         if scores is None:
             self._agree()
             self._stop_for_signal()
-        (progress.validation_seconds,) = self.ranks.largest(time.monotonic() - began)
+        (progress.validation_seconds,) = self.ranks.all_reduce_max(time.monotonic() - began)
         if not math.isfinite(scores["loss"]):
             self._fail(f"validation loss is {scores['loss']}", progress.step, "")
         chosen = self.config.select_by
@@ -322,7 +322,7 @@ class _Trainer:
             known = ", ".join(repr(name) for name in scores)
             error = f"training.select_by is {chosen!r}; this validation measured {known} alone; "
             error += "give another and go on with --resume"
-            raise self.ranks.told_by_first(SettingError(error), SettingError.exit_code)
+            raise self.ranks.error_on_main(SettingError(error), SettingError.exit_code)
         best = self.selection.is_best(scores, progress)
         progress.since_best = 0 if best else progress.since_best + 1
         progress.interrupted, progress.unlogged = False, {}
@@ -341,32 +341,32 @@ class _Trainer:
         with self.log.phase("writing the checkpoint", self.progress.writing_seconds):
             self._save()
             if best:  # after the checkpoint, from which `_resume` makes up for a kill in between
-                self.keeper.keep_best(self.progress.step)
+                self.checkpointer.save_best(self.progress.step)
             self._prune()
-        (writing,) = self.ranks.largest(time.monotonic() - began)
+        (writing,) = self.ranks.all_reduce_max(time.monotonic() - began)
         self.progress.writing_seconds = max(self.progress.writing_seconds, writing)
         self.budget.measured(self.progress)
 
     def _prune(self) -> None:
         kept = max(self.config.keep_last, self.config.average_last)
-        self.keeper.prune(kept, self.progress.step)
+        self.checkpointer.prune(kept, self.progress.step)
 
     def _save(self) -> None:
         self.progress.seconds = self.budget.seconds()
         self.progress.minutes_used = self.budget.minutes_used
         self.log.flush()
-        self.keeper.save(self.progress)
+        self.checkpointer.save(self.progress)
 
     def _resume(self) -> None:
-        before = self.keeper.resume()
+        before = self.checkpointer.resume()
         self.log.rewind(before.step if before else 0)
         if before is None:
-            self.log.say("nothing to resume from yet; starting at the beginning")
+            self.log.message("nothing to resume from yet; starting at the beginning")
             return
-        self.log.say(f"resuming after step {before.step:,}")
+        self.log.message(f"resuming after step {before.step:,}")
         self.progress, changes = taken_up(before, self.progress)
         for change in changes:
-            self.log.say(change)
+            self.log.message(change)
         self.budget.resume(before)
 
     def _stop_for_signal(self) -> NoReturn:
@@ -377,7 +377,7 @@ class _Trainer:
     def _fail_by_signal(self) -> NoReturn:
         stopped = f"stopped after step {self.progress.step:,}; go on with --resume"
         error = InterruptedTraining(self._signal, stopped)
-        raise self.ranks.told_by_first(error, 128 + self._signal)
+        raise self.ranks.error_on_main(error, 128 + self._signal)
 
     def _finish(self) -> Outcome:
         """Average the last checkpoints if asked to, and say how it ended."""
@@ -385,7 +385,7 @@ class _Trainer:
         self._prune()  # where a kill came between the last checkpoint and this
         progress, scores = self.progress, self.progress.best_scores
         if self._share_done() < 1:
-            self.log.say(
+            self.log.message(
                 f"ended by training.patience: {progress.since_best} validations were no better "
                 f"than that of step {progress.best_step:,}"
             )
@@ -394,7 +394,7 @@ class _Trainer:
         if self.config.average_last:
             averaged, found = self.selection.average_last(progress)
             scores = found or scores
-        if self.ranks.first and self.shards is None:
+        if self.ranks.is_main and self.shards is None:
             remove_low_rank_updates(self.task.model)
             best = read_tensors(self.run / "weights.safetensors")
             load_weights(self.task.model, best, str(self.run))

@@ -112,7 +112,7 @@ def write_tensors(
         head = {**(metadata or {}), "transduce_format": str(FORMAT)}
         safetensors.torch.save_file(contiguous, aside, head)
         aside.chmod(mode)  # safetensors shuts out all but the owner
-        sort_head(aside)
+        sort_header(aside)
         flush(aside)
         aside.replace(path)
     except (OSError, safetensors.SafetensorError) as error:
@@ -120,7 +120,7 @@ def write_tensors(
         raise RunError(f"{path} cannot be written: {_reason(error)}") from None
 
 
-def sort_head(path: Path) -> None:
+def sort_header(path: Path) -> None:
     """Put the texts in a file's head in their order, for safetensors writes them in one that is
     random: equal weights are to be equal files."""
     with path.open("r+b") as file:

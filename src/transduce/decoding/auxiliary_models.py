@@ -1,0 +1,92 @@
+"""Who speaks beside a model: an ensemble, a language model, or a draft that guesses ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from transduce.decoding.ensemble import Ensemble, LanguageModel
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.output_constraints import OutputConstraints, SearchHooks
+from transduce.decoding.speculative import SpeculativeDecoder
+from transduce.errors import SettingError
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.transformer import TransformerDecoder
+
+
+class DraftModel(NamedTuple):
+    """A smaller model.  max_target_length: positions that its decoder knows; None for no limit."""
+
+    model: EncoderDecoder
+    max_target_length: int | None
+
+
+@dataclass(frozen=True)
+class AuxiliaryModels:
+    """Models of the same vocabularies as the one that they stand beside.
+
+    others:                               say with it what comes next.
+    language_model:                       its word for the target counts as well.
+    draft:                                guesses what it says; it goes with one model alone.
+    max_source_length, max_target_length: of all `others`, the least source tokens that one was
+                                          trained for and the least target tokens that one has
+                                          positions for; None for no limit.
+    """
+
+    others: Sequence[EncoderDecoder] = ()
+    language_model: LanguageModel | None = None
+    draft: DraftModel | None = None
+    max_source_length: int | None = None
+    max_target_length: int | None = None
+
+    def check_compatible(self, model: EncoderDecoder) -> None:
+        """Raises SettingError for company that cannot stand beside the model."""
+        if self.draft is None:
+            return
+        if self.others or self.language_model is not None:
+            raise SettingError("a draft goes with one model alone; leave it out")
+        decoders = (model.decoder, self.draft.model.decoder)
+        if not all(isinstance(decoder, TransformerDecoder) for decoder in decoders):
+            raise SettingError("a draft needs Transformer decoders; leave it out")
+
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError for options that this company cannot follow."""
+        weighed = options.coverage_penalty or options.shortlist or options.minimum_risk != "none"
+        if self.draft is not None and (options.width > 1 or weighed):
+            raise SettingError(
+                "a draft follows one hypothesis: set beam_size = 1 and leave out n_best, "
+                "coverage_penalty, minimum_risk and shortlist, or leave out the draft"
+            )
+        if options.shortlist and (self.others or self.language_model is not None):
+            raise SettingError("a shortlist goes with one model alone; leave it out")
+
+    def scorer(
+        self,
+        model: EncoderDecoder,
+        max_target_length: int | None,
+        eos: int,
+        options: DecodingOptions,
+        sentence_constraints: Sequence[OutputConstraints],
+    ) -> tuple[Any, SearchHooks]:
+        """What has `start` and `step` for all of them, and what the search is to be told.
+
+        max_target_length: positions that the model's decoder knows; None for no limit.
+        """
+        if self.draft is not None:
+            max_target_length = smallest_limit(max_target_length, self.draft.max_target_length)
+            return SpeculativeDecoder(model, self.draft.model, eos, max_target_length), SearchHooks(
+                sentence_constraints
+            )
+        if self.others or self.language_model is not None or options.coverage_penalty:
+            ensemble = Ensemble([model, *self.others], self.language_model, options)
+            return ensemble, ensemble.hooks(sentence_constraints)
+        return model, SearchHooks(sentence_constraints)
+
+
+def smallest_limit(*limits: int | None) -> int | None:
+    """The smallest of some limits, of which None is none."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+NO_AUXILIARY = AuxiliaryModels()

@@ -1,0 +1,83 @@
+"""Phrases that an output must not hold, however it is cut into tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transduce.decoding.token_surfaces import TokenSurfaces, first_is_letter, last_is_letter
+from transduce.errors import SettingError
+
+SLACK = 4
+"""Tokens that are looked at before a phrase, for the character before it."""
+
+
+class BannedPhrases:
+    """Says which tokens would complete one of some phrases.
+
+    A phrase is words: "cat" is neither in "concatenate" nor in the token "cats".  But no token
+    may end right behind it, since the word would be there if nothing were added to it.
+    """
+
+    def __init__(self, phrases: Sequence[str], token_surfaces: TokenSurfaces) -> None:
+        """phrases: as they read; they are normalised as the tokenizer would.
+
+        Raises SettingError for a blank one.
+        """
+        for phrase in phrases:
+            if not phrase.strip():
+                raise SettingError(f"avoid: {phrase!r} says nothing; leave it out")
+        self._token_surfaces = token_surfaces
+        texts = (token_surfaces.tokenizer.normalize(phrase).strip() for phrase in phrases)
+        self._phrases = [text.encode() for text in dict.fromkeys(texts) if text]
+        self._reach = SLACK + max(map(len, self._phrases), default=0)
+        self._anywhere = frozenset(token for p in self._phrases for token in self._within(p))
+        self._after: dict[tuple[bytes, int], list[int]] = {}
+
+    def after(self, ids: Sequence[int]) -> set[int]:
+        """Tokens that must not come after these ids of an output."""
+        before = self._token_surfaces.text_of(ids[-self._reach :])
+        found = set(self._anywhere)
+        for phrase in self._phrases:
+            for begun in range(len(phrase)):
+                if before.endswith(phrase[:begun]):
+                    rest = before[: len(before) - begun]
+                    if not self._joined(rest, phrase):
+                        found.update(self._completing(phrase, begun))
+        return found
+
+    def is_in(self, ids: Sequence[int]) -> bool:
+        """Whether some ids in a row cannot be said without a phrase."""
+        return any(token in self.after(ids[:i]) for i, token in enumerate(ids))
+
+    def _joined(self, before: bytes, phrase: bytes) -> bool:
+        """Whether a phrase after `before` would be the rest of a longer word."""
+        return self._token_surfaces.words and first_is_letter(phrase) and last_is_letter(before)
+
+    def _completing(self, phrase: bytes, begun: int) -> list[int]:
+        """Tokens that begin with the rest of a phrase and do not make its last word longer."""
+        key = phrase, begun
+        if key not in self._after:
+            rest = phrase[begun:]
+            tokens = self._token_surfaces.starting(rest)
+            surfaces = self._token_surfaces.surfaces
+            kept = [t for t in tokens if not self._goes_on(phrase, surfaces[t][len(rest) :])]
+            self._after[key] = kept
+        return self._after[key]
+
+    def _within(self, phrase: bytes) -> list[int]:
+        """Tokens that hold a phrase behind their first byte."""
+        found = []
+        for token in self._token_surfaces.containing(phrase):
+            surface = self._token_surfaces.surfaces[token]
+            at = surface.find(phrase, 1)
+            while at > 0:
+                after = surface[at + len(phrase) :]
+                if not self._joined(surface[:at], phrase) and not self._goes_on(phrase, after):
+                    found.append(token)
+                    break
+                at = surface.find(phrase, at + 1)
+        return found
+
+    def _goes_on(self, phrase: bytes, after: bytes) -> bool:
+        """Whether `after` makes the last word of a phrase longer."""
+        return self._token_surfaces.words and last_is_letter(phrase) and first_is_letter(after)

@@ -1,0 +1,171 @@
+"""Phrases that an output must hold: what may come next, and a beam with room for every stage.
+
+Dynamic beam allocation (Post and Vilar 2018): hypotheses that hold equally much of what is asked
+for form a bank, and the places of the beam go round the banks, so that the dear ones which go
+towards a phrase are not crowded out by the cheap ones which do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.constraint_trie import ConstraintState, ConstraintTrie
+from transduce.decoding.filters import Filter
+from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates
+from transduce.decoding.strategies import Strategy, beam_search
+from transduce.decoding.topk import topk
+
+Extension = tuple[float, int, int, int]
+"""One way to go on: log-probability of the hypothesis, its parent, the token, tokens needed."""
+
+
+class ConstraintTracker:
+    """How far each live hypothesis is with the phrases of its sentence."""
+
+    def __init__(self, tries: Sequence[ConstraintTrie | None]) -> None:
+        """tries: (n) of each sentence."""
+        self.tries = tries
+        self._known: dict[int, dict[tuple[int, ...], ConstraintState]] = {}
+        self._seen: ActiveHypotheses | None = None
+        self._places: list[tuple[int, ConstraintTrie, list[ConstraintState]]] = []
+
+    def progress(
+        self, active: ActiveHypotheses
+    ) -> list[tuple[int, ConstraintTrie, list[ConstraintState]]]:
+        """Of each live sentence with phrases: its place, its phrases, (w) its hypotheses."""
+        if self._seen is not active:
+            self._seen = active
+            self._places = []
+            for i, sentence in enumerate(active.sentences):
+                trie = self.tries[sentence]
+                if trie is not None:
+                    rows = self._follow(sentence, trie, active.tokens[i].tolist())
+                    self._places.append((i, trie, rows))
+        return self._places
+
+    def _follow(
+        self, sentence: int, trie: ConstraintTrie, rows: list[list[int]]
+    ) -> list[ConstraintState]:
+        before = self._known.get(sentence, {})
+        now = {}
+        for ids in map(tuple, rows):
+            past = before.get(ids[:-1]) if ids else None
+            if past is None:  # the beginning, or a dead row
+                past = ConstraintState()
+                for token in ids[:-1]:
+                    past = trie.next(past, token)
+            now[ids] = trie.next(past, ids[-1]) if ids else past
+        self._known[sentence] = now
+        return [now[tuple(ids)] for ids in rows]
+
+
+def require_constraints(eos: int, tracker: ConstraintTracker) -> Filter:
+    """No end before all phrases are there, and no token that leaves too little room for them.
+
+    Where the room is too little from the beginning, nothing is asked.
+    """
+
+    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
+        for i, trie, rows in tracker.progress(active):
+            room = active.limits[i] - active.length
+            for j, progress in enumerate(rows):
+                if 0 < trie.needed(progress) <= room:
+                    log_probs[i, j, eos] = DEAD
+                    _keep_room(log_probs[i, j], trie, progress, room - 1)
+                elif room and not trie.needed(progress) and trie.undoes(progress):
+                    _keep_room(log_probs[i, j], trie, progress, room - 1)
+
+    return apply
+
+
+def _keep_room(row: Tensor, trie: ConstraintTrie, progress: ConstraintState, room: int) -> None:
+    """Of log-probabilities (v), only those after which `room` is enough."""
+    if trie.needed_anew(progress.met) > room:
+        forbidden = None  # all but what goes on with a phrase
+    elif trie.undoes(progress) and trie.needed_anew(progress.met & ~progress.fresh) > room:
+        forbidden = trie.continuing
+    else:
+        return
+    ways = [t for t, after in trie.onward(progress) if trie.needed(after) <= room]
+    kept = torch.tensor(ways, dtype=torch.long, device=row.device)
+    own = row[kept]
+    if forbidden is None:
+        row.fill_(DEAD)
+    else:
+        row[torch.tensor(forbidden, device=row.device)] = DEAD
+    row[kept] = own
+
+
+def constrained_beam_search(beam_size: int, tracker: ConstraintTracker) -> Strategy:
+    """The best 2 * beam_size continuations of each sentence, taken from its banks in turn.
+
+    Each bank gives its best, then each its second best, and so on; of one round, the one that
+    needs least goes first.  A sentence without phrases has one bank, and so the plain best.
+    """
+    plain = beam_search(beam_size)
+
+    def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
+        places = tracker.progress(active)
+        if not places:
+            return plain(log_probs, active)
+        some = torch.tensor([i for i, _, _ in places], device=log_probs.device)
+        totals = log_probs[some] + active.log_probs[some].unsqueeze(2)  # (some, w, v)
+        rows = totals.flatten(0, 1)
+        found = plain(log_probs, active)  # which may overwrite them
+        count = found.tokens.shape[1]
+        best = (part.view(*totals.shape[:2], -1) for part in topk(rows, min(count, rows.shape[1])))
+        each = zip(places, totals, *(part.tolist() for part in best), strict=True)
+        for (i, trie, progress), own, values, tokens in each:
+            ways = _ways(own, values, tokens, trie, progress)
+            chosen = _in_turns(ways)[:count]
+            chosen += [(DEAD, 0, 0, 0)] * (count - len(chosen))
+            scores, parents, ids, _ = zip(*chosen, strict=True)
+            found.log_probs[i] = own.new_tensor(scores)
+            found.parents[i] = found.parents.new_tensor(parents)
+            found.tokens[i] = found.tokens.new_tensor(ids)
+        return found
+
+    return choose
+
+
+def _ways(
+    totals: Tensor,
+    values: list[list[float]],
+    tokens: list[list[int]],
+    trie: ConstraintTrie,
+    rows: Sequence[ConstraintState],
+) -> list[Extension]:
+    """The best of each hypothesis, and all that goes on with a phrase; best first.
+
+    totals (w, v); values, tokens (w, k): the largest of each row of it.
+    """
+    ways: dict[tuple[int, int], Extension] = {}
+    for j, progress in enumerate(rows):
+        needed = {token: trie.needed(after) for token, after in trie.onward(progress)}
+        left = trie.needed_anew(progress.met)
+        undone = trie.needed_anew(progress.met & ~progress.fresh)
+        for value, token in zip(values[j], tokens[j], strict=True):
+            other = undone if undone > left and token in trie.continues else left
+            ways[j, token] = (value, j, token, needed.get(token, other))
+        now = trie.needed(progress)
+        if onwards := [token for token, after in needed.items() if after < now]:
+            at = torch.tensor(onwards, device=totals.device)
+            for value, token in zip(totals[j, at].tolist(), onwards, strict=True):
+                ways[j, token] = (value, j, token, needed[token])
+    kept = [way for way in ways.values() if way[0] > DEAD] or list(ways.values())
+    return sorted(kept, key=lambda way: (-way[0], way[1], way[2]))
+
+
+def _in_turns(ways: Sequence[Extension]) -> list[Extension]:
+    """Ways, best first, in the order in which the banks give them."""
+    given: dict[int, int] = {}
+    turns = []
+    for way in ways:
+        turn = given.get(way[3], 0)
+        given[way[3]] = turn + 1
+        turns.append((turn, way[3]))
+    order = sorted(range(len(ways)), key=turns.__getitem__)  # stable
+    return [ways[i] for i in order]

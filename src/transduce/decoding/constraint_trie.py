@@ -1,0 +1,136 @@
+"""Which of the phrases that an output must hold it holds so far: an automaton over token ids.
+
+All alternatives of all phrases stand in one trie with failure links (Aho and Corasick 1975), so
+phrases may overlap, and a broken-off one costs nothing to leave.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+
+class Phrase(NamedTuple):
+    """Token ids in a row.
+
+    whole: a token that makes the last word longer undoes it ("house" is not in "houses").
+    """
+
+    ids: tuple[int, ...]
+    whole: bool = False
+
+
+class ConstraintState(NamedTuple):
+    """Where a hypothesis stands.
+
+    node: of the trie.  met: constraints met so far, one bit each.  fresh: those of them that a
+    token continuing the last word would undo.
+    """
+
+    node: int = 0
+    met: int = 0
+    fresh: int = 0
+
+
+class ConstraintTrie:
+    """Constraints, each a phrase or one of several alternatives, that all must be met."""
+
+    def __init__(
+        self, constraints: Sequence[Sequence[Phrase]], continues: Collection[int] = frozenset()
+    ) -> None:
+        """continues: tokens that make the word before them longer."""
+        assert all(phrase.ids for constraint in constraints for phrase in constraint)
+        self.everything = (1 << len(constraints)) - 1
+        self.continues = continues
+        self.continuing = sorted(continues)
+        self._shortest = [min(len(p.ids) for p in constraint) for constraint in constraints]
+        self._children: list[dict[int, int]] = [{}]
+        self._met = [0]  # by node: constraints met there
+        self._met_for_good = [0]  # by node: those that the next token cannot undo
+        self._begun: list[list[tuple[int, int]]] = [[]]  # by node: constraint, tokens left of it
+        for number, constraint in enumerate(constraints):
+            for phrase in constraint:
+                self._add(number, phrase)
+        self._fail = self._links()
+
+    def next(self, progress: ConstraintState, token: int) -> ConstraintState:
+        """Where a hypothesis stands after one more token."""
+        node, met, fresh = progress
+        if fresh and token in self.continues:
+            met &= ~fresh
+        while node and token not in self._children[node]:
+            node = self._fail[node]
+        node = self._children[node].get(token, 0)
+        new = self._met[node] & ~met
+        return ConstraintState(node, met | new, new & ~self._met_for_good[node])
+
+    def needed(self, progress: ConstraintState) -> int:
+        """Tokens that suffice to meet what is left, one phrase after the other."""
+        saved = 0
+        for number, left in self._begun[progress.node]:
+            if not progress.met >> number & 1:
+                saved = max(saved, self._shortest[number] - left)
+        return self.needed_anew(progress.met) - saved
+
+    def needed_anew(self, met: int) -> int:
+        """The same if nothing of what is left has begun."""
+        return sum(n for number, n in enumerate(self._shortest) if not met >> number & 1)
+
+    def is_done(self, progress: ConstraintState) -> bool:
+        """Whether every constraint is met."""
+        return progress.met == self.everything
+
+    def advancing(self, progress: ConstraintState) -> Iterator[tuple[int, ConstraintState]]:
+        """Tokens after which less is needed, and where they lead."""
+        needed = self.needed(progress)
+        return ((t, after) for t, after in self.onward(progress) if self.needed(after) < needed)
+
+    def onward(self, progress: ConstraintState) -> Iterator[tuple[int, ConstraintState]]:
+        """Tokens that begin a phrase or go on with one, and where they lead."""
+        seen: set[int] = set()
+        node = progress.node
+        while True:
+            for token in self._children[node].keys() - seen:
+                yield token, self.next(progress, token)
+            seen |= self._children[node].keys()
+            if not node:
+                return
+            node = self._fail[node]
+
+    def undoes(self, progress: ConstraintState) -> bool:
+        """Whether a token that continues the last word would undo something."""
+        return bool(progress.fresh and self.continuing)
+
+    def _add(self, number: int, phrase: Phrase) -> None:
+        node = 0
+        for at, token in enumerate(phrase.ids, 1):
+            if token not in self._children[node]:
+                self._children[node][token] = len(self._children)
+                self._children.append({})
+                self._met.append(0)
+                self._met_for_good.append(0)
+                self._begun.append([])
+            node = self._children[node][token]
+            if at < len(phrase.ids):
+                self._begun[node].append((number, len(phrase.ids) - at))
+        self._met[node] |= 1 << number
+        if not phrase.whole:
+            self._met_for_good[node] |= 1 << number
+
+    def _links(self) -> list[int]:
+        """By node, the longest proper suffix of it that is a node; what it knows is taken over."""
+        fail = [0] * len(self._children)
+        waiting = collections.deque(self._children[0].values())
+        while waiting:
+            node = waiting.popleft()
+            for token, child in self._children[node].items():
+                waiting.append(child)
+                at = fail[node]
+                while at and token not in self._children[at]:
+                    at = fail[at]
+                fail[child] = self._children[at].get(token, 0)
+                self._met[child] |= self._met[fail[child]]
+                self._met_for_good[child] |= self._met_for_good[fail[child]]
+                self._begun[child] += self._begun[fail[child]]
+        return fail

@@ -1,0 +1,131 @@
+"""Several models that speak as one: an ensemble, a language model, coverage of the source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.output_constraints import OutputConstraints, SearchHooks
+from transduce.decoding.window import WindowedState
+from transduce.models.decoder_only import DecoderOnly
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.attention import record_into
+from transduce.nn.state import State
+from transduce.sequence import Padded
+
+MIN_COVERAGE = 1e-9
+"""Stands for no attention at all, whose logarithm would be no number."""
+
+
+class LanguageModel(NamedTuple):
+    """A model of the target language.  window: positions that it reads at once."""
+
+    model: DecoderOnly
+    window: int
+
+
+class EnsembleState:
+    """What all the models remember of the same hypotheses.
+
+    bonus:    (r, v) weighted log-probabilities of the language model for the next token.
+    coverage: (r, s) attention that each source token has had.  real: (r, s) which tokens are.
+    """
+
+    def __init__(
+        self, parts: Sequence[State], language: WindowedState | None, real: Tensor
+    ) -> None:
+        self.parts = parts
+        self.language = language
+        self.bonus: Tensor | None = None
+        self.coverage: Tensor | None = None
+        self.real = real
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        for part in self.parts:
+            part.select(rows)
+        if self.language is not None:
+            self.language.select(rows)
+        if self.coverage is not None:
+            self.coverage = self.coverage[rows]
+        self.real = self.real[rows]
+
+
+class Ensemble:
+    """Models with one vocabulary, and what else the options weigh; with `start` and `step`.
+
+    Coverage is that of the first model, by the last of its layers that looks at the source.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[EncoderDecoder],
+        language_model: LanguageModel | None,
+        options: DecodingOptions,
+    ) -> None:
+        self._models = models
+        self._language_model = language_model if options.language_model_weight else None
+        self._options = options
+
+    def hooks(self, sentence_constraints: Sequence[OutputConstraints]) -> SearchHooks:
+        """What `search` is to be told beside the step: demands, and the bonuses of this step."""
+        return SearchHooks(
+            sentence_constraints,
+            _bonus if self._language_model is not None else None,
+            self._coverage_bonus if self._options.coverage_penalty else None,
+        )
+
+    def start(self, source: Padded) -> EnsembleState:
+        """Every model reads the source."""
+        language = None
+        if self._language_model is not None:
+            language = WindowedState(*self._language_model)
+        return EnsembleState([model.start(source) for model in self._models], language, source.real)
+
+    def step(self, target: Padded, state: EnsembleState) -> Tensor:
+        """Log-probabilities, or for one model logits, (r, 1, v) of what follows `target` (r, t)."""
+        first = self._first(target, state)
+        if state.language is not None:
+            said = state.language.step(target)[:, -1].float().log_softmax(1)
+            state.bonus = said * self._options.language_model_weight
+        if len(self._models) == 1:
+            return first
+        others = zip(self._models[1:], state.parts[1:], strict=True)
+        logits = [first, *(model.step(target, part)[:, -1:] for model, part in others)]
+        said = torch.stack([each.float().log_softmax(2) for each in logits])
+        if self._options.ensemble == "geometric":
+            return said.mean(0)
+        return said.logsumexp(0) - math.log(len(logits))
+
+    def _first(self, target: Padded, state: EnsembleState) -> Tensor:
+        """Logits (r, 1, v) of the first model, and if asked for where it looks."""
+        model = self._models[0]
+        if not self._options.coverage_penalty:
+            return model.step(target, state.parts[0])[:, -1:]
+        try:
+            maps = record_into(model, on=True)
+            logits = model.step(target, state.parts[0])[:, -1:]
+        finally:
+            record_into(model, on=False)
+        layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
+        rows, t = target.real.shape
+        weights = layers[-1][0].float().mean(1)  # (n, h, k·t, s) -> (n, k·t, s)
+        seen = weights.reshape(rows, t, -1).sum(1)  # (r, s)
+        state.coverage = seen if state.coverage is None else state.coverage + seen
+        return logits
+
+    def _coverage_bonus(self, state: EnsembleState) -> Tensor:
+        """(r,) beta * the sum over source tokens of log(min(attention, 1)), the cp of eq. 14."""
+        assert state.coverage is not None
+        missing = state.coverage.clamp(MIN_COVERAGE, 1.0).log().masked_fill(~state.real, 0.0)
+        return self._options.coverage_penalty * missing.sum(1)
+
+
+def _bonus(state: EnsembleState) -> Tensor:
+    assert state.bonus is not None
+    return state.bonus

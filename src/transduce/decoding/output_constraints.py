@@ -1,0 +1,170 @@
+"""What is asked of the output of one sentence, beyond what the options say of all alike."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.banned_phrases import BannedPhrases
+from transduce.decoding.constraint_trie import ConstraintState, ConstraintTrie, Phrase
+from transduce.decoding.filters import Filter, apply_all
+from transduce.decoding.hypotheses import DEAD, ActiveHypotheses
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.token_surfaces import TokenSurfaces, last_is_letter
+from transduce.errors import SettingError
+
+logger = logging.getLogger("transduce")
+
+
+@dataclass(frozen=True)
+class OutputConstraints:
+    """What the output of one sentence must be like.
+
+    prefix:     ids that it starts with; they go before every other rule.
+    trie:       what it must hold, where its length allows that.
+    banned:     what it must not hold.
+    min_length: tokens before its end may come.
+    """
+
+    prefix: tuple[int, ...] = ()
+    trie: ConstraintTrie | None = None
+    banned: BannedPhrases | None = None
+    min_length: int = 0
+
+    @property
+    def min_tokens(self) -> int:
+        """Tokens that suffice to meet it."""
+        needed = 0 if self.trie is None else self.trie.needed(ConstraintState())
+        return len(self.prefix) + needed
+
+    def warn_unless_met_by(
+        self, tokens: Sequence[int], output: str, reason: str = "is something else in its way?"
+    ) -> None:
+        """Log that an output, by the words that name it, lacks a phrase."""
+        if not self.is_met_by(tokens):
+            logger.warning("%s lacks a constraint; %s", output, reason)
+
+    def is_met_by(self, tokens: Sequence[int]) -> bool:
+        """Whether an output holds all phrases."""
+        if self.trie is None:
+            return True
+        progress = ConstraintState()
+        for token in tokens:
+            progress = self.trie.next(progress, token)
+        return self.trie.is_done(progress)
+
+
+@dataclass(frozen=True)
+class SearchHooks:
+    """What a caller of `search` adds to it.
+
+    sentence_constraints: (n) of each sentence; none if empty.
+    token_bonus:          of a state that has just stepped, (r, v): what the next token adds to the
+                          log-probability that hypotheses are ranked by.  At most 0.
+    end_bonus:            the same for the end of sentence, (r,): what it adds to the score.  At
+    most 0.
+    """
+
+    sentence_constraints: Sequence[OutputConstraints] = ()
+    token_bonus: Callable[[Any], Tensor] | None = None
+    end_bonus: Callable[[Any], Tensor] | None = None
+
+
+NO_HOOKS = SearchHooks()
+
+
+def constraints_of(
+    options: DecodingOptions, token_surfaces: Callable[[], TokenSurfaces]
+) -> OutputConstraints:
+    """What options ask of every sentence; the lexicon is only called for where it is needed.
+
+    Raises SettingError for phrases that the vocabulary cannot spell, or that hold what is avoided.
+    """
+    if not (options.prefix or options.constraints or options.avoid):
+        return OutputConstraints()
+    return _constraints(options.prefix, options.constraints, options.avoid, token_surfaces())
+
+
+@functools.lru_cache(maxsize=64)  # lines in a row often ask for the same
+def _constraints(
+    prefix: str,
+    constraints: tuple[str | tuple[str, ...], ...],
+    banned: tuple[str, ...],
+    token_surfaces: TokenSurfaces,
+) -> OutputConstraints:
+    ruled_out = BannedPhrases(banned, token_surfaces) if banned else None
+    trie = None
+    if constraints:
+        alternatives = dict.fromkeys((c,) if isinstance(c, str) else c for c in constraints)
+        wanted = [_sayable(texts, ruled_out, token_surfaces) for texts in alternatives]
+        trie = ConstraintTrie(wanted, token_surfaces.continues)
+    return OutputConstraints(token_surfaces.prefix(prefix), trie, ruled_out)
+
+
+def _sayable(
+    texts: Sequence[str], banned: BannedPhrases | None, token_surfaces: TokenSurfaces
+) -> list[Phrase]:
+    """Of alternative phrases those that hold nothing to be avoided."""
+    every = [_phrase(text, token_surfaces) for text in texts]
+    kept = [phrase for phrase in every if banned is None or not banned.is_in(phrase.ids)]
+    if not kept:
+        named = " or ".join(map(repr, texts))
+        raise SettingError(f"constraints: {named} cannot be said, as avoid rules it out")
+    return kept
+
+
+def _phrase(text: str, token_surfaces: TokenSurfaces) -> Phrase:
+    ids = token_surfaces.phrase(text)
+    return Phrase(ids, last_is_letter(token_surfaces.text_of(ids)))
+
+
+def ban_phrases(sentence_constraints: Sequence[OutputConstraints]) -> Filter:
+    """No token that completes what its sentence must not hold."""
+
+    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
+        rows: list[int] = []
+        columns: list[int] = []
+        for i, sentence in enumerate(active.sentences):
+            banned = sentence_constraints[sentence].banned
+            if banned is None:
+                continue
+            for j, ids in enumerate(active.tokens[i].tolist()):
+                found = banned.after(ids)
+                rows += [i * active.width + j] * len(found)
+                columns += found
+        if rows:
+            where = torch.tensor([rows, columns], device=log_probs.device)
+            log_probs.view(-1, log_probs.shape[2])[where[0], where[1]] = DEAD
+
+    return apply
+
+
+def force_prefix(
+    sentence_constraints: Sequence[OutputConstraints], filters: Sequence[Filter]
+) -> Filter:
+    """The prefix of each sentence, then the filters; as long as it lasts they do not count."""
+    longest = max(len(output_constraints.prefix) for output_constraints in sentence_constraints)
+
+    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
+        forced = []
+        if active.length < longest:
+            prefixes = [sentence_constraints[sentence].prefix for sentence in active.sentences]
+            forced = [
+                (i, p[active.length]) for i, p in enumerate(prefixes) if active.length < len(p)
+            ]
+        if not forced:
+            return apply_all(filters, log_probs, active)
+        rows, tokens = torch.tensor(forced, device=log_probs.device).unbind(1)
+        own = log_probs[rows, :, tokens]  # (forced, w)
+        apply_all(filters, log_probs, active)
+        log_probs[rows] = DEAD
+        log_probs[rows, :, tokens] = own
+        return None
+
+    return apply

@@ -1,0 +1,24 @@
+"""What a search that has not ended yet will certainly say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from transduce.decoding.hypotheses import DEAD
+from transduce.decoding.search import Snapshot
+
+
+def stable_prefix(snapshot: Snapshot) -> list[int]:
+    """The ids that whatever comes out of a search for one sentence will begin with."""
+    candidates = [hypothesis.tokens for hypothesis in snapshot.best[0]]
+    for ids, log_probs in zip(snapshot.active.tokens, snapshot.active.log_probs, strict=True):
+        alive = ids[log_probs > DEAD]
+        candidates += alive.tolist()
+    return list(_common_prefix(candidates))
+
+
+def _common_prefix(rows: Iterable[Sequence[int]]) -> Iterator[int]:
+    for column in zip(*rows, strict=False):
+        if len(set(column)) > 1:
+            return
+        yield column[0]

@@ -1,0 +1,125 @@
+"""How to go on: the best continuations (beam search), or drawn ones (sampling)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p
+from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.topk import topk
+
+Strategy = Callable[[Tensor, ActiveHypotheses], BeamCandidates]
+"""Called with log-probabilities (l, w, v), filtered, which it may overwrite, and the hypotheses
+that they continue."""
+
+
+def beam_search(beam_size: int) -> Strategy:
+    """The best 2 * beam_size continuations of each sentence, best first.
+
+    So many, because at most beam_size of them end the sentence (one for each hypothesis), which
+    leaves beam_size to go on with.  Equals go to the better parent, then to the lower id.
+    """
+
+    def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
+        v = log_probs.shape[2]
+        # in place: a new one for each step costs more than the sums
+        totals = log_probs.add_(active.log_probs.unsqueeze(2)).flatten(1)  # (l, w, v) -> (l, w * v)
+        best, index = topk(totals, min(2 * beam_size, totals.shape[1]))
+        return BeamCandidates(best, index // v, index % v)
+
+    return choose
+
+
+def diverse_beam_search(beam_size: int, groups: int, strength: float) -> Strategy:
+    """Of each group of a beam the best 2 * (beam_size / groups), groups side by side.
+
+    A group chooses after those before it, and what each of these would go on with now costs it
+    `strength` (Vijayakumar et al. 2018, equation 5 with Hamming diversity).  That decides what is
+    chosen; the log-probabilities stay as they are.
+    """
+    size = beam_size // groups
+
+    def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
+        v = log_probs.shape[2]
+        totals = log_probs + active.log_probs.unsqueeze(2)  # (l, w, v)
+        each = active.width if active.width == 1 else size  # the first step has one row for all
+        chosen = torch.zeros_like(totals[:, 0])  # (l, v) how often, by the groups before
+        found = []
+        for group in range(groups):
+            first = 0 if active.width == 1 else group * size
+            own = totals[:, first : first + each].flatten(1)  # (l, each * v)
+            lowered = totals[:, first : first + each] - strength * chosen.unsqueeze(1)
+            _, index = topk(lowered.flatten(1), min(2 * size, each * v))
+            index = F.pad(index, (0, 2 * size - index.shape[1]))
+            tokens = index % v
+            best = own.gather(1, index)
+            best[:, each * v :] = DEAD
+            taken = (best[:, :size] > DEAD).to(best)
+            chosen = chosen.scatter_add(1, tokens[:, :size], taken)
+            found.append((best, index // v + first, tokens))
+        return BeamCandidates(*(torch.cat(parts, 1) for parts in zip(*found, strict=True)))
+
+    return choose
+
+
+def random_sampling(
+    options: DecodingOptions, streams: Sequence[int], limits: list[int]
+) -> Strategy:
+    """One draw for each of `n_best` independent samples of each sentence.
+
+    streams, limits: (n) names of the sentences for the random numbers, and most tokens of each.
+    What is drawn depends on seed, stream and number of the sample alone, not on the batch.
+    """
+    uniforms = _uniforms(options, streams, limits)  # (n, samples, steps)
+
+    def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
+        rows = torch.from_numpy(uniforms[active.sentences, :, active.length]).to(log_probs.device)
+        each = options.n_best // active.width  # samples drawn from a row: all at first, then one
+        cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)
+        at = rows.view(-1, active.width, each) * cumulative[:, :, -1:]
+        # In the order of ids, not of probability: rounding that differs from batch to batch
+        # cannot then swap neighbours, and moves a border by next to nothing.
+        tokens = torch.searchsorted(cumulative, at, right=True)  # (l, w, each)
+        # only a row where nothing is allowed has no token there, and that row is dead
+        tokens = tokens.clamp(max=log_probs.shape[2] - 1)
+        totals = active.log_probs.unsqueeze(2) + log_probs.gather(2, tokens)
+        parents = torch.arange(active.width, device=tokens.device)[:, None].expand_as(tokens)
+        return BeamCandidates(totals.flatten(1), parents.flatten(1), tokens.flatten(1))
+
+    return choose
+
+
+def _distribution(log_probs: Tensor, options: DecodingOptions) -> Tensor:
+    """What to draw from, (l, w, v) in float64; all zero where nothing is allowed."""
+    # float64 and new: in float32 a sum over a large vocabulary would never reach rare tokens
+    scaled = log_probs.double()
+    # the likeliest at 0, so that no temperature makes all of them too small for a number
+    highest = scaled.amax(2, keepdim=True).clamp(min=torch.finfo(scaled.dtype).min)
+    scaled = (scaled - highest) / options.temperature
+    if options.top_k:
+        scaled = keep_top_k(scaled, options.top_k)
+    if options.top_p < 1:
+        scaled = keep_top_p(scaled, options.top_p)
+    if options.min_p:
+        scaled = keep_min_p(scaled, options.min_p)
+    return scaled.softmax(2).nan_to_num(0.0)
+
+
+def _uniforms(
+    options: DecodingOptions, streams: Sequence[int], limits: list[int]
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """One number from [0, 1) for each sentence, sample and step."""
+    uniforms = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))
+    for i, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
+        for sample in range(options.n_best):
+            # SeedSequence mixes the three into 128 bits; torch.Generator would keep 32 of them
+            seed = np.random.SeedSequence((options.seed, stream, sample))
+            generator = np.random.Generator(np.random.PCG64(seed))
+            uniforms[i, sample, : limit + 1] = generator.random(limit + 1)
+    return uniforms

@@ -1,0 +1,98 @@
+"""What the tokens of a vocabulary spell, so that a search can tell words from parts of words."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import unicodedata
+from collections.abc import Sequence
+
+from transduce.errors import SettingError
+from transduce.text import CharacterTokenizer, Tokenizer
+from transduce.text.listed import ListedTokenizer
+from transduce.text.scripts import UNSPACED
+from transduce.text.tokenizer import UNK
+
+
+class TokenSurfaces:
+    """The bytes that each token adds to a text, and the ids of phrases."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.surfaces: Sequence[bytes] = tokenizer.surfaces()
+        self.words = not isinstance(tokenizer, CharacterTokenizer)
+        """Tokens make words; without words a phrase may stand anywhere."""
+        order = sorted(range(UNK + 1, len(self.surfaces)), key=self.surfaces.__getitem__)
+        self._ranked = [token for token in order if self.surfaces[token]]
+        self._sorted = [self.surfaces[token] for token in self._ranked]
+
+    @functools.cached_property
+    def continues(self) -> frozenset[int]:
+        """Tokens that make the word before them longer."""
+        if not self.words:
+            return frozenset()
+        return frozenset(t for t in self._ranked if first_is_letter(self.surfaces[t]))
+
+    def starting(self, beginning: bytes) -> list[int]:
+        """Tokens whose bytes start with `beginning`."""
+        low = bisect.bisect_left(self._sorted, beginning)
+        high = bisect.bisect_left(self._sorted, _after(beginning), low)
+        return self._ranked[low:high]
+
+    def containing(self, part: bytes) -> list[int]:
+        """Tokens with `part` anywhere in their bytes."""
+        return [t for t, s in zip(self._ranked, self._sorted, strict=True) if part in s]
+
+    def text_of(self, ids: Sequence[int]) -> bytes:
+        """What ids spell in the middle of a text."""
+        return b"".join(self.surfaces[i] for i in ids if i < len(self.surfaces))
+
+    def prefix(self, text: str) -> tuple[int, ...]:
+        """Ids of the beginning of an output.  Raises SettingError for an unknown character."""
+        # a space at its end belongs to the next word, whose token brings it along
+        return self._known("prefix", text, text.rstrip() if self.words else text)
+
+    def phrase(self, text: str) -> tuple[int, ...]:
+        """Ids of a phrase as they are where it follows a space.
+
+        Raises SettingError for a blank phrase, or one with an unknown character.
+        """
+        if not text.strip():
+            raise SettingError(f"constraints: {text!r} says nothing; leave it out")
+        text = text.strip() if self.words else text
+        ids = self._known("constraints", text, text)
+        if isinstance(self.tokenizer, ListedTokenizer) or self.surfaces[ids[0]].startswith(b" "):
+            return ids
+        before = self.tokenizer.encode("x")
+        after = self.tokenizer.encode(f"x {text}")
+        inside = tuple(after[len(before) :])
+        return inside if after[: len(before)] == before and inside else ids
+
+    def _known(self, setting: str, given: str, text: str) -> tuple[int, ...]:
+        ids = tuple(self.tokenizer.encode(text))
+        if UNK in ids:
+            raise SettingError(f"{setting}: {given!r} has symbols that this model does not know")
+        return ids
+
+
+def is_letter(character: str) -> bool:
+    """Part of a word, in a script that has spaces between words."""
+    if not character or unicodedata.category(character)[0] not in "LNM":  # and marks on them
+        return False
+    return not any(low <= character <= high for low, high in UNSPACED)
+
+
+def first_is_letter(text: bytes) -> bool:
+    """Whether text that may begin within a character begins with a letter."""
+    return is_letter(text.decode("utf-8", "replace")[:1])
+
+
+def last_is_letter(text: bytes) -> bool:
+    """Whether text that may end within a character ends with a letter."""
+    return is_letter(text[-4:].decode("utf-8", "replace")[-1:])
+
+
+def _after(beginning: bytes) -> bytes:
+    """The least bytes that are greater than everything that starts with `beginning`."""
+    kept = beginning.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\xff" * 8

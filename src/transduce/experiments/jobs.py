@@ -1,0 +1,196 @@
+"""The runs of a sweep, one after the other or several processes at a time.
+
+A run that fails is a result like any other: it says why, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from transduce.data.workers import available_cores
+from transduce.errors import (
+    OUT_OF_MEMORY,
+    MemoryLimitError,
+    TrainingError,
+    TransduceError,
+    first_line,
+    is_out_of_memory,
+)
+from transduce.experiments.grid import Overrides
+from transduce.run import train
+from transduce.training.curves import read_curves
+from transduce.training.signals import InterruptedTraining
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to train: `settings` with `fixed` and `overrides` laid over them, into `path`."""
+
+    path: Path
+    settings: Mapping[str, Any]
+    overrides: Overrides
+    """What it has that others have not."""
+    fixed: Overrides = ()
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How a run of a sweep ended."""
+
+    error: str = ""
+    """Why it failed; nothing where it did not."""
+    final: bool = True
+    """Whether another try would end the same way."""
+    step: int = 0
+    best_step: int = 0
+    seconds: float = 0.0
+    """Wall-clock time of the training, over all sittings."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Validation scores of the weights that were kept."""
+    higher_is_better: bool = False
+    """Whether that holds for the score that `training.select_by` names."""
+
+
+JobRunner = Generator[tuple[Job, JobResult], None, None]
+
+
+def run_job(job: Job) -> JobResult:
+    """Train one run, or go on with it.  Raises InterruptedTraining and nothing else."""
+    begun = (job.path / "recipe.toml").is_file()
+    try:
+        given = (*job.fixed, *job.overrides)
+        _, outcome = train(job.settings, job.path, given, resume=begun)
+    except InterruptedTraining:
+        raise
+    except (TransduceError, OSError) as error:
+        # By the same numbers training would come to the same end; all else may be mended.
+        final = isinstance(error, TrainingError) and not isinstance(error, MemoryLimitError)
+        return JobResult(error=str(error), final=final)
+    except Exception as error:
+        if is_out_of_memory(error):
+            return JobResult(error=OUT_OF_MEMORY, final=False)
+        # A bug of ours: the others shall go on.
+        traceback.print_exc()
+        return JobResult(error=f"{type(error).__name__}: {first_line(error)}", final=False)
+    finally:
+        if "torch._dynamo" in sys.modules:  # what was compiled for one model is of no use to others
+            torch.compiler.reset()
+    return JobResult(
+        step=outcome.step,
+        best_step=outcome.step if outcome.averaged else outcome.best_step,  # as `compare` has it,
+        seconds=read_curves(job.path).seconds or outcome.seconds,  # and this too
+        scores=outcome.scores,
+        higher_is_better=outcome.higher_is_better,
+    )
+
+
+def sequentially(ask: Callable[[], Job | None]) -> JobRunner:
+    """Train what is asked for, one run after the other, in this process."""
+    while (job := ask()) is not None:
+        yield job, run_job(job)
+
+
+def in_parallel(ask: Callable[[], Job | None], count: int) -> JobRunner:
+    """Train what is asked for, up to `count` runs at a time, each in a process of its own.
+
+    What a run would say on stderr goes to a file beside its directory, `NAME.log`.  At SIGINT or
+    SIGTERM all write a checkpoint and stop; raises InterruptedTraining then.
+    """
+    context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads
+    threads = max(1, available_cores() // count)
+    running: dict[Connection, tuple[BaseProcess, Job]] = {}
+    with _signals_raised():
+        try:
+            while True:
+                while len(running) < count and (job := ask()) is not None:
+                    receiver, sender = context.Pipe(duplex=False)
+                    process: BaseProcess = context.Process(
+                        target=_child, args=(job, threads, sender)
+                    )
+                    running[receiver] = process, job
+                    process.start()
+                    sender.close()
+                if not running:
+                    return
+                for ready in wait(list(running)):
+                    assert isinstance(ready, Connection)
+                    process, job = running.pop(ready)
+                    yield job, _received(ready, process)
+        finally:
+            begun = [process for process, _ in running.values() if process.pid is not None]
+            for process in begun:
+                process.terminate()
+            for process in begun:
+                process.join()
+
+
+def _child(job: Job, threads: int, sender: Connection) -> None:
+    os.setsid()  # so that Ctrl-C reaches the parent alone, which passes it on once
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    log = job.path.with_name(f"{job.path.name}.log")
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    torch.set_num_threads(threads)
+    try:
+        result = run_job(job)
+    except InterruptedTraining as stop:
+        result = JobResult(error=str(stop), final=False)
+    with suppress(BrokenPipeError):  # nobody waits for it where the parent was killed
+        sender.send(result)
+
+
+def _end_with_parent() -> None:
+    """Stop with a checkpoint where the parent is gone: who resumes the sweep wants the run."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _received(receiver: Connection, process: BaseProcess) -> JobResult:
+    """What a process sent, or that it ended without a word."""
+    try:
+        result: JobResult = receiver.recv()
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        result = JobResult(error=f"its process was ended by {how}", final=False)
+    process.join()
+    receiver.close()
+    return result
+
+
+@contextmanager
+def _signals_raised() -> Iterator[None]:
+    """SIGINT and SIGTERM as InterruptedTraining, wherever they find us."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise InterruptedTraining(number, "stopped with checkpoints; go on with --resume")
+
+    try:
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: signals are the caller's affair
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

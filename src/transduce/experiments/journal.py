@@ -1,0 +1,126 @@
+"""What a sweep's directory remembers, so that it can be taken up again.
+
+DIRECTORY/
+    sweep.toml      the recipe, what varies, how many trials to search
+    runs.jsonl      a line where a run begins, and one where it ends
+    001/ 002/ …     the runs, each a run directory like any other
+    001.log …       what they said, where several were trained at a time
+    study.journal   Optuna's memory of a search
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.config import load_toml, to_toml
+from transduce.errors import RunError
+from transduce.experiments.grid import Overrides
+from transduce.experiments.jobs import JobResult
+from transduce.limits import from_json
+from transduce.training.weights import write_text
+
+_log = logging.getLogger("transduce")
+
+SWEEP_FILE = "sweep.toml"
+RUNS_FILE = "runs.jsonl"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a sweep is."""
+
+    recipe: Mapping[str, Any]
+    """Settings that all runs share, as they were written."""
+    varied: tuple[str, ...]
+    """What varies, as `--set` takes it."""
+    search: int = 0
+    """Trials of a search; 0 for a grid."""
+    fixed: tuple[str, ...] = ()
+    """What `--set` gives one value.  Not laid over the recipe yet: it may belong to a `kind` that
+    varies."""
+
+    def write(self, directory: Path) -> None:
+        """Keep it in the sweep's directory."""
+        write_text(directory / SWEEP_FILE, to_toml(self))
+
+    @staticmethod
+    def read(directory: Path) -> Definition:
+        """That of a directory.  Raises RunError where it is damaged."""
+        settings = load_toml(directory / SWEEP_FILE)
+        try:
+            varied = tuple(map(str, settings["varied"]))
+            fixed = tuple(map(str, settings.get("fixed", ())))  # older ones are in the recipe
+            return Definition(dict(settings["recipe"]), varied, int(settings["search"]), fixed)
+        except (KeyError, TypeError, ValueError):
+            raise RunError(
+                f"{directory / SWEEP_FILE} is damaged; begin the sweep anew in another --runs"
+            ) from None
+
+
+def runs_in(path: Path) -> list[Path]:
+    """The runs of a sweep's directory, in their order; of another path the path itself."""
+    if not (path / SWEEP_FILE).is_file():
+        return [path]
+    runs = sorted(file.parent for file in path.glob("*/recipe.toml"))
+    ended = {path / name: result for _, name, result in _remembered(path)}
+    for run, result in ended.items():
+        if result is not None and result.error:
+            how = "compared by what there is" if run in runs else "left out"
+            _log.warning("%s: %s, as it failed: %s", run, how, result.error)
+    return runs
+
+
+class SweepJournal:
+    """The runs of a sweep by what they differ in, and how they ended."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.names: dict[Overrides, str] = {}
+        self.results: dict[str, JobResult] = {}
+        for overrides, name, result in _remembered(directory):
+            self.names[overrides] = name
+            if result is not None:
+                self.results[name] = result
+        write_text(directory / RUNS_FILE, "".join(map(self._line, self.names)))
+
+    def name(self, overrides: Overrides) -> str:
+        """The name of the run with these overrides: that of before, or else the next number."""
+        if overrides not in self.names:
+            self.names[overrides] = f"{max(map(int, self.names.values()), default=0) + 1:03d}"
+            self._append(overrides)
+        return self.names[overrides]
+
+    def end(self, overrides: Overrides, result: JobResult) -> None:
+        """Remember how a run ended."""
+        self.results[self.names[overrides]] = result
+        self._append(overrides)
+
+    def _append(self, overrides: Overrides) -> None:
+        with (self.directory / RUNS_FILE).open("a", encoding="utf-8") as file:
+            file.write(self._line(overrides))
+
+    def _line(self, overrides: Overrides) -> str:
+        name = self.names[overrides]
+        line: dict[str, Any] = {"run": name, "overrides": overrides}
+        if name in self.results:
+            line["result"] = dataclasses.asdict(self.results[name])
+        return json.dumps(line, ensure_ascii=False) + "\n"
+
+
+def _remembered(directory: Path) -> Iterator[tuple[Overrides, str, JobResult | None]]:
+    """What a run differs in, its name and how it ended, line by line; a later line counts."""
+    path = directory / RUNS_FILE
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for written in text.split("\n"):  # which JSON spells as \n, but not what else ends a line
+        try:
+            line = from_json(written)
+            result = JobResult(**line["result"]) if "result" in line else None
+            yield tuple(line["overrides"]), line["run"], result
+        except (ValueError, KeyError, TypeError):
+            continue  # damaged, or being written when the sweep was killed

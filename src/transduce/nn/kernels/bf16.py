@@ -1,0 +1,81 @@
+"""Matrix products in bfloat16, for GPUs and processors that have them fast (AMX, AVX-512 BF16).
+
+Everything between the products stays float32: attention, norms, sums.  Attention over the few
+queries of a step is slow in bfloat16 on a CPU, and a product alone keeps most of the digits.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn.kernels.linear import replace_linear
+
+
+class Bf16Linear(nn.Module):
+    """y = x Wᵀ + b for inference, made from the float32 matrix; in and out are float32."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """weight (n, m), bias (n,)."""
+        super().__init__()
+        self.narrow: Tensor
+        self.bias: Tensor | None
+        self.register_buffer("narrow", weight.detach().to(torch.bfloat16))
+        self.register_buffer("bias", None if bias is None else bias.detach().float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, m) -> (…, n)."""
+        y = F.linear(x.to(torch.bfloat16), self.narrow).float()
+        return y if self.bias is None else y.add_(self.bias)
+
+    def extra_repr(self) -> str:
+        """What PyTorch prints in the brackets."""
+        n_outputs, n_inputs = self.narrow.shape
+        return f"{n_inputs} -> {n_outputs}"
+
+
+def to_bf16(model: nn.Module) -> None:
+    """Turn the matrices of a model into bfloat16, for inference alone; embeddings stay."""
+    replace_linear(model, Bf16Linear)
+
+
+def relative_slowdown(device: torch.device) -> str:
+    """A warning for a CPU that multiplies slowly in bfloat16, as most do; else "".
+
+    Measured, in some milliseconds, since what a processor says it has does not tell how fast it is.
+    """
+    if device.type != "cpu" or (ratio := _relative_time()) < 2:
+        return ""
+    return (
+        f"bf16: a matrix product takes {ratio:.0f} times as long in bfloat16 as in float32 on this "
+        "processor; float32 is the faster precision here"
+    )
+
+
+def slow_bf16_hint(device: torch.device) -> str:
+    """A hint for trainings in float32 on a CPU that multiplies much faster in bfloat16; else ""."""
+    if device.type != "cpu" or (ratio := _relative_time()) > 0.6:
+        return ""
+    return (
+        f"this processor multiplies matrices {1 / ratio:.1f} times as fast in bfloat16 as in "
+        'float32: training.precision = "bf16" may save time'
+    )
+
+
+def _relative_time() -> float:
+    """Of a product in bfloat16, float32 being 1: far from it, 0.5 or less with AMX or AVX-512
+    BF16, 5 and more without."""
+    return _seconds(torch.bfloat16) / _seconds(torch.float32)
+
+
+def _seconds(dtype: torch.dtype) -> float:
+    """The shortest of a few products of 256 x 256."""
+    x, best = torch.ones(256, 256, dtype=dtype), float("inf")
+    for _ in range(5):
+        begin = time.perf_counter()
+        F.linear(x, x)
+        best = min(best, time.perf_counter() - begin)
+    return best

@@ -1,0 +1,26 @@
+"""The matrix products of a model, replaced by narrower ones for inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from torch import Tensor, nn
+
+from transduce.nn.heads.vocabulary import VocabularyHead
+
+Precision = Literal["float32", "bf16", "int8"]
+
+
+def replace_linear(model: nn.Module, make: Callable[[Tensor, Tensor | None], nn.Module]) -> None:
+    """Put make(weight, bias) in the place of each linear layer and of each vocabulary head.
+
+    Embeddings stay as they are, and so does what else is no linear layer.
+    """
+    for module in list(model.modules()):
+        for name, part in list(module.named_children()):
+            if isinstance(part, nn.Linear | VocabularyHead):
+                product = make(part.weight, part.bias)
+                if isinstance(part, VocabularyHead):  # a shortlist picks some of its rows
+                    product.weight = part.weight
+                setattr(module, name, product)

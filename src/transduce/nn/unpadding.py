@@ -1,0 +1,125 @@
+"""Padding moved to the right, for stacks in which neighbours matter, or left out altogether.
+
+Both can be undone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transduce.sequence import Padded
+
+
+class Unpadding:
+    """The real positions of a batch in one long row, for what treats every position alike.
+
+    Projections, norms and feed-forward networks then spend nothing on padding; attention needs
+    the rectangle back.  Batches without padding stay as they are, unless autocast wants another
+    number of rows, and so do all on devices where looking for the padding would have the CPU wait.
+    """
+
+    def __init__(self, batch: Padded | None = None) -> None:
+        """Without a batch, all stays as it is."""
+        self._places: _Places | None = None
+        if (
+            batch is not None
+            and (batch.padding != "none" or torch.is_autocast_enabled("cpu"))
+            and batch.real.device.type == "cpu"
+            and not torch.compiler.is_compiling()
+        ):
+            places = _Places(batch.real)
+            if len(places.of_rows) != batch.real.numel():
+                self._places = places
+
+    def unpad(self, x: Tensor) -> Tensor:
+        """(b, t, …) -> (n, …), n real positions; or x as it is."""
+        if self._places is None:
+            return x
+        return _Unpad.apply(x.flatten(0, 1), self._places)  # type: ignore[no-any-return, no-untyped-call]
+
+    def pad(self, x: Tensor) -> Tensor:
+        """(n, …) -> (b, t, …), with anything finite at padding; or x as it is."""
+        if self._places is None:
+            return x
+        spread = _Pad.apply(x, self._places)  # type: ignore[no-untyped-call]
+        return spread.view(*self._places.shape, *x.shape[1:])  # type: ignore[no-any-return]
+
+
+NO_PADDING = Unpadding()
+
+
+class _Places:
+    """Where each row comes from and where each place goes to: copying rows by number is fast in
+    both directions, as storing them by number is not."""
+
+    def __init__(self, real: Tensor) -> None:
+        self.shape = real.shape
+        flat = real.flatten()
+        self.of_rows = flat.nonzero()[:, 0]  # (n,) places, perhaps with more behind them
+        self.n_real = len(self.of_rows)
+        self.padding = flat.logical_not().nonzero()[:, 0]
+        self.rows = (flat.cumsum(0) - 1).clamp_(min=0)  # (b·t,) the row of each place
+        if torch.is_autocast_enabled("cpu"):
+            # Narrow products are compiled, and kept, for each number of rows that is new, which
+            # takes longer than they do: so that few are, a row is repeated that nobody looks at.
+            more = -self.n_real % row_step(self.n_real)
+            self.of_rows = F.pad(self.of_rows, (0, more))
+
+
+def row_step(n: int) -> int:
+    """What some n rows are rounded up to a multiple of: sixteen numbers between n and 2n."""
+    return 1 << max(5, n.bit_length() - 5)
+
+
+class _Unpad(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, places: _Places) -> Tensor:
+        context.places = places
+        return x.index_select(0, places.of_rows)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        places = context.places
+        spread = gradients[0].index_select(0, places.rows)
+        return spread.index_fill_(0, places.padding, 0.0), None
+
+
+class _Pad(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Tensor, places: _Places) -> Tensor:
+        context.places = places
+        return x.index_select(0, places.rows)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        # What stands at padding is not looked at, so no gradient comes from there.
+        places = context.places
+        rows = gradients[0].index_select(0, places.of_rows)
+        rows[places.n_real :] = 0.0
+        return rows, None
+
+
+def padded_right(x: Padded) -> tuple[Padded, Tensor | None]:
+    """The same rows, their real positions moved to the front in the order that they had.
+
+    Also the column (b, t) that each position came to, for `restore_columns`; None if all stayed.
+    """
+    assert x.packed is None, "only attention can tell several sequences in a row apart"
+    if x.padding != "any":
+        return x, None
+    order = x.real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
+    moved = Padded(_by_column(x.values, order), x.real.gather(1, order), "right")
+    return moved, order.argsort(dim=1)
+
+
+def restore_columns(values: Tensor, columns: Tensor | None) -> Tensor:
+    """Values (b, t, m) of positions that `padded_right` moved, where they came from."""
+    return values if columns is None else _by_column(values, columns)
+
+
+def _by_column(values: Tensor, columns: Tensor) -> Tensor:
+    return values.gather(1, columns[:, :, None].expand(-1, -1, values.shape[2]))

@@ -1,0 +1,1 @@
+"""Decoder-only tasks: language model, dialogue, sequential recommendation."""

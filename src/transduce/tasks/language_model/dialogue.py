@@ -1,0 +1,399 @@
+"""The task of answering in a conversation: a language model of turns that belong to roles."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import parse, section
+from transduce.data.dialogues import (
+    ChatTemplate,
+    Dialogue,
+    DialogueBatches,
+    DialoguesConfig,
+    Turn,
+    fingerprint,
+    read_dialogues,
+)
+from transduce.data.documents import EncodedDocuments, NoDocumentsError, cached_documents
+from transduce.data.workers import available_cores
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, SettingError, TransduceError
+from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
+from transduce.tasks.common import (
+    Root,
+    check_decoding,
+    check_not_decoding,
+    check_selection,
+    find_device,
+    prepare_training,
+    read_split,
+    rooted,
+    split_fingerprint,
+    with_base_model,
+    with_weights,
+)
+from transduce.tasks.language_model.generator import Continuation, ContinuationText, Generator
+from transduce.tasks.language_model.task import (
+    MEASURED,
+    READ_AT_ONCE,
+    LanguageModelTraining,
+    TextConfig,
+    check_block,
+    text_scores,
+)
+from transduce.tasks.per_input import Cancelled, OwnOptions
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_inputs import TextConfig as TokenizerSection
+from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
+from transduce.tasks.translation.translations import TextStream
+from transduce.tasks.validation import warn_of_few
+from transduce.text import BOS, Tokenizer
+from transduce.training.config import TrainingConfig
+from transduce.training.display import ProgressCounter
+from transduce.training.fine_tuning import AdaptWeights, FineTuneConfig
+from transduce.training.trainer import Outcome, train
+from transduce.training.weights import weights_of
+
+logger = logging.getLogger("transduce")
+
+SPLITS: tuple[Split, ...] = ("train", "valid")
+SHARE_FOR_HISTORY = 0.75
+"""Of what the model reads at once; the rest is room for the reply."""
+
+
+@section
+class DataConfig:
+    """Which dialogues to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: DialoguesConfig | None = None
+    """Needed for training."""
+    valid: DialoguesConfig | None = None
+    """Without it, `hold_out` of the training dialogues are set aside."""
+    test: DialoguesConfig | None = None
+    """Without it and without `valid`, another `hold_out` of them is set aside."""
+    hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
+    """Share that is set aside where no file is given."""
+    roles: Annotated[tuple[str, ...], Field(min_length=2)] = ("user", "model")
+    """Who speaks.  The last one is who the model is when it answers, and answers the one before
+    it; turns without a role are theirs, one after the other."""
+    loss_on: Literal["all", "answers"] = "all"
+    """Whether all turns are learnt, or only those of the last role; the others are only read."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.roles)) < len(self.roles):
+            raise SettingError("data.roles names a role twice")
+
+
+@section
+class DialogueRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["dialogue"] = "dialogue"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout, the order of the data and where long dialogues are cut."""
+    data: DataConfig
+    text: TextConfig = TextConfig()
+    model: DecoderOnlyConfig = DecoderOnlyConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Another run to start from: of dialogues with as many roles, or of a language model."""
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingOptions = DecodingOptions(method="sample", max_tokens=100)
+
+    def __post_init__(self) -> None:
+        check_block("text.block", self.text.block, self.model, self.training)
+        check_selection(self.training.select_by, MEASURED)
+
+
+def parse_dialogue(settings: Mapping[str, Any], where: str) -> DialogueRecipe:
+    """Settings of a file as a recipe, with the base run's model and the root resolved."""
+    filled = with_base_model(settings, ("dialogue", "language-model"), READ_AT_ONCE)
+    return rooted(parse(DialogueRecipe, filled, where))
+
+
+def chat_template(recipe: DialogueRecipe, tokenizer: Tokenizer) -> ChatTemplate:
+    """How the dialogues of a recipe become ids."""
+    roles = recipe.data.roles
+    all_count = recipe.data.loss_on == "all"
+    return ChatTemplate(tokenizer.size, [all_count or role == roles[-1] for role in roles])
+
+
+def dialogues_of(config: DataConfig, split: Split) -> Iterator[Dialogue]:
+    """The dialogues of a split, streamed.  Raises DataError for what cannot be read."""
+    read = functools.partial(read_dialogues, roles=config.roles)
+    return read_split(config, split, read, _text_of)
+
+
+def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
+    """Train tokenizer and model from a recipe into the directory `run`."""
+    check_decoding(recipe.decoding)
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+    texts = (turn.text for dialogue in dialogues_of(recipe.data, "train") for turn in dialogue)
+    section = TokenizerSection(tokenizer=recipe.text.tokenizer)
+    tokenizer = tokenizer_for(section, recipe.fine_tune, run, texts)
+    template = chat_template(recipe, tokenizer)
+    cache = run.parent / ".cache"
+    parts = {}
+    for split in SPLITS:
+        data = _encoded(recipe, split, template, tokenizer, cache)
+        parts[split] = _batches(recipe, template, data)
+    warn_of_few(recipe.data, len(data.tokens), "tokens", tokens=True)
+    model = build_decoder_only(recipe.model, template.rows)
+    model.to(find_device(recipe.training.device))
+    task = LanguageModelTraining(
+        model, parts["train"], parts["valid"], recipe.training.label_smoothing
+    )
+    fit = fit_marks(model, template)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, fit, started=started)
+
+
+def fit_marks(model: DecoderOnly, template: ChatTemplate) -> AdaptWeights:
+    """Gives the vocabulary of a language model rows for the marks of roles: those of `model`."""
+    own = weights_of(model)
+
+    def fit(name: str, theirs: Tensor) -> Tensor:
+        if len(theirs) != template.size or theirs.shape[1:] != own[name].shape[1:]:
+            return theirs
+        return torch.cat([theirs, own[name][template.size :].to(theirs)])
+
+    return fit
+
+
+class Reply(Continuation):
+    """What a model answers."""
+
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        fields = super().fields()
+        return {"reply": fields.pop("continuation"), **fields}
+
+
+def _reply(one: Continuation) -> Reply:
+    return Reply(one.continuation, one.tokens, one.score, one.log_prob, one.others)
+
+
+class TrainedDialogue(Generator):
+    """A generator whose prompts are histories, and whose continuations are replies.
+
+    A history is a text with one turn a line; the last turn is what is replied to.
+    """
+
+    inputs: tuple[str, ...] = ("history",)
+
+    def __init__(self, recipe: DialogueRecipe, tokenizer: Tokenizer) -> None:
+        self.recipe = recipe
+        self.template = chat_template(recipe, tokenizer)
+        self.forbidden = (*Generator.forbidden, *self.template.marks)
+        model = build_decoder_only(recipe.model, self.template.rows)
+        super().__init__(model, tokenizer, recipe.decoding, recipe.text.block)
+
+    @property
+    def answering(self) -> int:
+        """The role that the model has."""
+        return len(self.recipe.data.roles) - 1
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
+        first: int = 0,
+    ) -> list[Continuation]:
+        """The reply to each history; to an empty one, how the model begins a conversation."""
+        return [_reply(one) for one in super().predict(inputs, options, first)]
+
+    def attempt(
+        self,
+        prompts: Sequence[str],
+        options: DecodingOptions | Sequence[OwnOptions] | None = None,
+        first: int = 0,
+        cancelled: Cancelled | None = None,
+    ) -> list[Continuation | TransduceError]:
+        """The reply to each history, or what is wrong with its options, in order."""
+        found = super().attempt(prompts, options, first, cancelled)
+        return [_reply(one) if isinstance(one, Continuation) else one for one in found]
+
+    def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
+        """Histories as ids; where their oldest turns have no room, that is said."""
+        rows = []
+        for text, name in zip(prompts, names, strict=True):
+            turns = self.turns(text)
+            ids, dropped = self.to_answer(turns)
+            if dropped:
+                message = "%s: the oldest %d of its %d turns are left out; there is room for %d"
+                logger.warning(message, name, dropped, len(turns), len(turns) - dropped)
+            self.unknown.check_named([[turn.text for turn in turns]], [ids], [name])
+            rows.append(ids)
+        return rows
+
+    def continuation_text(
+        self, prompt: Sequence[int], options: DecodingOptions
+    ) -> ContinuationText:
+        """A reply is a text of its own, whatever was said before it."""
+        return ContinuationText(self.tokenizer, (), options.stop_strings)
+
+    def turns(self, history: str) -> list[Turn]:
+        """The lines of a text as turns of the last two roles, the last one not the model's."""
+        lines = [line.strip() for line in history.split("\n") if line.strip()]
+        newest_first = enumerate(reversed(lines), 1)
+        turns = [Turn(self.answering - number % 2, line) for number, line in newest_first]
+        return turns[::-1]
+
+    def to_answer(self, turns: Sequence[Turn]) -> tuple[list[int], int]:
+        """Ids that a reply to these turns follows, and how many of the oldest have no room.
+
+        Of a newest turn that is too long by itself the end is read.
+        """
+        room = max(4, int(SHARE_FOR_HISTORY * self.window)) - 2  # BOS, and the mark of who answers
+        kept: list[int] = []
+        count = 0
+        for turn in reversed(turns):
+            ids = self.tokenizer.encode(turn.text)
+            if not count:
+                ids = ids[-max(1, room - 2) :]
+            said = self.template.turn(turn.role, ids)
+            if len(kept) + len(said) > room:
+                break
+            kept = said + kept
+            count += 1
+        return [BOS, *kept, self.template.marks[self.answering]], len(turns) - count
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Loss, perplexity and bits per byte of what the recipe learns of a split.
+
+        examples: histories and the replies to them to measure instead, as dialogues.  options:
+        none but the recipe's, since nothing is decoded.
+        """
+        check_not_decoding(options, self.options)
+        dialogues: list[Dialogue]
+        if examples is None:
+            dialogues = list(dialogues_of(self.recipe.data, split))
+        else:
+            answering = self.answering
+            dialogues = [
+                [*self.turns(history), Turn(answering, answer.strip())]
+                for (history,), answer in examples
+            ]
+        data = self.template.documents(dialogues, self.tokenizer.encode_batch)
+        if not len(data):
+            raise DataError("there is no dialogue to evaluate on")
+        self.model.eval()
+        scores = text_scores(self.model, _batches(self.recipe, self.template, data))
+        return Evaluation(scores, [" ".join(_text_of(one).split()) for one in dialogues])
+
+    def facts(self) -> dict[str, Any]:
+        """Size of the vocabulary, and who speaks."""
+        return {"vocabulary": self.tokenizer.size, "roles": list(self.recipe.data.roles)}
+
+
+def load_dialogue(recipe: DialogueRecipe, run: Path, device: str) -> TrainedDialogue:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: TrainedDialogue(recipe, tokenizer), run, device)
+
+
+class Conversation:
+    """A conversation with a model, which remembers what was said.
+
+    turns: what was said, oldest first.  forgotten: how many of the oldest turns the model could
+    not take into account for its last reply.
+    """
+
+    def __init__(self, model: TrainedDialogue, options: DecodingOptions | None = None) -> None:
+        """options: by default the recipe's.  Raises SettingError for impossible ones."""
+        self.model = model
+        self.options = options or model.options
+        model.check(self.options)
+        self.turns: list[Turn] = []
+        self.forgotten = 0
+        self._replies = 0
+
+    def reply(self, text: str, cancelled: Callable[[], bool] | None = None) -> TextStream:
+        """What the model answers, in parts as they come.
+
+        When the stream is closed, what has come of the reply is remembered; where nothing has,
+        the text is not either; so too when `cancelled`, called between steps, has ended it with a
+        CancelledError.  The first reply is the one that `predict` gives.
+        """
+        asked = Turn(self.model.answering - 1, text.strip())
+        ids, self.forgotten = self.model.to_answer([*self.turns, asked])
+        self.model.unknown.check_named([[asked.text]], [ids], ["this turn"])
+        stream = self.model.stream_continuation(ids, self.options, self._replies, cancelled)
+        self._replies += 1
+        said = ""
+        try:
+            for part in stream:
+                said += part
+                yield part
+        finally:
+            if said.strip():
+                self.turns += [asked, Turn(self.model.answering, said.strip())]
+
+    def reset(self) -> None:
+        """Forget what was said."""
+        self.turns.clear()
+        self.forgotten = 0
+
+    def history(self) -> list[str]:
+        """What was said, one line a turn, after the name of who said it."""
+        roles = self.model.recipe.data.roles
+        return [f"{roles[turn.role]}: {' '.join(turn.text.split())}" for turn in self.turns]
+
+
+def _text_of(dialogue: Dialogue) -> str:
+    return "\n".join(turn.text for turn in dialogue)
+
+
+def _batches(
+    recipe: DialogueRecipe, template: ChatTemplate, data: EncodedDocuments
+) -> DialogueBatches:
+    return DialogueBatches(
+        data, template, recipe.text.block, recipe.training.batch_tokens, recipe.seed
+    )
+
+
+def _encoded(
+    recipe: DialogueRecipe, split: Split, template: ChatTemplate, tokenizer: Tokenizer, cache: Path
+) -> EncodedDocuments:
+    """The dialogues of a split as token ids on disk, made now unless they are there."""
+    facts = [
+        split_fingerprint(recipe.data, split, fingerprint),
+        hashlib.sha256(tokenizer.to_bytes()).hexdigest(),
+        recipe.data.roles,
+        template.learned,
+    ]
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    dialogues = functools.partial(dialogues_of, recipe.data, split)
+    with ProgressCounter(f"encoding {split} dialogues") as count:
+        try:
+            return cached_documents(
+                dialogues,
+                template.coding(tokenizer.encode_batch),
+                cache / name[:16],
+                name,
+                count.to,
+                recipe.training.threads or available_cores(),
+            )
+        except NoDocumentsError as error:
+            own = split == "train" or recipe.data.valid is not None
+            part = f"data.{split}" if own else "what data.hold_out sets aside of data.train"
+            raise DataError(
+                f"{part} has no dialogue with anything to learn from; is data.loss_on = "
+                f"{recipe.data.loss_on!r} meant, and are there enough dialogues?"
+            ) from error

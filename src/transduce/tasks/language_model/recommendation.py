@@ -1,0 +1,389 @@
+"""The task of saying what a user takes next: sequential recommendation, as next-item prediction.
+
+The items of a user, oldest first, are a text whose words are whole items, and a decoder learns
+what comes next in it (SASRec: Kang and McAuley 2018; here with softmax over all items for a loss).
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import parse, section
+from transduce.data.batches import checksum
+from transduce.data.documents import EncodedDocuments
+from transduce.data.interactions import (
+    Histories,
+    InteractionsConfig,
+    leave_one_out,
+    read_histories,
+    training_parts,
+)
+from transduce.data.packing import PackedBatches
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.topk import topk
+from transduce.errors import DataError
+from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
+from transduce.metrics.significance import few_items
+from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
+from transduce.tasks.common import (
+    Root,
+    check_selection,
+    check_trainable,
+    find_device,
+    prepare_training,
+    rooted,
+    with_base_model,
+    with_weights,
+)
+from transduce.tasks.language_model.task import PackedTraining, check_block
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_inputs import TextConfig as TokenizerSection
+from transduce.tasks.text_inputs import chunks, to_padded, tokenizer_for, tokenizer_of
+from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
+from transduce.text.tokenizer import UNK
+from transduce.training.config import TrainingConfig
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
+
+BATCH = 128
+"""Histories that are scored together."""
+WITH_SEEN = "_with_seen"
+"""What names of scores end in where items of the history are candidates too."""
+
+
+@section
+class DataConfig:
+    """Whose interactions to train on.
+
+    The last item of each user is the test, the one before it is for validation, the rest is
+    trained on.
+    """
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: InteractionsConfig | None = None
+    """All the interactions, those for validation and test among them."""
+    min_interactions: Annotated[int, Field(ge=3)] = 5
+    """Users with fewer are left out."""
+    block: Annotated[int, Field(ge=2)] = 200
+    """Items that the model reads at once: to rank, the last so many of a user; in training, longer
+    histories are cut into pieces, at other places in every epoch."""
+
+
+@section
+class EvaluationConfig:
+    """What is ranked."""
+
+    at: Annotated[int, Field(ge=1)] = 10
+    """Items that are recommended, and among which a hit must be."""
+
+    def measured(self) -> list[str]:
+        """The names of all scores."""
+        names = list(ranking_scores(np.ones(1), self.at))
+        return ["loss", *names, *(name + WITH_SEEN for name in names)]
+
+
+@section
+class RecommendationRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["recommendation"] = "recommendation"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout, the order of the data and where long histories are cut."""
+    data: DataConfig
+    model: DecoderOnlyConfig = DecoderOnlyConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Another run to start from, of the same items."""
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    def __post_init__(self) -> None:
+        check_block("data.block", self.data.block, self.model, self.training)
+        check_selection(self.training.select_by, self.evaluation.measured())
+
+
+def parse_recommendation(settings: Mapping[str, Any], where: str) -> RecommendationRecipe:
+    """Settings of a file as a recipe, with the base run's model and the root resolved."""
+    filled = with_base_model(settings, ("recommendation",), ("data.block",))
+    return rooted(parse(RecommendationRecipe, filled, where))
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The items that come next most probably, best first, and how probable they are."""
+
+    items: tuple[tuple[str, float], ...]
+    """Probabilities are among all items that are not in the history."""
+
+    @property
+    def text(self) -> str:
+        """The items with spaces between."""
+        return " ".join(item for item, _ in self.items)
+
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        return {"items": [{"item": item, "probability": p} for item, p in self.items]}
+
+
+class RankingExample(NamedTuple):
+    """What comes after a history of items?  By id, and UNK for an item that is not known."""
+
+    history: list[int]
+    answer: int = UNK
+
+
+Scored = Iterable[tuple[Sequence[int], Tensor]]
+"""Numbers of some questions, and log-probabilities (b, v) of what comes next in each."""
+
+
+@torch.inference_mode()
+def by_model(model: DecoderOnly, histories: Sequence[Sequence[int]], block: int) -> Scored:
+    """What a model says to every history of which it reads the last `block` ids."""
+    model.eval()
+    device = model.head.weight.device
+    rows = [[BOS, *history][-block:] for history in histories]
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
+    for chosen in chunks(order, BATCH):
+        padded = to_padded([rows[i] for i in chosen], device=device)
+        hidden = model.advance(padded, model.start()).values
+        logits = model.head(hidden[torch.arange(len(chosen)), padded.lengths - 1]).float().cpu()
+        logits[:, : len(SPECIAL_TOKENS)] = -torch.inf  # which are no items
+        yield chosen, logits.log_softmax(1)
+
+
+def by_popularity(counts: Tensor, n: int) -> Scored:
+    """What is said to n histories by how often each id occurs in training, counts (v,)."""
+    log_probs = (counts / counts.sum()).log()
+    for chosen in chunks(range(n), BATCH):
+        yield chosen, log_probs.repeat(len(chosen), 1)
+
+
+@torch.inference_mode()
+def recommend(
+    scored: Scored, histories: Sequence[Sequence[int]], at: int
+) -> list[list[tuple[int, float]]]:
+    """The `at` best ids that are not in each history, best first, with probabilities."""
+    found: list[list[tuple[int, float]]] = [[] for _ in histories]
+    for chosen, log_probs in scored:
+        for row, i in enumerate(chosen):
+            log_probs[row, histories[i]] = -torch.inf
+        best, ids = topk(log_probs.log_softmax(1), min(at, log_probs.shape[1]))
+        for i, row, values in zip(chosen, ids.tolist(), best.exp().tolist(), strict=True):
+            found[i] = [(item, p) for item, p in zip(row, values, strict=True) if p > 0]
+    return found
+
+
+@torch.inference_mode()
+def measure(scored: Scored, questions: Sequence[RankingExample], at: int) -> dict[str, float]:
+    """Loss in nats, and what the ranks of the right answers are worth.
+
+    Ranks are among all items but those of the history; `..._with_seen` among all items.  An answer
+    that training has not seen has no rank, and no part in the loss.
+    """
+    losses: list[float] = []
+    ranks, with_seen = (np.full(len(questions), UNRANKED) for _ in range(2))
+    for chosen, log_probs in scored:
+        answers = np.array([questions[i].answer for i in chosen])
+        with_seen[chosen] = ranks_of(log_probs.numpy(), answers)
+        own = log_probs[torch.arange(len(chosen)), answers]
+        losses += (-own[own.isfinite()]).tolist()
+        for row, i in enumerate(chosen):
+            log_probs[row, questions[i].history] = -torch.inf
+            log_probs[row, questions[i].answer] = own[row]  # seen or not, it is right
+        ranks[chosen] = ranks_of(log_probs.numpy(), answers)
+    loss = {"loss": sum(losses) / len(losses)} if losses else {}
+    others = {k + WITH_SEEN: v for k, v in ranking_scores(with_seen, at).items()}
+    return {**loss, **ranking_scores(ranks, at), **others}
+
+
+class RecommendationTraining(PackedTraining):
+    """Histories, model and loss as the training loop wants them."""
+
+    unit = "items"
+
+    def __init__(
+        self,
+        model: DecoderOnly,
+        train: PackedBatches,
+        smoothing: float,
+        validate: Callable[[], dict[str, float]],
+        questions: Sequence[RankingExample],
+    ) -> None:
+        """questions: those that `validate` asks."""
+        super().__init__(model, train, smoothing)
+        self.validate = validate
+        self._questions = questions
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        lengths = [len(ranking_example.history) for ranking_example in self._questions]
+        answers = [ranking_example.answer for ranking_example in self._questions]
+        return checksum(np.array(lengths), np.array(answers))
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return score != "loss"
+
+
+def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) -> Outcome:
+    """Train from a recipe into the directory `run`."""
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)  # type: ignore[arg-type]  # its train alone
+    histories = histories_of(recipe.data)
+    lines = (" ".join(items) for items in training_parts(histories))
+    section = TokenizerSection(tokenizer=SymbolsConfig())
+    tokenizer = tokenizer_for(section, recipe.fine_tune, run, lines)
+    model = build_decoder_only(recipe.model, tokenizer.size)
+    model.to(find_device(recipe.training.device))
+    parts = packed(training_parts(histories), tokenizer)
+    batches = PackedBatches(parts, recipe.data.block, recipe.training.batch_tokens, recipe.seed)
+    questions = ranking_examples(histories, "valid", tokenizer)
+    if all(ranking_example.answer == UNK for ranking_example in questions):
+        raise DataError(
+            "no item that is held out for validation is one that is trained on; the data are too "
+            "few for this task"
+        )
+    if few := few_items(len(questions), "users"):
+        logger.warning("validation: %s", few)
+    task = RecommendationTraining(
+        model,
+        batches,
+        recipe.training.label_smoothing,
+        lambda: answered(model, recipe, questions),
+        questions,
+    )
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+
+
+class Recommender:
+    """A trained model of what users take next: histories in, items out."""
+
+    inputs: tuple[str, ...] = ("history",)
+    options: DecodingOptions | None = None
+
+    def __init__(self, recipe: RecommendationRecipe, tokenizer: Tokenizer) -> None:
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.model = build_decoder_only(recipe.model, tokenizer.size)
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[Recommendation]:
+        """The best items for each history: items with spaces between, oldest first.
+
+        What is in the history is not recommended.  Items that are not known are passed over, with
+        a warning.
+        """
+        histories = self.tokenizer.encode_batch([text for (text,) in inputs])
+        unknown = sum(ids.count(UNK) for ids in histories)
+        if unknown:
+            message = "%d items of histories %d to %d are not known and were passed over"
+            logger.warning(message, unknown, first + 1, first + len(inputs))
+        histories = [[token for token in ids if token != UNK] for ids in histories]
+        scored = by_model(self.model, histories, self.recipe.data.block)
+        found = recommend(scored, histories, self.recipe.evaluation.at)
+        return [
+            Recommendation(tuple((self.tokenizer.decode([token]), p) for token, p in best))
+            for best in found
+        ]
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Ranks of held-out items, worth what they are; beside them those by popularity.
+
+        examples: histories, each with the item that comes next, to use instead; without the
+        baseline, for which the recipe's data must be at hand.
+        """
+        baseline: dict[str, float] = {}
+        if examples is not None:
+            questions = [ranking_example(self.tokenizer, text, item) for (text,), item in examples]
+        else:
+            histories = histories_of(self.recipe.data)
+            questions = ranking_examples(histories, split, self.tokenizer)
+            popular = by_popularity(item_counts(histories, self.tokenizer), len(questions))
+            found = measure(popular, questions, self.recipe.evaluation.at)
+            baseline = {f"popularity_{k}": v for k, v in found.items() if k != "loss"}
+        scores = answered(self.model, self.recipe, questions)
+        sources = [self.tokenizer.decode(history) for history, _ in questions]
+        return Evaluation({**scores, **baseline}, sources)
+
+    def facts(self) -> dict[str, Any]:
+        """How many items there are."""
+        return {"items": self.tokenizer.size - len(SPECIAL_TOKENS)}
+
+
+def load_recommendation(recipe: RecommendationRecipe, run: Path, device: str) -> Recommender:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: Recommender(recipe, tokenizer), run, device)
+
+
+def answered(
+    model: DecoderOnly, recipe: RecommendationRecipe, questions: Sequence[RankingExample]
+) -> dict[str, float]:
+    """What a model's answers are worth."""
+    scored = by_model(model, [q.history for q in questions], recipe.data.block)
+    return measure(scored, questions, recipe.evaluation.at)
+
+
+def histories_of(config: DataConfig) -> Histories:
+    """The histories of a recipe's data."""
+    check_trainable(config)  # type: ignore[arg-type]  # its train alone
+    assert config.train is not None
+    return read_histories(config.train, Path(config.root), config.min_interactions)
+
+
+def ranking_example(tokenizer: Tokenizer, history: str, item: str) -> RankingExample:
+    """A question of items with spaces between; those of the history that are not known go."""
+    known = [token for token in tokenizer.encode(history) if token != UNK]
+    answer = tokenizer.encode(item)
+    if len(answer) != 1:
+        raise DataError(f"the right answer to a history is one item, not {item[:40]!r}")
+    return RankingExample(known, answer[0])
+
+
+def ranking_examples(
+    histories: Histories, split: Split, tokenizer: Tokenizer
+) -> list[RankingExample]:
+    """The held-out items of a split."""
+    if split == "train":
+        raise DataError("only items for validation and test are held out; there are no others")
+    left_out = leave_one_out(histories, split)
+    return [ranking_example(tokenizer, " ".join(one.history), one.item) for one in left_out]
+
+
+def packed(parts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> EncodedDocuments:
+    """Histories as ids, each after BOS."""
+    ids, ends = array("i"), array("q", [0])
+    for items in parts:
+        ids.append(BOS)
+        ids.extend(tokenizer.encode(" ".join(items)))
+        ends.append(len(ids))
+    return EncodedDocuments(np.array(ids), np.array(ends, np.int64), 0)
+
+
+def item_counts(histories: Histories, tokenizer: Tokenizer) -> Tensor:
+    """(v,) how often each id occurs in what is trained on; none that is no item."""
+    ids = packed(training_parts(histories), tokenizer).tokens
+    counts = torch.from_numpy(np.bincount(ids, minlength=tokenizer.size))
+    counts[: len(SPECIAL_TOKENS)] = 0
+    return counts

@@ -1,0 +1,381 @@
+"""The task of saying what comes next, trained on texts: GPT."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+
+from transduce.config import parse, section
+from transduce.data.documents import (
+    DocumentsConfig,
+    EncodedDocuments,
+    NoDocumentsError,
+    TextFiles,
+    cached_documents,
+    coding_of_texts,
+    fingerprint,
+    read_documents,
+)
+from transduce.data.packing import PackedBatch, PackedBatches
+from transduce.data.rows import Side
+from transduce.data.workers import available_cores
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, SettingError
+from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
+from transduce.models.stacks import max_sequence_length
+from transduce.tasks.common import (
+    Root,
+    check_decoding,
+    check_not_decoding,
+    check_r_drop,
+    check_selection,
+    describe_batch,
+    find_device,
+    has_split,
+    own_section,
+    prepare_training,
+    read_split,
+    rooted,
+    split_fingerprint,
+    with_base_model,
+    with_weights,
+)
+from transduce.tasks.held_out import remedy_for_nothing_held_out
+from transduce.tasks.language_model.generator import Generator
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_inputs import TextConfig as TokenizerSection
+from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
+from transduce.tasks.validation import warn_of_few
+from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
+from transduce.training.config import RDropTrainingConfig, TrainingConfig
+from transduce.training.display import ProgressCounter
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.loss import LossSums, cross_entropy
+from transduce.training.r_drop import r_drop_cross_entropy, twice
+from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
+
+READ_AT_ONCE = ("text.tokenizer", "text.block")
+"""What a run of documents or dialogues has beside its model that it can hardly be used without."""
+
+
+@section
+class DataConfig:
+    """Which documents to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: DocumentsConfig | None = None
+    """Needed for training; an imported model has none."""
+    valid: DocumentsConfig | None = None
+    """Without it, `hold_out` of the training documents are set aside; where each file is one
+    document, the last `hold_out` of the characters of each."""
+    test: DocumentsConfig | None = None
+    """Without it and without `valid`, another `hold_out` of the training documents is set aside;
+    where each file is one document, none is."""
+    hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
+    """Share that is set aside where no file is given."""
+
+
+@section
+class TextConfig:
+    """How texts become tokens, and rows of tokens."""
+
+    tokenizer: TokenizerConfig = SubwordConfig()
+    """Not needed where the run that is fine-tuned has a tokenizer: then it is that one."""
+    block: Annotated[int, Field(ge=2)] = 256
+    """Tokens that the model reads at once in training: its context."""
+
+
+@section
+class EvaluationConfig:
+    """How the loss is measured."""
+
+    stride: Annotated[int, Field(ge=0)] = 0
+    """0: texts are cut into windows of `text.block` tokens, side by side.  Else a window slides on
+    by so many tokens and only the last `stride` count, which takes block / stride times as long
+    and leaves no token without its context.  Validation during training does not slide."""
+
+
+MEASURED = ("loss", "perplexity", "bits_per_byte")
+"""What `text_scores` has."""
+
+
+@section
+class LanguageModelRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["language-model"] = "language-model"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout, the order of the data and where long texts are cut."""
+    data: DataConfig
+    text: TextConfig = TextConfig()
+    model: DecoderOnlyConfig = DecoderOnlyConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Another run to start from."""
+    training: RDropTrainingConfig = RDropTrainingConfig()
+    decoding: DecodingOptions = DecodingOptions(method="sample")
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    def __post_init__(self) -> None:
+        """What the sections mean for each other, said before anything long has begun."""
+        block = self.text.block
+        check_block("text.block", block, self.model, self.training)
+        check_selection(self.training.select_by, MEASURED)
+        check_r_drop(self.training, self.model)
+        if self.evaluation.stride > block:
+            raise SettingError(
+                f"evaluation.stride = {self.evaluation.stride} would pass over tokens; it is at "
+                f"most text.block = {block}"
+            )
+
+
+def check_block(name: str, block: int, model: DecoderOnlyConfig, training: TrainingConfig) -> None:
+    """Raises SettingError where `block` positions, a setting of that name, have no room."""
+    room = max_sequence_length(model.decoder)
+    if room is not None and room < block:
+        raise SettingError(
+            f"learned positions reach to {room}, but {name} = {block}; set "
+            f"model.decoder.max_positions or {name} accordingly"
+        )
+    if training.batch_tokens < block:
+        raise SettingError(
+            f"training.batch_tokens = {training.batch_tokens} cannot hold one row of "
+            f"{name} = {block} tokens"
+        )
+
+
+def parse_language_model(settings: Mapping[str, Any], where: str) -> LanguageModelRecipe:
+    """Settings of a file as a recipe, with the base run's model and the root resolved."""
+    filled = with_base_model(settings, ("language-model",), READ_AT_ONCE)
+    return rooted(parse(LanguageModelRecipe, filled, where))
+
+
+def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
+    """The documents of a split, streamed.  Raises DataError for what cannot be read."""
+    files = isinstance(config.train, TextFiles) and config.train.documents == "file"
+    own = own_section(config, split)
+    if own is not None or not files or (split == "train" and config.valid is not None):
+        yield from read_split(config, split, read_documents, str)
+        return
+    if split == "test" or not has_split(config, split):
+        raise DataError(
+            "the recipe has no test data: of files that are one document each only a validation "
+            "part is set aside; name it as data.test, or give --split valid"
+        )
+    assert config.train is not None
+    for text in read_documents(config.train, Path(config.root)):
+        middle = int(len(text) * (1 - config.hold_out))
+        yield text[:middle] if split == "train" else text[middle:]
+
+
+class PackedTraining:
+    """Packed rows of ids, model and loss as the training loop wants them; how to validate is open.
+
+    smoothing: of labels.  r_drop: α of R-Drop.
+    """
+
+    unit = "tokens"
+
+    def __init__(
+        self, model: DecoderOnly, train: PackedBatches, smoothing: float, r_drop: float = 0.0
+    ) -> None:
+        self.model = model
+        self.d_model = model.front_end.embedding.embedding_dim
+        self.smoothing = smoothing
+        self.r_drop = r_drop
+        self.batches = train
+
+    def loss(self, batch: PackedBatch) -> LossSums:
+        """Cross-entropy of every token given those before it in its document."""
+        return packed_loss(self.model, batch, self.smoothing, self.r_drop)
+
+    def describe(self, batch: PackedBatch) -> str:
+        """Which documents a batch holds parts of."""
+        return describe_batch("documents", batch.documents)
+
+
+class LanguageModelTraining(PackedTraining):
+    """The same, validated by the loss on other rows."""
+
+    def __init__(
+        self,
+        model: DecoderOnly,
+        train: PackedBatches,
+        valid: PackedBatches,
+        smoothing: float,
+        r_drop: float = 0.0,
+    ) -> None:
+        super().__init__(model, train, smoothing, r_drop)
+        self._valid = valid
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats per token, perplexity and bits per byte of the validation documents."""
+        return text_scores(self.model, self._valid)
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        return self._valid.checksum()
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return False
+
+
+def packed_loss(
+    model: DecoderOnly, batch: PackedBatch, smoothing: float = 0.0, r_drop: float = 0.0
+) -> LossSums:
+    """Cross-entropy of the predictions of a batch that count."""
+    batch, head = batch.to(model.head.weight.device), model.head
+    given, counted = batch.given, batch.counted
+    if r_drop:
+        given, counted = twice(given), counted.repeat(2, 1)
+    hidden = model.advance(given, model.start()).values
+    if batch.target_tokens == batch.counted.numel():
+        hidden, wanted = hidden.flatten(0, 1), batch.wanted.flatten()
+    else:
+        hidden, wanted = hidden[counted], batch.wanted[batch.counted]
+    if r_drop:
+        return r_drop_cross_entropy(hidden, head.weight, wanted, r_drop, smoothing, head.bias)
+    return cross_entropy(hidden, head.weight, wanted, smoothing, head.bias)
+
+
+@torch.inference_mode()
+def text_scores(model: DecoderOnly, batches: PackedBatches, stride: int = 0) -> dict[str, float]:
+    """Loss in nats per token, perplexity, and bits per UTF-8 byte of the texts."""
+    nll, tokens = 0.0, 0
+    for batch in batches.in_order(stride):
+        sums = packed_loss(model, batch)
+        nll += sums.nll.item()
+        tokens += sums.tokens
+    loss = nll / tokens
+    perplexity = math.exp(loss) if loss < 700 else math.inf
+    bits = nll / math.log(2) / batches.data.n_bytes
+    return {"loss": loss, "perplexity": perplexity, "bits_per_byte": bits}
+
+
+def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -> Outcome:
+    """Train tokenizer and model from a recipe into the directory `run`."""
+    check_decoding(recipe.decoding)
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+    tokenizer = tokenizer_for(
+        TokenizerSection(tokenizer=recipe.text.tokenizer),
+        recipe.fine_tune,
+        run,
+        map(_with_ends_shown, read_documents_of(recipe.data, "train")),
+    )
+    data = _encoded(recipe, tokenizer, run.parent / ".cache")
+    model = build_decoder_only(recipe.model, tokenizer.size)
+    model.to(find_device(recipe.training.device))
+    warn_of_few(recipe.data, len(data["valid"].tokens), "tokens", tokens=True)
+    shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
+    parts = PackedBatches(data["train"], *shape), PackedBatches(data["valid"], *shape)
+    training = recipe.training
+    task = LanguageModelTraining(model, *parts, training.label_smoothing, training.r_drop)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+
+
+class TrainedLanguageModel(Generator):
+    """A generator that knows the recipe it was trained by, and so its data."""
+
+    def __init__(self, recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> None:
+        model = build_decoder_only(recipe.model, tokenizer.size)
+        super().__init__(model, tokenizer, recipe.decoding, recipe.text.block)
+        self.recipe = recipe
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Loss, perplexity and bits per byte of a split, or of texts.
+
+        examples: texts in two halves, of which both are measured, as one text.  options: none but
+        the recipe's, since nothing is decoded.
+        """
+        check_not_decoding(options, self.options)
+        if examples is None:
+            texts = list(read_documents_of(self.recipe.data, split))
+        else:
+            texts = [text + answer for (text,), answer in examples]
+        data = EncodedDocuments.of_texts(texts, self.tokenizer.encode_batch)
+        if not len(data):
+            raise DataError("there are no texts to evaluate on")
+        if unknown := int((data.tokens == UNK).sum()):
+            logger.warning(
+                "%d of %d tokens are unknown ones; bits_per_byte leaves out what they spell",
+                unknown,
+                len(data.tokens),
+            )
+        self.model.eval()
+        recipe = self.recipe
+        batches = PackedBatches(data, recipe.text.block, recipe.training.batch_tokens, recipe.seed)
+        scores = text_scores(self.model, batches, recipe.evaluation.stride)
+        return Evaluation(scores, [" ".join(text.split()) for text in texts])
+
+    def facts(self) -> dict[str, Any]:
+        """Size of the vocabulary."""
+        return {"vocabulary": self.tokenizer.size}
+
+
+def load_language_model(
+    recipe: LanguageModelRecipe, run: Path, device: str
+) -> TrainedLanguageModel:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: TrainedLanguageModel(recipe, tokenizer), run, device)
+
+
+def _with_ends_shown(text: str) -> str:
+    """A text whose last line end a tokenizer sees too: it is told to pass over those at the end."""
+    return text[len(text.rstrip("\r\n")) :] + text
+
+
+def _encoded(
+    recipe: LanguageModelRecipe, tokenizer: Tokenizer, cache: Path
+) -> dict[Split, EncodedDocuments]:
+    """Training and validation documents as token ids on disk, made now unless they are there."""
+    processes = recipe.training.threads or available_cores()
+    train = _encoded_split(recipe.data, "train", tokenizer, cache, processes)
+    try:
+        valid = _encoded_split(recipe.data, "valid", tokenizer, cache, processes)
+    except NoDocumentsError as error:
+        if recipe.data.valid is not None:
+            raise
+        remedy = remedy_for_nothing_held_out(recipe.data, read_documents_of(recipe.data, "train"))
+        raise DataError(
+            f"nothing to validate with: holding out {recipe.data.hold_out:g} of {len(train)} "
+            f"training documents left none; {remedy}"
+        ) from error
+    return {"train": train, "valid": valid}
+
+
+def _encoded_split(
+    config: DataConfig, split: Split, tokenizer: Tokenizer, cache: Path, processes: int
+) -> EncodedDocuments:
+    facts = [
+        split_fingerprint(config, split, fingerprint),
+        hashlib.sha256(tokenizer.to_bytes()).hexdigest(),
+    ]
+    name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    with ProgressCounter(f"encoding {split} documents") as count:
+        return cached_documents(
+            functools.partial(read_documents_of, config, split),
+            coding_of_texts(Side(tokenizer.encode_batch, tokenizer.size)),
+            cache / name[:16],
+            name,
+            count.to,
+            processes,
+        )

@@ -1,0 +1,1 @@
+"""Encoder-only tasks on text: masked language model, classification, question answering."""

@@ -1,0 +1,269 @@
+"""Questions about a passage, answered by a piece of it: windows, spans, and the best of them.
+
+    [BOS] question [EOS] window of the passage [EOS]        positions 0 … t - 1
+      |                    |-- allowed starts and ends --|
+      "no answer", where that is an option
+
+A passage that does not fit is read in windows, each of which overlaps the one before it by
+`stride` tokens.  A span's score is the sum of its first token's score as a start and its last
+token's as an end (Devlin et al. 2019, section 4.2); the best span of all windows is the answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import section
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import SettingError
+from transduce.models.encoder_only import EncoderOnlyConfig, build_text_encoder
+from transduce.nn.heads.label import SpanHead
+from transduce.tasks.text_inputs import (
+    Row,
+    TextConfig,
+    encode_batches,
+    one_line,
+    vocabulary_rows,
+    with_special_tokens,
+)
+from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.text import Tokenizer
+from transduce.text.offsets import tokens_with_spans
+
+Count = Annotated[int, Field(ge=1)]
+BATCH_TOKENS = 8192
+"""Positions, padding included, in a batch of windows to look for answers in."""
+
+
+@section
+class WindowsConfig(TextConfig):
+    """How questions and passages become tokens; `max_length` is the width of a window."""
+
+    stride: Count = 64
+    """Tokens of the passage that a window shares with the one before it; no answer of at most so
+    many tokens is cut in two."""
+    max_question: Count = 64
+    """Tokens of a question; what is longer is cut at the end."""
+
+    def __post_init__(self) -> None:
+        room = self.max_length - 3 - self.max_question
+        if room <= self.stride:
+            raise SettingError(
+                f"text.max_length = {self.max_length} leaves {max(room, 0)} tokens for the "
+                f"passage beside text.max_question = {self.max_question}, which must be more than "
+                f"text.stride = {self.stride}"
+            )
+
+
+@section
+class SpanConfig:
+    """What may be an answer."""
+
+    max_length: Count = 30
+    """Tokens of the longest answer that is given."""
+    no_answer: bool = False
+    """Whether "the passage does not tell" is an answer, as in SQuAD 2.0."""
+    threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """By how much the score of "no answer" must exceed that of the best span to be given."""
+
+
+class Window(NamedTuple):
+    """A part of a passage, behind the question.
+
+    first: position in the row of the first token of the passage, which is its token `begin`.
+    """
+
+    row: Row
+    first: int
+    begin: int
+
+    @property
+    def end(self) -> int:
+        """The token of the passage after the last one in this window."""
+        return self.begin + len(self.row.ids) - 1 - self.first
+
+
+@dataclass(frozen=True)
+class EncodedPassage:
+    """One question about one passage, as the model reads it; without windows if either is blank.
+
+    spans: characters of the passage [start, end) of each of its tokens.
+    """
+
+    context: str
+    spans: Sequence[tuple[int, int]]
+    windows: Sequence[Window]
+
+    def tokens_of(self, start: int, end: int) -> tuple[int, int] | None:
+        """The first and the last token that stand for any of the characters [start, end)."""
+        inside = [i for i, (a, b) in enumerate(self.spans) if a < end and b > start and a < b]
+        return (inside[0], inside[-1]) if inside else None
+
+
+@dataclass(frozen=True)
+class SpanPrediction:
+    """The answer to one question.
+
+    answer: a piece of the passage as it stands there, or nothing.  start, end: its characters in
+    the passage, [start, end); None for no answer.  score: sum of the two scores of the model.
+    probability: share among all that could have been answered.
+    """
+
+    answer: str
+    start: int | None = None
+    end: int | None = None
+    score: float = 0.0
+    probability: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The answer in one line."""
+        return one_line([self.answer])
+
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        return {
+            "answer": self.answer,
+            "start": self.start,
+            "end": self.end,
+            "score": self.score,
+            "probability": self.probability,
+        }
+
+
+class Answerer:
+    """A model with its tokenizer: questions and passages in, answers out."""
+
+    inputs = ("question", "context")
+    options: DecodingOptions | None = None
+
+    def __init__(
+        self,
+        config: EncoderOnlyConfig,
+        text: WindowsConfig,
+        span: SpanConfig,
+        tokenizer: Tokenizer,
+    ) -> None:
+        self.config = config
+        self.text = text
+        self.span = span
+        self.tokenizer = tokenizer
+        self.unknown = UnknownTokens(tokenizer)
+        head = SpanHead(config.d_model)
+        self.model = build_text_encoder(config, vocabulary_rows(tokenizer), head)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def read(self, inputs: Sequence[tuple[str, ...]]) -> list[EncodedPassage]:
+        """Questions and passages as windows of tokens; a passage is made tokens of once."""
+        contexts = list(dict.fromkeys(context for _, context in inputs))
+        encoded = zip(contexts, self.tokenizer.encode_batch(contexts), strict=True)
+        passages = {c: tokens_with_spans(self.tokenizer, c, ids) for c, ids in encoded}
+        questions = self.tokenizer.encode_batch([question for question, _ in inputs])
+        between = self.tokenizer.marks_between
+        encoded_passages = []
+        for (question, context), asked in zip(inputs, questions, strict=True):
+            blank = not question.strip() or not context.strip()
+            ids, spans = passages[context]
+            windows = () if blank else list(cut_windows(asked, ids, self.text, between))
+            encoded_passages.append(EncodedPassage(context, spans, windows))
+        return encoded_passages
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[SpanPrediction]:
+        """The answer to each (question, context), in order; a blank one has the empty answer.
+
+        There is nothing to decode, so `options` says nothing.
+        """
+        encoded_passages = self.read(inputs)
+        rows = ([id for w in r.windows for id in w.row.ids] for r in encoded_passages)
+        names = (f"line {number}" for number in itertools.count(first + 1))
+        self.unknown.check_named(inputs, rows, names)
+        scores = iter(self.scores([window for r in encoded_passages for window in r.windows]))
+        return [self.answer(r, [next(scores) for _ in r.windows]) for r in encoded_passages]
+
+    def scores(self, windows: Sequence[Window]) -> list[Tensor]:
+        """For each window the scores (t, 2) of its positions as the start and as the end."""
+        rows = [window.row for window in windows]
+        found = encode_batches(self.model, rows, BATCH_TOKENS, self.config.segments)
+        return [s[: len(row.ids)].float() for s, row in zip(found, rows, strict=True)]
+
+    def answer(self, encoded_passage: EncodedPassage, scores: Sequence[Tensor]) -> SpanPrediction:
+        """The best answer by the scores (t, 2) of each window."""
+        best: tuple[float, int, int] | None = None
+        totals = []
+        nothing = math.inf  # the window that is surest of an answer decides (BERT, section 4.3)
+        for window, of_window in zip(encoded_passage.windows, scores, strict=True):
+            nothing = min(nothing, float(of_window[0].sum()))
+            inside = encoded_passage.spans[window.begin : window.end]
+            real = torch.tensor([a < b for a, b in inside], dtype=torch.bool)
+            if not real.any():
+                continue
+            sums = span_scores(of_window[window.first : -1], real, self.span.max_length)
+            totals.append(sums.logsumexp((0, 1)))
+            start, extra = divmod(int(sums.argmax()), sums.shape[1])
+            score = float(sums[start, extra])
+            if best is None or score > best[0]:
+                best = score, window.begin + start, window.begin + start + extra
+        if self.span.no_answer and encoded_passage.windows:
+            totals.append(torch.tensor(nothing))
+            if best is None or nothing > best[0] + self.span.threshold:
+                return SpanPrediction("", score=nothing, probability=_share(nothing, totals))
+        if best is None:
+            return SpanPrediction("")
+        score, start, end = best
+        begin, stop = encoded_passage.spans[start][0], encoded_passage.spans[end][1]
+        text = encoded_passage.context[begin:stop]
+        return SpanPrediction(text, begin, stop, score, _share(score, totals))
+
+
+def cut_windows(
+    question: Sequence[int],
+    passage: Sequence[int],
+    config: WindowsConfig,
+    marks_between: int = 1,
+) -> Iterator[Window]:
+    """The windows of a passage behind its question, each of at most `config.max_length`.
+
+    marks_between: as `Tokenizer` has it.
+    """
+    question = question[: config.max_question]
+    first = len(question) + 1 + marks_between
+    room = config.max_length - 1 - first
+    shared = min(config.stride, room - 1)  # config has reckoned with one mark between
+    for begin in range(0, max(1, len(passage) - shared), room - shared):
+        part = passage[begin : begin + room]
+        yield Window(
+            with_special_tokens(question, part, config.max_length, marks_between), first, begin
+        )
+
+
+def span_scores(scores: Tensor, real: Tensor, max_length: int) -> Tensor:
+    """The score of each span of tokens: (n, longest), by its first token and its length - 1.
+
+    scores (n, 2) of each token as start and as end; real (n,) False where a token can be neither.
+    Spans that reach beyond the last token, or begin or end at such a token, have -inf.
+    """
+    starts, ends = scores.masked_fill(~real[:, None], -math.inf).unbind(1)
+    max_length = min(max_length, len(real))
+    padded = torch.cat([ends, ends.new_full((max_length - 1,), -math.inf)])
+    return starts[:, None] + padded.unfold(0, max_length, 1)
+
+
+def _share(score: float, totals: Sequence[Tensor]) -> float:
+    return math.exp(score - float(torch.stack(list(totals)).logsumexp(0)))

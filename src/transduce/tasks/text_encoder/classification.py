@@ -1,0 +1,339 @@
+"""The task of giving a label to a text, or to a pair of texts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+
+from transduce.config import parse, section
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, printable_name
+from transduce.metrics.measure import check_metric, make_metric, measure
+from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
+from transduce.nn.heads.label import LabelHead
+from transduce.tasks.common import (
+    check_r_drop,
+    check_selection,
+    describe_batch,
+    find_device,
+    prepare_training,
+    rooted,
+    with_base_model,
+    with_weights,
+)
+from transduce.tasks.labels import (
+    LabelPrediction,
+    label_loss,
+    labels_for,
+    load_labels,
+    new_head,
+)
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_encoder.classification_data import (
+    READ_TOGETHER,
+    EncodedExamples,
+    LabelBatch,
+    LabelledData,
+    read_examples,
+)
+from transduce.tasks.text_encoder.sampled_texts import sampled_batches
+from transduce.tasks.text_inputs import (
+    ENCODERS,
+    READ_AT_ONCE,
+    RowMaker,
+    TextConfig,
+    check_room,
+    encode_batches,
+    leave_out_tokens,
+    one_line,
+    tokenizer_for,
+    tokenizer_of,
+    vocabulary_rows,
+)
+from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.text import Tokenizer
+from transduce.text.sampling import Alpha, check_sampling, sampler_for
+from transduce.training.config import RDropTrainingConfig
+from transduce.training.display import ProgressCounter
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.loss import LossSums
+from transduce.training.r_drop import r_drop_of_scores, twice
+from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
+
+BATCH_TOKENS = 4096
+"""Positions, padding included, in a batch of texts to label."""
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+@section
+class ClassifierTextConfig(TextConfig):
+    """How texts become tokens, and how many of those training sees."""
+
+    token_dropout: Share = 0.0
+    """Share of the tokens that is left out, others whenever a text is seen in training; helps
+    where there is little data."""
+    sampling: Alpha = 0.0
+    """Cut each text into other subwords whenever training sees it: for BPE the probability of
+    leaving a merge out, for a unigram model the power that probabilities are raised to."""
+
+
+@section
+class LabelHeadConfig:
+    """What stands on the encoder, beyond `model.pooling` and `model.pooler`."""
+
+    dropout: Share = 0.1
+    """Dropped from the vector of the whole text, before the scores of the labels."""
+
+
+@section
+class ClassifierEvaluation:
+    """What is measured."""
+
+    metrics: tuple[str, ...] = ("accuracy",)
+    """Of the test, and of each validation during training."""
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            check_metric(name)
+
+
+@section
+class ClassificationRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["classification"] = "classification"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout and the order of the data."""
+    data: LabelledData = LabelledData()
+    text: ClassifierTextConfig = ClassifierTextConfig()
+    model: EncoderOnlyConfig = EncoderOnlyConfig()
+    head: LabelHeadConfig = LabelHeadConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Begin with the weights and the tokenizer of another run."""
+    training: RDropTrainingConfig = RDropTrainingConfig()
+    evaluation: ClassifierEvaluation = ClassifierEvaluation()
+
+    def __post_init__(self) -> None:
+        if self.fine_tune is None:  # else the tokenizer is that of the other run
+            check_sampling("text.sampling", self.text.sampling, self.text.tokenizer.kind)
+        check_room(self.model, self.text)
+        check_selection(self.training.select_by, ("loss", *self.evaluation.metrics))
+        check_r_drop(self.training, self.model, self.head)
+
+
+def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:
+    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
+    return rooted(parse(ClassificationRecipe, filled, where))
+
+
+class ClassificationTraining:
+    """Examples, model and loss as the training loop wants them."""
+
+    unit = "texts"
+
+    def __init__(
+        self,
+        recipe: ClassificationRecipe,
+        classifier: TextClassifier,
+        training: EncodedExamples,
+        validation: EncodedExamples,
+    ) -> None:
+        self.recipe = recipe
+        self.classifier = classifier
+        self.model = classifier.model
+        self.d_model = recipe.model.d_model
+        segmented, tokens = recipe.model.segments, recipe.training.batch_tokens
+        train = training.batches(segmented, tokens, recipe.seed)
+        sampler = sampler_for("text.sampling", recipe.text.sampling, classifier.tokenizer)
+        self.batches = sampled_batches(
+            train,
+            training.texts,
+            sampler,
+            recipe.text.max_length,
+            segmented,
+            lambda batch, tokens: batch._replace(tokens=tokens),
+        )
+        self._valid = validation.batches(segmented, tokens, recipe.seed)
+        self._valid_labels = validation.labels
+        self._unseen, self._of_blanks = validation.unseen, validation.of_blanks
+
+    def loss(self, batch: LabelBatch) -> LossSums:
+        """Cross-entropy of the right labels."""
+        tokens = batch.tokens.to(self.classifier.device)
+        if self.recipe.text.token_dropout:
+            tokens = leave_out_tokens(tokens, self.recipe.text.token_dropout)
+        config = self.recipe.training
+        if config.r_drop:
+            scores = self.model(twice(tokens))
+            return r_drop_of_scores(scores, batch.labels, config.r_drop, config.label_smoothing)
+        return label_loss(self.model(tokens), batch.labels, config.label_smoothing)
+
+    def describe(self, batch: LabelBatch) -> str:
+        """Which examples a batch holds."""
+        return describe_batch("training examples", batch.rows)
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats per example on the validation examples, and the recipe's metrics.
+
+        A label that training never saw cannot be answered, and to a blank text there is no answer:
+        they count as wrong, not for the loss.
+        """
+        nll, count = 0.0, 0
+        names = (*self.classifier.labels, *reversed(self._unseen))  # those are at -1, -2, …
+        answers = [""] * len(self._of_blanks)
+        right = [[label] for label in self._of_blanks]
+        with torch.inference_mode():
+            for batch in self._valid.in_order():
+                scores = self.model(batch.tokens.to(self.classifier.device)).float().cpu()
+                known = batch.labels >= 0
+                nll += F.cross_entropy(scores[known], batch.labels[known], reduction="sum").item()
+                count += int(known.sum())
+                answers += (names[i] for i in scores.argmax(1).tolist())
+                right += ([names[i]] for i in batch.labels.tolist())
+        measured = measure(self.recipe.evaluation.metrics, answers, right)
+        found = {name: value for name, value in measured.items() if isinstance(value, float)}
+        return {"loss": nll / count, **found}
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        labels = [self._valid_labels.tolist(), self._unseen, len(self._of_blanks)]
+        return checksum_of(self._valid.checksum(), labels)
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return score != "loss" and make_metric(score).higher_is_better
+
+
+class TextClassifier:
+    """A trained model with its tokenizer and labels: texts in, labels out."""
+
+    options: DecodingOptions | None = None
+
+    def __init__(
+        self, recipe: ClassificationRecipe, tokenizer: Tokenizer, labels: tuple[str, ...]
+    ) -> None:
+        config = recipe.model
+        head = LabelHead(
+            config.d_model,
+            len(labels),
+            config.pooling,
+            config.pooler,
+            recipe.head.dropout,
+            config.pooler_activation,
+        )
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.row_maker = RowMaker(tokenizer, recipe.text.max_length)
+        self.labels = labels
+        self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
+        self.inputs = recipe.data.inputs
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[LabelPrediction]:
+        """The label of each input, in order; a blank input has the empty one.
+
+        There is nothing to decode, so `options` says nothing.
+        """
+        found = [LabelPrediction()] * len(inputs)
+        filled = [i for i, texts in enumerate(inputs) if any(text.strip() for text in texts)]
+        rows = self.row_maker.rows([inputs[i] for i in filled], (first + i for i in filled))
+        scores = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
+        for i, score in zip(filled, scores, strict=True):
+            found[i] = LabelPrediction.of(self.labels, score.float().log_softmax(0))
+        return found
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Label held-out texts and compare with their right labels."""
+        if examples is None:
+            examples = read_examples(self.recipe.data, split)
+        inputs, references = [], []
+        for texts, label in examples:
+            inputs.append(texts)
+            references.append([printable_name(label)])
+        if not inputs:
+            raise DataError("there are no examples to evaluate on")
+        hypotheses = [
+            found.text
+            for first in range(0, len(inputs), READ_TOGETHER)
+            for found in self.predict(inputs[first : first + READ_TOGETHER], first=first)
+        ]
+        scores = measure(self.recipe.evaluation.metrics, hypotheses, references)
+        sources = [one_line(texts) for texts in inputs]
+        return Evaluation(scores, sources, hypotheses, references, inputs=inputs)
+
+    def facts(self) -> dict[str, Any]:
+        """The labels, and the size of the vocabulary."""
+        return {"labels": list(self.labels), "vocabulary": self.tokenizer.size}
+
+
+def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) -> Outcome:
+    """Train a tokenizer, unless there is one to start from, and a model into `run`."""
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+    found = (example.label for example in read_examples(recipe.data, "train"))
+    labels = labels_for(run, found, fine_tune=recipe.fine_tune)
+    texts = (text for example in read_examples(recipe.data, "train") for text in example.texts)
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts)
+    training = _encoded(recipe, "train", tokenizer, labels)
+    validation = _encoded(recipe, "valid", tokenizer, labels)
+    warn_of_few(recipe.data, len(validation), "texts")
+    classifier = TextClassifier(recipe, tokenizer, labels)
+    classifier.model.to(find_device(recipe.training.device))
+    task = ClassificationTraining(recipe, classifier, training, validation)
+    reinit = new_head(labels, recipe.fine_tune)
+    return train(
+        task, recipe.training, run, resume, recipe.fine_tune, reinit=reinit, started=started
+    )
+
+
+def load_classification(recipe: ClassificationRecipe, run: Path, device: str) -> TextClassifier:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    tokenizer, labels = tokenizer_of(run), load_labels(run)
+    return with_weights(lambda: TextClassifier(recipe, tokenizer, labels), run, device)
+
+
+def _encoded(
+    recipe: ClassificationRecipe, split: Split, tokenizer: Tokenizer, labels: Sequence[str]
+) -> EncodedExamples:
+    """The examples of a split.  Raises DataError where nothing is left of it."""
+    with ProgressCounter(f"encoding {split} texts") as count:
+        examples = count.each(read_examples(recipe.data, split))
+        data = EncodedExamples(examples, tokenizer, labels, recipe.text.max_length)
+    unseen = int((data.labels < 0).sum())
+    if unseen and split == "train":
+        raise DataError("the training texts have other labels than when this run was begun")
+    if unseen == len(data):
+        if len(data):
+            raise DataError(f"no {split} text has a label of the training texts ({labels[0]!r}, …)")
+        remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
+        raise DataError(f"there are no {split} texts{remedy}")
+    if unseen:
+        message = "%d of %d %s texts have labels that no training text has; they count as wrong"
+        logger.warning(message, unseen, len(data), split)
+    if data.of_blanks:
+        what = "are left out" if split == "train" else "count as wrong"
+        logger.warning("%d %s texts are blank; they %s", len(data.of_blanks), split, what)
+    logger.info("%s: %d texts, %d tokens", split, len(data), data.texts.lengths.sum())
+    return data

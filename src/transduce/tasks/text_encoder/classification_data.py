@@ -1,0 +1,138 @@
+"""Labelled texts of a recipe's files, as the batches a classifier learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import section
+from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
+from transduce.errors import SettingError
+from transduce.sequence import Padded
+from transduce.tasks.common import Root, read_split
+from transduce.tasks.task import Split
+from transduce.tasks.text_inputs import EncodedTexts, chunks, encode_counting_cuts, warn_of_cuts
+from transduce.text import Tokenizer
+
+READ_TOGETHER = 4096
+"""Examples that are read, and made tokens of, together."""
+
+
+@section
+class LabelledData:
+    """Which labelled texts to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: LabelledConfig | None = None
+    """Needed for training."""
+    valid: LabelledConfig | None = None
+    """Without it, `hold_out` of the training texts are set aside."""
+    test: LabelledConfig | None = None
+    """Without it and without `valid`, another `hold_out` of the training texts is set aside."""
+    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
+    """Share of the texts that is set aside where no file is given; equal texts stay together."""
+    pairs: bool | None = None
+    """Whether an input is two texts; where there is data, its setting `second` says so."""
+
+    def __post_init__(self) -> None:
+        if len({self.pairs, *self._pairs_of_splits} - {None}) > 1:
+            raise SettingError(
+                "data: either train, valid and test all have a second text, or none of them; see "
+                "the setting `second`, and `pairs`, which must agree"
+            )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the texts that make one input."""
+        return ("text", "second") if self.pairs or any(self._pairs_of_splits) else ("text",)
+
+    @property
+    def _pairs_of_splits(self) -> list[bool]:
+        given = [split for split in (self.train, self.valid, self.test) if split is not None]
+        return [split.second is not None for split in given]
+
+
+def read_examples(config: LabelledData, split: Split) -> Iterator[LabelledText]:
+    """The labelled texts of a split, streamed; equal first texts are in one split.
+
+    Raises DataError for what cannot be read.
+    """
+    return read_split(config, split, read_labelled, lambda example: example.texts[0])
+
+
+class LabelBatch(NamedTuple):
+    """Some examples as the model reads them.
+
+    tokens: (b, t), or (b, t, 2) with segments.  labels: (b,) numbers of the right labels, -1 for
+    one that training never saw.  rows: (b,) which examples these are.
+    """
+
+    tokens: Padded
+    labels: Tensor
+    rows: NDArray[np.int64]
+    target_tokens: int
+
+    def halves(self) -> tuple[LabelBatch, LabelBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+        return in_halves(len(self.rows), self._part)
+
+    def _part(self, rows: slice) -> LabelBatch:
+        numbers = self.rows[rows]
+        return LabelBatch(self.tokens.select(rows), self.labels[rows], numbers, len(numbers))
+
+
+class EncodedExamples:
+    """Examples of a split as token ids and numbers of labels, in memory.
+
+    unseen: labels that are not among those known, which have the numbers -1, -2, ….  of_blanks: the
+    labels of blank texts, which are left out.
+    """
+
+    def __init__(
+        self,
+        examples: Iterable[LabelledText],
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        max_length: int,
+    ) -> None:
+        numbers = {label: i for i, label in enumerate(labels)}
+        n_known = len(numbers)
+        self.texts = EncodedTexts()
+        found: list[int] = []
+        n_cut = 0
+        self.of_blanks: list[str] = []
+        for examples_read in chunks(examples, READ_TOGETHER):
+            chunk = [example for example in examples_read if not example.blank]
+            self.of_blanks += (example.label for example in examples_read if example.blank)
+            inputs = [example.texts for example in chunk]
+            rows, cut = encode_counting_cuts(tokenizer, inputs, max_length)
+            n_cut += cut
+            self.texts.add(rows)
+            for example in chunk:
+                number = numbers.setdefault(example.label, len(numbers))
+                found.append(number if number < n_known else n_known - 1 - number)
+        warn_of_cuts(n_cut, len(found), max_length)
+        self.labels = np.array(found, np.int64)
+        self.unseen = list(numbers)[n_known:]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batches(self, segmented: bool, tokens: int, seed: int) -> TokenBatches[LabelBatch]:
+        """All examples, in batches of at most `tokens` positions; with their segments if asked."""
+
+        def assemble(rows: NDArray[np.int64]) -> LabelBatch:
+            labels = torch.from_numpy(self.labels[rows])
+            return LabelBatch(self.texts.padded(rows, segmented), labels, rows, len(rows))
+
+        widths = self.texts.lengths
+        return TokenBatches((widths, widths), assemble, tokens, seed)

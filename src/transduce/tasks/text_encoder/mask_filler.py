@@ -1,0 +1,283 @@
+"""A trained masked language model in use: what stands at `<mask>`, and a vector for each text."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.data.masking import Masking, goes_on, hold_spaces
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError
+from transduce.metrics.measure import measure
+from transduce.nn.heads.label import pool
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_encoder.masked_language_model import (
+    MaskedLanguageModel,
+    MaskedLanguageModelling,
+    MaskedLanguageModelRecipe,
+    MaskedLanguageModelTraining,
+    documents_of,
+    rows_of,
+)
+from transduce.tasks.text_inputs import (
+    fits,
+    mask_id,
+    one_line,
+    to_padded,
+    tokenizer_for,
+    tokenizer_of,
+    vocabulary_rows,
+    with_special_tokens,
+)
+from transduce.tasks.translation.scoring import in_batches
+from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.tasks.validation import warn_of_few
+from transduce.text import SPECIAL_TOKENS, Tokenizer
+from transduce.text.offsets import within_word
+from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
+
+MASK = "<mask>"
+"""What is to be filled in, in a line of input."""
+N_CANDIDATES = 5
+BATCH_TOKENS = 4096
+"""Positions, padding included, in a batch of texts."""
+
+
+class TokenCandidate(NamedTuple):
+    """A token that may stand at a mask, as the tokenizer shows it: "▁cat", "##ing"."""
+
+    id: int
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class FilledText:
+    """A text with its masks filled in; of a blank one nothing.
+
+    candidates: for each mask the likeliest tokens, best first.  embedding: the encoder's vectors,
+    pooled as `model.pooling` says.
+    """
+
+    filled: str
+    candidates: tuple[tuple[TokenCandidate, ...], ...] = field(default=(), repr=False)
+    embedding: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def text(self) -> str:
+        """The filled text in one line."""
+        return " ".join(self.filled.splitlines())
+
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        return {
+            "filled": self.filled,
+            "candidates": [
+                [{"token": c.token, "probability": c.probability} for c in of_mask]
+                for of_mask in self.candidates
+            ],
+            "embedding": list(self.embedding),
+        }
+
+
+class MaskFiller:
+    """A model with its tokenizer: texts in, texts without masks out."""
+
+    inputs = ("text",)
+    options: DecodingOptions | None = None
+
+    def __init__(self, recipe: MaskedLanguageModelRecipe, tokenizer: Tokenizer) -> None:
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.unknown = UnknownTokens(tokenizer)
+        rows = vocabulary_rows(tokenizer)
+        self.model = MaskedLanguageModel(recipe.model, rows, recipe.next_sentence)
+        shown = tokenizer.tokens(range(tokenizer.size))
+        self.modelling = MaskedLanguageModelling(self.model, recipe, Masking(recipe.masking, shown))
+        self._goes_on = goes_on(shown)
+        self._hold_spaces = hold_spaces(shown)
+        # SentencePiece sees a space before every text; a character is what it is.
+        self._implies_space = any(
+            t.startswith("▁") for t in tokenizer.tokens(tokenizer.encode("a"))
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[FilledText]:
+        """Each text with its masks filled in one by one, in order; a blank text stays as it is.
+
+        Masks beyond the `text.max_length` of the recipe stay, and a warning says so.  There is
+        nothing to decode, so `options` says nothing.
+        """
+        found = [FilledText(text) for (text,) in inputs]
+        given = [i for i, (text,) in enumerate(inputs) if text.strip()]
+        rows: list[list[int]] = []
+        for i in given:
+            ids = self.ids(inputs[i][0])
+            if not fits(ids, None, self.recipe.text.max_length):
+                message = "input %d has %d tokens, of which %d are read (text.max_length)"
+                logger.warning(message, first + i + 1, len(ids), self.recipe.text.max_length - 2)
+            rows.append(list(with_special_tokens(ids, None, self.recipe.text.max_length).ids))
+        texts = (inputs[i][0].split(MASK) for i in given)
+        self.unknown.check_named(texts, rows, (f"line {first + i + 1}" for i in given))
+        self.model.eval()
+        lengths = [len(row) for row in rows]
+        order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
+        for chosen in in_batches(order, lengths, BATCH_TOKENS):
+            read = self._read([rows[k] for k in chosen])
+            for k, (candidates, vector) in zip(chosen, read, strict=True):
+                text = inputs[given[k]][0]
+                filled = self._filled(text, [of_mask[0] for of_mask in candidates])
+                found[given[k]] = FilledText(filled, candidates, vector)
+        return found
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """How well hidden tokens of held-out texts are guessed; loss in nats a token.
+
+        examples: texts with masks, and what they should be, to measure the share of texts that
+        are filled in rightly instead.
+        """
+        if examples is not None:
+            items = list(examples)
+            if not items:
+                raise DataError("there are no texts to evaluate on")
+            hypotheses = [filled.text for filled in self.predict([texts for texts, _ in items])]
+            references = [[answer] for _, answer in items]
+            sources = [one_line(texts) for texts, _ in items]
+            scores = measure(["accuracy"], hypotheses, references)
+            return Evaluation(scores, sources, hypotheses, references)
+        data = rows_of(self.recipe, split, self.tokenizer, self.modelling.masking)
+        found = self.modelling.measure(data)
+        lines = (
+            line for text in documents_of(self.recipe.data, split) for line in text.split("\n")
+        )
+        return Evaluation(found, [one_line([line]) for line in lines if line.strip()])
+
+    def facts(self) -> dict[str, Any]:
+        """The size of the vocabulary, and of the embeddings."""
+        return {"vocabulary": self.tokenizer.size, "dimensions": self.recipe.model.d_model}
+
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text, with the id of MASK wherever `<mask>` stands.
+
+        A mask stands for a token with the space before it where the tokenizer has such tokens.
+        """
+        before, *rest = text.split(MASK)
+        if rest and self._hold_spaces:
+            before = before.removesuffix(" ")
+        ids = self.tokenizer.encode(before) if before else []
+        for i, part in enumerate(rest):
+            ids.append(mask_id(self.tokenizer))
+            if self._hold_spaces:
+                ids += self._behind_mask(part, i + 1 < len(rest))
+            else:
+                ids += self.tokenizer.encode(part)
+        return ids
+
+    def _behind_mask(self, part: str, mask_follows: bool) -> list[int]:
+        """The tokens of what follows a mask, where tokens hold the space before them."""
+        if mask_follows:
+            part = part.removesuffix(" ")
+        within = not part.startswith(" ")
+        if self._implies_space:
+            part = part.removeprefix(" ")
+        if not part:
+            return []
+        if self._implies_space and within:
+            return within_word(self.tokenizer, part)
+        return self.tokenizer.encode(part)
+
+    @torch.inference_mode()
+    def _read(
+        self, rows: list[list[int]]
+    ) -> list[tuple[tuple[tuple[TokenCandidate, ...], ...], tuple[float, ...]]]:
+        """For each row the candidates at its masks, and its vector."""
+        segments = [[0] * len(row) for row in rows] if self.recipe.model.segments else None
+        tokens = to_padded(rows, segments)
+        ids = tokens.values if segments is None else tokens.values[..., 0]
+        encoded = self.model.encode(tokens.to(self.device))
+        at = (ids == mask_id(self.tokenizer)).nonzero()  # (k, 2)
+        logits = self.model.head(encoded.values[at[:, 0], at[:, 1]])  # (k, v)
+        candidates: list[list[tuple[TokenCandidate, ...]]] = [[] for _ in rows]
+        for row, found in zip(at[:, 0].tolist(), self._candidates(logits), strict=True):
+            candidates[row].append(found)
+        vectors = pool(encoded, self.recipe.model.pooling).float().cpu().tolist()
+        return [(tuple(c), tuple(v)) for c, v in zip(candidates, vectors, strict=True)]
+
+    def _candidates(self, logits: Tensor) -> list[tuple[TokenCandidate, ...]]:
+        """The likeliest tokens by logits (k, v); neither a special one nor MASK is among them."""
+        probabilities = logits.float().softmax(-1)[:, len(SPECIAL_TOKENS) : self.tokenizer.size]
+        best = probabilities.topk(min(N_CANDIDATES, probabilities.shape[1]))
+        found = []
+        for values, places in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+            ids = [place + len(SPECIAL_TOKENS) for place in places]
+            named = zip(ids, self.tokenizer.tokens(ids), values, strict=True)
+            found.append(tuple(TokenCandidate(*one) for one in named))
+        return found
+
+    def _filled(self, text: str, chosen: Sequence[TokenCandidate]) -> str:
+        """The text with its first masks replaced; the rest of it stays to the letter."""
+        before, *rest = text.split(MASK)
+        for i, part in enumerate(rest):
+            before = self._joined(before, chosen[i]) if i < len(chosen) else before + MASK
+            before += part
+        return before
+
+    def _joined(self, before: str, candidate: TokenCandidate) -> str:
+        """A token behind a text, joined to its last word if that is how the token is meant."""
+        word = self.tokenizer.decode([candidate.id])
+        if self._goes_on[candidate.id]:
+            return before.removesuffix(" ") + word.removeprefix("##")
+        if word.startswith(" "):
+            return before.removesuffix(" ") + word if before else word.removeprefix(" ")
+        if self._implies_space and before and not before[-1].isspace():
+            return f"{before} {word}"
+        return before + word
+
+
+def train_masked_language_model(
+    recipe: MaskedLanguageModelRecipe, run: Path, resume: bool
+) -> Outcome:
+    """Train a tokenizer, unless there is one to start from, and a model into `run`."""
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+    lines = (line for text in documents_of(recipe.data, "train") for line in text.split("\n"))
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, lines)
+    filler = MaskFiller(recipe, tokenizer)
+    filler.model.to(find_device(recipe.training.device))
+    masking = filler.modelling.masking
+    splits: tuple[Split, ...] = ("train", "valid")
+    data = {split: rows_of(recipe, split, tokenizer, masking) for split in splits}
+    hidden = round(recipe.masking.share * len(data["valid"].lines.tokens))
+    warn_of_few(recipe.data, hidden, "hidden tokens", tokens=True)
+    task = MaskedLanguageModelTraining(filler.modelling, data)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+
+
+def load_masked_language_model(
+    recipe: MaskedLanguageModelRecipe, run: Path, device: str
+) -> MaskFiller:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: MaskFiller(recipe, tokenizer), run, device)

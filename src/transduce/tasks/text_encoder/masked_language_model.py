@@ -1,0 +1,382 @@
+"""The task of guessing hidden tokens (masked language modelling; Devlin et al. 2019).
+
+[BOS] the cat [MASK] on the mat [EOS]      encoder -> head at [MASK] -> sat
+[BOS] a line  [EOS] the next?   [EOS]      first vector -> next_sentence -> whether it is
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import parse, section
+from transduce.data.batches import TokenBatches, checksum, in_halves
+from transduce.data.documents import DocumentsConfig, read_documents
+from transduce.data.masking import Masking, MaskingConfig
+from transduce.data.passages import EncodedLines, lengths_of
+from transduce.errors import DataError
+from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
+from transduce.models.stacks import norm_epsilon
+from transduce.nn.heads.label import LabelHead
+from transduce.nn.heads.vocabulary import MaskedTokenHead
+from transduce.nn.initialise import initialise
+from transduce.tasks.common import (
+    Root,
+    check_selection,
+    describe_batch,
+    read_split,
+    rooted,
+    with_base_model,
+)
+from transduce.tasks.held_out import remedy_for_nothing_held_out
+from transduce.tasks.task import Split
+from transduce.tasks.text_inputs import (
+    ENCODERS,
+    READ_AT_ONCE,
+    Row,
+    TextConfig,
+    check_room,
+    to_padded,
+    with_special_tokens,
+)
+from transduce.text import Tokenizer
+from transduce.training.config import TrainingConfig
+from transduce.training.display import ProgressCounter
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.loss import LossSums, cross_entropy
+
+logger = logging.getLogger("transduce")
+
+FIXED_MASKING_SEED = 20181011
+"""Where the random numbers of validation begin: each validation hides the same tokens."""
+MEASURED_TOKENS = 2048
+"""Positions in a batch there, whatever the training's: which tokens are hidden hangs on it."""
+NEXT_SENTENCE_DROPOUT = 0.1
+
+
+@section
+class TextsData:
+    """Which texts to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: DocumentsConfig | None = None
+    """Needed for training."""
+    valid: DocumentsConfig | None = None
+    """Without it, `hold_out` of the training documents are set aside."""
+    test: DocumentsConfig | None = None
+    """Without it and without `valid`, another `hold_out` of the training documents is set aside."""
+    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
+    """Share of the documents that is set aside where no file is given."""
+
+
+@section
+class MaskedLanguageModelRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["masked-language-model"] = "masked-language-model"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout, the order of the data, and what is hidden."""
+    data: TextsData = TextsData()
+    text: TextConfig = TextConfig()
+    model: EncoderOnlyConfig = EncoderOnlyConfig()
+    masking: MaskingConfig = MaskingConfig()
+    next_sentence: bool = False
+    """Read two lines at once and learn, too, whether the second follows the first in its document
+    or, half of the time, is from another; else as many lines of a document as fit are read."""
+    fine_tune: FineTuneConfig | None = None
+    """Begin with the weights and the tokenizer of another run."""
+    training: TrainingConfig = TrainingConfig()
+
+    def __post_init__(self) -> None:
+        check_room(self.model, self.text)
+        measured = ["loss", "perplexity", "accuracy"]
+        measured += ["next_sentence_accuracy"] * self.next_sentence
+        check_selection(self.training.select_by, measured)
+
+
+def parse_masked_language_model(
+    settings: Mapping[str, Any], where: str
+) -> MaskedLanguageModelRecipe:
+    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
+    return rooted(parse(MaskedLanguageModelRecipe, filled, where))
+
+
+def documents_of(config: TextsData, split: Split) -> Iterator[str]:
+    """The documents of a split, streamed.  Raises DataError for what cannot be read."""
+    return read_split(config, split, read_documents, lambda text: text)
+
+
+class MaskedLanguageModel(EncoderOnly):
+    """An encoder under a head of the vocabulary, and perhaps one for the next sentence."""
+
+    head: MaskedTokenHead
+
+    def __init__(self, config: EncoderOnlyConfig, vocabulary: int, next_sentence: bool) -> None:
+        head = MaskedTokenHead(config.d_model, vocabulary, norm_epsilon(config.encoder))
+        parts = build_text_encoder(config, vocabulary, head)
+        super().__init__(parts.front_end, parts.encoder, head)
+        self.next_sentence: LabelHead | None = None
+        if next_sentence:
+            d_model = config.d_model
+            self.next_sentence = LabelHead(d_model, 2, "first", True, NEXT_SENTENCE_DROPOUT)
+            initialise(self.next_sentence, d_model)
+
+
+class TextBatch(NamedTuple):
+    """Some rows of text, as yet unmasked.
+
+    rows: ids and segments.  numbers: (b,) which rows of the data they are.  target_tokens: how
+    many tokens masking aims at.
+    """
+
+    rows: list[Row]
+    numbers: NDArray[np.int64]
+    target_tokens: int
+
+    def halves(self) -> tuple[TextBatch, TextBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+        parts = in_halves(len(self.rows), lambda rows: (self.rows[rows], self.numbers[rows]))
+        if parts is None:
+            return None
+        (first, first_numbers), (rest, rest_numbers) = parts
+        share = sum(len(row.ids) for row in first) / sum(len(row.ids) for row in self.rows)
+        aim = round(share * self.target_tokens)
+        return (
+            TextBatch(first, first_numbers, aim),
+            TextBatch(rest, rest_numbers, self.target_tokens - aim),
+        )
+
+
+class MaskedPredictions(NamedTuple):
+    """Sums over a batch: of masked tokens, and of pairs of lines.
+
+    total: smoothed loss, differentiable.  nll: in nats.  right: guesses that are right, where
+    they were counted.
+    """
+
+    total: Tensor
+    nll: Tensor
+    tokens: int
+    right: int
+    pairs_nll: Tensor
+    pairs: int
+    pairs_right: int
+
+
+class TextRows:
+    """The rows of a split, and the batches of them."""
+
+    def __init__(
+        self,
+        recipe: MaskedLanguageModelRecipe,
+        documents: Iterable[str],
+        tokenizer: Tokenizer,
+        masking: Masking,
+    ) -> None:
+        self.max_length = recipe.text.max_length
+        self.in_pairs = recipe.next_sentence
+        room = self.max_length - 2
+        self._between = tokenizer.marks_between
+        # Two lines and their marks must fit.
+        max_length = (room - self._between) // 2 if self.in_pairs else room
+        self.lines = EncodedLines(documents, tokenizer.encode_batch, max_length)
+        if self.in_pairs:
+            first = self.lines.pairs()
+            self.places = np.stack([first, first + 2], 1)
+            marks = 2 + self._between
+        else:
+            self.places = self.lines.packed(room)
+            marks = 2
+        self.lengths = lengths_of(self.lines, self.places) + marks
+        self._masking = masking
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def row(self, i: int, second: int | None = None) -> Row:
+        """A row; where it is a pair, perhaps with another `second` line."""
+        start, end = self.places[i].tolist()
+        if not self.in_pairs:
+            tokens = self.lines.tokens[self.lines.offsets[start] : self.lines.offsets[end]]
+            return with_special_tokens(tokens.tolist(), None, self.max_length)
+        b = self.lines.line(start + 1 if second is None else second)
+        a = self.lines.line(start)
+        return with_special_tokens(a.tolist(), b.tolist(), self.max_length, self._between)
+
+    def with_others(
+        self, batch: TextBatch, generator: torch.Generator | None
+    ) -> tuple[list[Row], Tensor]:
+        """The rows with the second line of about half of them from another document; and (b,) 1
+        where it does follow."""
+        chance = torch.rand(len(batch.numbers), 2, generator=generator, dtype=torch.float64)
+        rows = list(batch.rows)
+        follows = (chance[:, 0] < 0.5).long()
+        for k, number in enumerate(batch.numbers):
+            if not follows[k]:
+                place = float(chance[k, 1])
+                other = self.lines.elsewhere(int(self.places[number, 0]), place)
+                rows[k] = self.row(int(number), other)
+        return rows, follows
+
+    def batches(self, tokens: int, seed: int) -> TokenBatches[TextBatch]:
+        """All rows, in batches of at most `tokens` positions."""
+        return TokenBatches((self.lengths, self.lengths), self._assemble, tokens, seed)
+
+    def _assemble(self, numbers: NDArray[np.int64]) -> TextBatch:
+        rows = [self.row(int(i)) for i in numbers]
+        aim = sum(self._masking.aim(row.ids) for row in rows)
+        return TextBatch(rows, numbers, max(1, aim))
+
+
+class MaskedLanguageModelling:
+    """Guesses hidden tokens of rows: what training and evaluation have in common."""
+
+    def __init__(
+        self,
+        model: MaskedLanguageModel,
+        recipe: MaskedLanguageModelRecipe,
+        masking: Masking,
+    ) -> None:
+        self.model = model
+        self.recipe = recipe
+        self.masking = masking
+
+    def guess(
+        self,
+        data: TextRows,
+        batch: TextBatch,
+        smoothing: float,
+        generator: torch.Generator | None = None,
+        count_right: bool = False,
+    ) -> MaskedPredictions:
+        """Hide some tokens of a batch, guess them, and compare.
+
+        generator: of the random numbers, all of which are drawn on the CPU; by default torch's.
+        """
+        device = next(self.model.parameters()).device
+        rows, follows = batch.rows, None
+        if data.in_pairs:
+            rows, follows = data.with_others(batch, generator)
+        segments = [row.segments for row in rows] if self.recipe.model.segments else None
+        masked = self.masking(to_padded([row.ids for row in rows], segments), generator)
+        encoded = self.model.encode(masked.tokens.to(device))
+        hidden = self.model.head.hidden(encoded.values[masked.at.to(device)])  # (k, m)
+        targets = masked.targets.to(device)
+        head = self.model.head.vocabulary
+        sums = cross_entropy(hidden, head.weight, targets, smoothing, head.bias)
+        right = int((head(hidden).argmax(-1) == targets).sum()) if count_right else 0
+        nothing = hidden.new_zeros(())
+        if follows is None or self.model.next_sentence is None:
+            return MaskedPredictions(sums.total, sums.nll, sums.tokens, right, nothing, 0, 0)
+        scores = self.model.next_sentence(encoded).float()
+        follows = follows.to(device)
+        nll = F.cross_entropy(scores, follows, reduction="sum")
+        pairs_right = int((scores.argmax(1) == follows).sum())
+        return MaskedPredictions(
+            sums.total, sums.nll, sums.tokens, right, nll, len(follows), pairs_right
+        )
+
+    @torch.inference_mode()
+    def measure(self, data: TextRows) -> dict[str, float]:
+        """Scores of guessing tokens that are hidden the same way each time.
+
+        Loss in nats per hidden token, perplexity, and accuracy in percent.
+        """
+        self.model.eval()
+        generator = torch.Generator().manual_seed(FIXED_MASKING_SEED)
+        nll, n, right, n_pairs, pairs_right = 0.0, 0, 0, 0, 0
+        for batch in data.batches(MEASURED_TOKENS, 0).in_order():
+            found = self.guess(data, batch, 0.0, generator, count_right=True)
+            nll += found.nll.item()
+            n, right = n + found.tokens, right + found.right
+            n_pairs, pairs_right = n_pairs + found.pairs, pairs_right + found.pairs_right
+        if not n:
+            raise DataError("there is no token that could be hidden: the texts are empty")
+        loss = nll / n
+        perplexity = math.exp(min(loss, 700.0))
+        scores = {"loss": loss, "perplexity": perplexity, "accuracy": 100 * right / n}
+        if data.in_pairs:
+            scores["next_sentence_accuracy"] = 100 * pairs_right / max(1, n_pairs)
+        return scores
+
+
+class MaskedLanguageModelTraining:
+    """Texts, model and loss as the training loop wants them."""
+
+    unit = "hidden tokens"
+
+    def __init__(self, modelling: MaskedLanguageModelling, data: Mapping[Split, TextRows]) -> None:
+        self.modelling = modelling
+        self.model = modelling.model
+        self.recipe = modelling.recipe
+        self.d_model = self.recipe.model.d_model
+        self._data = data
+        tokens = self.recipe.training.batch_tokens
+        self.batches = data["train"].batches(tokens, self.recipe.seed)
+
+    def loss(self, batch: TextBatch) -> LossSums:
+        """Mean cross-entropy of the hidden tokens, plus that of the next sentence if it is asked
+        for, times the number of tokens that masking aims at."""
+        smoothing = self.recipe.training.label_smoothing
+        found = self.modelling.guess(self._data["train"], batch, smoothing)
+        # How many tokens whole words come to is known only now; the loop counts with the aim.
+        share = batch.target_tokens / max(1, found.tokens)
+        pairs = found.pairs_nll * (batch.target_tokens / max(1, found.pairs))
+        nll = found.nll * share + pairs.detach()
+        return LossSums(found.total * share + pairs, nll, batch.target_tokens)
+
+    def describe(self, batch: TextBatch) -> str:
+        """Which rows a batch holds."""
+        return describe_batch("training rows", batch.numbers)
+
+    def validate(self) -> dict[str, float]:
+        """Scores of guessing tokens of the validation texts, hidden the same way each time."""
+        return self.modelling.measure(self._data["valid"])
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        lines = self._data["valid"].lines
+        return checksum(lines.offsets, lines.tokens)
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return score not in ("loss", "perplexity")
+
+
+def rows_of(
+    recipe: MaskedLanguageModelRecipe, split: Split, tokenizer: Tokenizer, masking: Masking
+) -> TextRows:
+    """The rows of a split.  Raises DataError where there are none."""
+    with ProgressCounter(f"encoding {split} texts") as count:
+        documents = count.each(documents_of(recipe.data, split))
+        data = TextRows(recipe, documents, tokenizer, masking)
+    if not len(data):
+        if len(data.lines):
+            raise DataError(
+                f"no {split} document has two lines, so none has a next one; set next_sentence = "
+                "false, or let documents end elsewhere"
+            )
+        own = split == "train" or getattr(recipe.data, split) is not None
+        texts = () if own else documents_of(recipe.data, "train")
+        remedy = "" if own else f"; {remedy_for_nothing_held_out(recipe.data, texts)}"
+        raise DataError(f"there are no {split} texts{remedy}")
+    if data.in_pairs and data.lines.n_documents < 2:
+        raise DataError(
+            f"next_sentence needs {split} texts of two documents or more, and there is one; let "
+            "documents end elsewhere"
+        )
+    message = "%s: %d lines in %d rows, %d tokens"
+    logger.info(message, split, len(data.lines), len(data), len(data.lines.tokens))
+    return data

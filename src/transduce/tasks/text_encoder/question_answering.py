@@ -1,0 +1,262 @@
+"""The task of answering a question by a piece of a passage (extractive question answering)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import parse, section
+from transduce.data.questions import Question
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError
+from transduce.metrics.measure import measure
+from transduce.models.encoder_only import EncoderOnlyConfig
+from transduce.tasks.common import (
+    check_selection,
+    describe_batch,
+    find_device,
+    prepare_training,
+    rooted,
+    sampled,
+    with_base_model,
+    with_weights,
+)
+from transduce.tasks.labels import new_head
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_encoder.answerer import Answerer, SpanConfig, WindowsConfig
+from transduce.tasks.text_encoder.question_answering_data import (
+    READ_TOGETHER,
+    EncodedWindows,
+    QuestionsData,
+    SpanBatch,
+    encoded_windows,
+    questions_of,
+    spans_of,
+    texts_of,
+)
+from transduce.tasks.text_inputs import (
+    ENCODERS,
+    READ_AT_ONCE,
+    check_room,
+    one_line,
+    tokenizer_for,
+    tokenizer_of,
+)
+from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.text import Tokenizer
+from transduce.training.config import TrainingConfig
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.loss import LossSums
+from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
+
+OF_WINDOWS = ("text.stride", "text.max_question")
+"""What a run of questions has beside `READ_AT_ONCE`."""
+
+METRICS = ("exact_match", "f1")
+
+
+@section
+class AnswersEvaluation:
+    """What is measured."""
+
+    language: str = ""
+    """Code of the language of the answers, such as "en" or "zh"; Chinese is measured by
+    characters."""
+    validation_questions: Annotated[int, Field(ge=1)] = 1000
+    """How many questions each validation reads."""
+
+
+@section
+class QuestionAnsweringRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["question-answering"] = "question-answering"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout and the order of the data."""
+    data: QuestionsData = QuestionsData()
+    text: WindowsConfig = WindowsConfig()
+    model: EncoderOnlyConfig = EncoderOnlyConfig()
+    span: SpanConfig = SpanConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Begin with the weights and the tokenizer of another run."""
+    training: TrainingConfig = TrainingConfig()
+    evaluation: AnswersEvaluation = AnswersEvaluation()
+
+    def __post_init__(self) -> None:
+        check_room(self.model, self.text)
+        check_selection(self.training.select_by, ("loss", *METRICS))
+
+
+def parse_question_answering(settings: Mapping[str, Any], where: str) -> QuestionAnsweringRecipe:
+    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    filled = with_base_model(settings, ENCODERS, (*READ_AT_ONCE, *OF_WINDOWS))
+    return rooted(parse(QuestionAnsweringRecipe, filled, where))
+
+
+class QuestionAnsweringTraining:
+    """Questions, model and loss as the training loop wants them."""
+
+    unit = "ends of answers"
+
+    def __init__(
+        self,
+        recipe: QuestionAnsweringRecipe,
+        answerer: TrainedAnswerer,
+        windows: EncodedWindows,
+        valid: Sequence[Question],
+    ) -> None:
+        self.recipe = recipe
+        self.answerer = answerer
+        self.model = answerer.model
+        self.d_model = recipe.model.d_model
+        self.batches = windows.batches(
+            recipe.model.segments, recipe.span.no_answer, recipe.training.batch_tokens, recipe.seed
+        )
+        self._references = [question.references for question in valid]
+        self._encoded_passages = answerer.read([(q.question, q.context) for q in valid])
+        self._spans = [
+            spans_of(question, encoded_passage, recipe.span.no_answer)
+            for question, encoded_passage in zip(valid, self._encoded_passages, strict=True)
+        ]
+        if not any(span for spans in self._spans for span in spans):
+            raise DataError(
+                f"none of the {len(valid)} validation questions has its answer in its passage"
+            )
+
+    def loss(self, batch: SpanBatch) -> LossSums:
+        """Cross-entropy of the first and the last position of the answer."""
+        device = self.answerer.device
+        scores = self.model(batch.tokens.to(device)).float()
+        smoothing = self.recipe.training.label_smoothing
+        return span_loss(scores, batch.allowed.to(device), batch.spans.to(device), smoothing)
+
+    def describe(self, batch: SpanBatch) -> str:
+        """Which windows a batch holds."""
+        return describe_batch("training windows", batch.rows)
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats per end of a span, over the windows that have one; exact match and F1 of
+        the answers."""
+        nll, count = 0.0, 0
+        answers = []
+        scores = iter(self.answerer.scores([w for r in self._encoded_passages for w in r.windows]))
+        for encoded_passage, spans in zip(self._encoded_passages, self._spans, strict=True):
+            of_reading = [next(scores) for _ in encoded_passage.windows]
+            answers.append(self.answerer.answer(encoded_passage, of_reading).text)
+            for window, span, score in zip(encoded_passage.windows, spans, of_reading, strict=True):
+                if span is not None:
+                    allowed = torch.zeros(1, len(score), dtype=torch.bool)
+                    allowed[:, window.first : -1] = True
+                    allowed[:, 0] = self.recipe.span.no_answer
+                    sums = span_loss(score[None], allowed, torch.tensor([span]))
+                    nll += sums.nll.item()
+                    count += sums.tokens
+        language = self.recipe.evaluation.language
+        measured = measure(METRICS, answers, self._references, language)
+        return {"loss": nll / count} | {
+            name: value for name, value in measured.items() if isinstance(value, float)
+        }
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        lengths = [
+            [len(window.row.ids) for window in encoded_passage.windows]
+            for encoded_passage in self._encoded_passages
+        ]
+        return checksum_of(self._references, self._spans, lengths)
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return score != "loss"
+
+
+def span_loss(scores: Tensor, allowed: Tensor, spans: Tensor, smoothing: float = 0.0) -> LossSums:
+    """Cross-entropy of the two ends of each span, among the allowed positions.
+
+    scores (b, t, 2), allowed (b, t), spans (b, 2).  Smoothing spreads over allowed positions.
+    """
+    barred = ~allowed[..., None]
+    log_probs = scores.masked_fill(barred, torch.finfo(scores.dtype).min).log_softmax(1)
+    nll = -log_probs.gather(1, spans[:, None, :]).sum()
+    spread = -(log_probs.masked_fill(barred, 0.0).sum(1) / allowed.sum(1, keepdim=True)).sum()
+    return LossSums((1 - smoothing) * nll + smoothing * spread, nll.detach(), spans.numel())
+
+
+class TrainedAnswerer(Answerer):
+    """An answerer that knows the recipe it was trained by, and so its data."""
+
+    def __init__(self, recipe: QuestionAnsweringRecipe, tokenizer: Tokenizer) -> None:
+        super().__init__(recipe.model, recipe.text, recipe.span, tokenizer)
+        self.recipe = recipe
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Answer held-out questions and compare with the references.
+
+        Questions without an answer count, whether the model may leave one unanswered or not.
+        """
+        if examples is None:
+            questions = questions_of(self.recipe.data, split)
+            items = (((q.question, q.context), q.references) for q in questions)
+        else:
+            items = (((question, context), [answer]) for (question, context), answer in examples)
+        listed = list(items)
+        if not listed:
+            raise DataError("there are no questions to evaluate on")
+        inputs = [texts for texts, _ in listed]
+        references = [right for _, right in listed]
+        hypotheses = [
+            prediction.text
+            for first in range(0, len(inputs), READ_TOGETHER)
+            for prediction in self.predict(inputs[first : first + READ_TOGETHER])
+        ]
+        language = self.recipe.evaluation.language
+        scores = measure(METRICS, hypotheses, references, language)
+        sources = [one_line(texts) for texts in inputs]
+        return Evaluation(scores, sources, hypotheses, references, language, inputs=inputs)
+
+    def facts(self) -> dict[str, Any]:
+        """The size of the vocabulary."""
+        return {"vocabulary": self.tokenizer.size}
+
+
+def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume: bool) -> Outcome:
+    """Train a tokenizer, unless there is one to start from, and a model into `run`."""
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, texts_of(recipe.data))
+    answerer = TrainedAnswerer(recipe, tokenizer)
+    answerer.model.to(find_device(recipe.training.device))
+    windows = encoded_windows(recipe.data, answerer)
+    limit = recipe.evaluation.validation_questions
+    valid = sampled(
+        questions_of(recipe.data, "valid"), limit, lambda q: f"{q.question} {q.context}"
+    )
+    if not valid:
+        remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
+        raise DataError(f"there are no validation questions{remedy}")
+    warn_of_few(recipe.data, len(valid), "questions")
+    task = QuestionAnsweringTraining(recipe, answerer, windows, valid)
+    reinit = new_head((), recipe.fine_tune)
+    return train(
+        task, recipe.training, run, resume, recipe.fine_tune, reinit=reinit, started=started
+    )
+
+
+def load_question_answering(
+    recipe: QuestionAnsweringRecipe, run: Path, device: str
+) -> TrainedAnswerer:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    tokenizer = tokenizer_of(run)
+    return with_weights(lambda: TrainedAnswerer(recipe, tokenizer), run, device)

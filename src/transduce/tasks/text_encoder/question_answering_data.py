@@ -1,0 +1,196 @@
+"""Questions of a recipe's files, as the windows that a model learns to answer from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import section
+from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.questions import Question, QuestionsConfig, read_questions
+from transduce.errors import DataError
+from transduce.sequence import Padded
+from transduce.tasks.common import Root, read_split
+from transduce.tasks.task import Split
+from transduce.tasks.text_encoder.answerer import Answerer, EncodedPassage, Window
+from transduce.tasks.text_inputs import EncodedTexts, chunks
+from transduce.training.display import ProgressCounter
+
+logger = logging.getLogger("transduce")
+
+READ_TOGETHER = 512
+"""Questions that are read, and answered, together."""
+
+
+@section
+class QuestionsData:
+    """Which questions to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: QuestionsConfig | None = None
+    """Needed for training."""
+    valid: QuestionsConfig | None = None
+    """Without it, `hold_out` of the training questions are set aside."""
+    test: QuestionsConfig | None = None
+    """Without it and without `valid`, another `hold_out` of the training questions is set aside."""
+    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
+    """Share that is set aside where no file is given, of the articles or passages: where these
+    are few, the share of the questions may be another."""
+    split_by: Literal["title", "context"] = "title"
+    """Keep together all questions of an article, where its title is known, or of a passage."""
+
+
+def questions_of(config: QuestionsData, split: Split) -> Iterator[Question]:
+    """The questions of a split, streamed.  Raises DataError for what cannot be read."""
+
+    def key(question: Question) -> str:
+        by_title = config.split_by == "title" and question.title
+        return question.title if by_title else question.context
+
+    return read_split(config, split, read_questions, key)
+
+
+class SpanBatch(NamedTuple):
+    """Some windows as the model reads them.
+
+    tokens: (b, t), or (b, t, 2) with segments.  allowed: (b, t) positions of the passage, and
+    the first where "no answer" is an option.  spans: (b, 2) first and last position of the
+    answer.  rows: (b,) which windows these are.  target_tokens: two for each window.
+    """
+
+    tokens: Padded
+    allowed: Tensor
+    spans: Tensor
+    rows: NDArray[np.int64]
+    target_tokens: int
+
+    def halves(self) -> tuple[SpanBatch, SpanBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+        return in_halves(len(self.rows), self._part)
+
+    def _part(self, rows: slice) -> SpanBatch:
+        tokens, allowed, spans = self.tokens.select(rows), self.allowed[rows], self.spans[rows]
+        return SpanBatch(tokens, allowed, spans, self.rows[rows], 2 * len(spans))
+
+
+class EncodedWindows:
+    """Windows to learn from, as token ids in memory, side by side."""
+
+    def __init__(self, windows: Iterable[tuple[Window, tuple[int, int]]]) -> None:
+        """windows: each with the first and last position of its answer."""
+        self.texts = EncodedTexts()
+        found: list[tuple[int, int, int]] = []
+        for window, span in windows:
+            self.texts.add([window.row])
+            found.append((window.first, *span))
+        table = np.array(found, np.int64).reshape(-1, 3)
+        self.firsts, self.spans = table[:, 0], table[:, 1:]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def batches(
+        self, segmented: bool, no_answer: bool, tokens: int, seed: int
+    ) -> TokenBatches[SpanBatch]:
+        """All windows, in batches of at most `tokens` positions; with their segments if asked."""
+
+        lengths = self.texts.lengths
+
+        def assemble(numbers: NDArray[np.int64]) -> SpanBatch:
+            padded = self.texts.padded(numbers, segmented)
+            columns = np.arange(padded.real.shape[1])
+            ends = lengths[numbers, None] - 1
+            allowed = (columns >= self.firsts[numbers, None]) & (columns < ends)
+            allowed[:, 0] = no_answer
+            spans = torch.from_numpy(self.spans[numbers])
+            return SpanBatch(padded, torch.from_numpy(allowed), spans, numbers, 2 * len(numbers))
+
+        return TokenBatches((lengths, lengths), assemble, tokens, seed)
+
+
+def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows:
+    """The training questions as windows with their answers; what is left out is counted.
+
+    Raises DataError where nothing is left.
+    """
+    n_questions, n_unanswered, n_lost = 0, 0, 0
+
+    def windows() -> Iterator[tuple[Window, tuple[int, int]]]:
+        nonlocal n_questions, n_unanswered, n_lost
+        with ProgressCounter("encoding train questions") as count:
+            questions = count.each(questions_of(config, "train"))
+            for chunk in chunks(questions, READ_TOGETHER):
+                n_questions += len(chunk)
+                encoded_passages = answerer.read([(q.question, q.context) for q in chunk])
+                for question, encoded_passage in zip(chunk, encoded_passages, strict=True):
+                    answer = tokens_of_answer(question, encoded_passage)
+                    if answer is None and question.answers:
+                        n_lost += 1
+                        continue
+                    n_unanswered += answer is None
+                    for window in encoded_passage.windows:
+                        span = span_in(window, answer, answerer.span.no_answer)
+                        if span is not None:
+                            yield window, span
+
+    data = EncodedWindows(windows())
+    if n_lost:
+        message = "%d of %d training questions are left out: no answer stands in the passage"
+        logger.warning(message, n_lost, n_questions)
+    if n_unanswered and not answerer.span.no_answer:
+        message = "%d of %d training questions have no answer and are left out (span.no_answer)"
+        logger.warning(message, n_unanswered, n_questions)
+    if not len(data):
+        raise DataError("no training question has its answer in its passage")
+    message = "train: %d questions in %d windows, %d tokens"
+    logger.info(message, n_questions - n_lost, len(data), data.texts.lengths.sum())
+    return data
+
+
+def span_in(
+    window: Window, answer: tuple[int, int] | None, no_answer: bool
+) -> tuple[int, int] | None:
+    """The positions in a window of the first and last token of an answer, given in the passage.
+
+    Where the window does not hold it whole: the first position twice if there may be no answer,
+    else None.
+    """
+    if answer is not None and window.begin <= answer[0] and answer[1] < window.end:
+        shift = window.first - window.begin
+        return answer[0] + shift, answer[1] + shift
+    return (0, 0) if no_answer else None
+
+
+def spans_of(
+    question: Question, encoded_passage: EncodedPassage, no_answer: bool
+) -> list[tuple[int, int] | None]:
+    """For each window of a passage what `span_in` says; None where the answer was not found."""
+    answer = tokens_of_answer(question, encoded_passage)
+    if answer is None and question.answers:
+        return [None] * len(encoded_passage.windows)
+    return [span_in(window, answer, no_answer) for window in encoded_passage.windows]
+
+
+def tokens_of_answer(question: Question, encoded_passage: EncodedPassage) -> tuple[int, int] | None:
+    """The first and the last token of the answer to learn from."""
+    span = question.span()
+    return None if span is None else encoded_passage.tokens_of(*span)
+
+
+def texts_of(data: QuestionsData) -> Iterator[str]:
+    """What a vocabulary is made from: each question, and each passage once while it lasts."""
+    before = ""
+    for question in questions_of(data, "train"):
+        yield question.question
+        if question.context != before:
+            yield from question.context.splitlines()
+            before = question.context

@@ -1,0 +1,79 @@
+"""Other segmentations, in each epoch, of the texts that an encoder reads between its marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.batches import TokenBatches
+from transduce.data.sampling import SampledBatches, sampled_widths, tried_items
+from transduce.sequence import Padded
+from transduce.tasks.text_inputs import EncodedTexts, Row, rows_padded, with_special_tokens
+from transduce.text import BOS, EOS
+from transduce.text.sampling import SegmentationSampler
+
+
+class HasRows(Protocol):
+    """A batch that knows which items it is made of."""
+
+    @property
+    def rows(self) -> NDArray[np.integer[Any]]: ...  # noqa: D102
+
+
+B = TypeVar("B", bound=HasRows)
+
+
+def sampled_batches(
+    plain: TokenBatches[B],
+    texts: EncodedTexts,
+    sampler: SegmentationSampler | None,
+    max_length: int,
+    segmented: bool,
+    with_tokens: Callable[[B, Padded], B],
+) -> TokenBatches[B] | SampledBatches[B]:
+    """The same batches with sampled segmentations of their texts; plain ones without a sampler.
+
+    max_length: tokens of a row, marks included.  segmented: whether the model has segments to
+    tell.  with_tokens: a batch with other tokens, (b, t) or (b, t, 2).
+    """
+    if sampler is None:
+        return plain
+
+    def redraw(batch: B, seed: int) -> B:
+        rows = [texts.row(i) for i in batch.rows]
+        share = plain.batch_tokens // len(rows)
+        drawn = resegmented(rows, sampler, max_length, share, seed)
+        return with_tokens(batch, rows_padded(drawn, segmented))
+
+    tried = texts.padded(tried_items(len(texts)), segmented=False)
+    widths = sampled_widths(texts.lengths, tried, sampler, 2, max_length - 2)
+    return SampledBatches(plain.with_widths((widths, widths)), redraw)
+
+
+def resegmented(
+    rows: Sequence[Row], sampler: SegmentationSampler, max_length: int, share: int, seed: int
+) -> list[Row]:
+    """Rows whose texts are cut into other subwords, and cut off at `max_length` as in
+    `with_special_tokens`.
+
+    share: positions beyond which a row stays as it is.  Equal seeds give equal rows.
+    """
+    texts = [_texts(row) for row in rows]
+    drawn = iter(sampler.draw([ids for parts in texts for ids in parts], seed))
+    found = []
+    for row, parts in zip(rows, texts, strict=True):
+        a, b = next(drawn), next(drawn) if len(parts) == 2 else None
+        new = with_special_tokens(a, b, max_length, sampler.tokenizer.marks_between)
+        found.append(new if len(new.ids) <= share else row)
+    return found
+
+
+def _texts(row: Row) -> list[list[int]]:
+    """The ids of the one text of a row, or of its two, without marks."""
+    ids = [int(token) for token in row.ids]
+    n_first = len(ids) - int(sum(row.segments))
+    parts = [ids[:n_first], ids[n_first:]] if n_first < len(ids) else [ids]
+    return [[token for token in part if token not in (BOS, EOS)] for part in parts]

@@ -1,0 +1,317 @@
+"""What the tasks of encoder-only models over text share: layout, tokenizer, running in batches.
+
+Every one of them reads a text, or two, between the same marks:
+
+    [BOS] a [EOS]                    segments 0 … 0
+    [BOS] a [EOS] b [EOS]            segments 0 … 0 1 … 1
+
+(with as many EOS between the two as `Tokenizer.marks_between` says, all of segment 0)
+and has an embedding of `vocabulary_rows(tokenizer)` rows, the last of which is that of MASK.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from transduce.config import parse, section
+from transduce.errors import RunError, SettingError
+from transduce.models.encoder_only import EncoderOnlyConfig
+from transduce.models.stacks import max_sequence_length
+from transduce.sequence import Padded
+from transduce.tasks.common import base_settings, saved_tokenizer
+from transduce.tasks.translation.scoring import in_batches
+from transduce.tasks.translation.unknown_tokens import UnknownTokens, tell_of_training_texts
+from transduce.text import (
+    BOS,
+    EOS,
+    PAD,
+    SubwordConfig,
+    Tokenizer,
+    TokenizerConfig,
+    train_tokenizer,
+)
+from transduce.training.checkpoints import checkpoints_of
+from transduce.training.display import ProgressCounter
+from transduce.training.fine_tuning import FineTuneConfig
+
+logger = logging.getLogger("transduce")
+
+ENCODERS = ("classification", "embedding", "masked-language-model", "question-answering")
+"""Tasks with one kind of model, each of which can start from a run of any of them."""
+READ_AT_ONCE = ("text.tokenizer", "text.max_length")
+"""What such a run has beside its model that it can hardly be used without."""
+
+T = TypeVar("T")
+Ids = Sequence[int] | NDArray[np.integer[Any]]
+
+
+@section
+class TextConfig:
+    """How texts become tokens."""
+
+    tokenizer: TokenizerConfig = SubwordConfig()
+    """Not needed where the run that is fine-tuned has a tokenizer: then it is that one."""
+    max_length: Annotated[int, Field(ge=8)] = 256
+    """Tokens that the model reads at once, marks included; what is longer is cut at the end."""
+
+
+class Row(NamedTuple):
+    """One input as the model reads it: token ids, and for each of them the number of its text."""
+
+    ids: Ids
+    segments: Ids
+
+
+def mask_id(tokenizer: Tokenizer) -> int:
+    """The id of MASK, one beyond those that the tokenizer gives."""
+    return tokenizer.size
+
+
+def vocabulary_rows(tokenizer: Tokenizer) -> int:
+    """Rows of the embedding of an encoder-only model: the tokenizer's ids, and MASK."""
+    return tokenizer.size + 1
+
+
+def check_room(model: EncoderOnlyConfig, text: TextConfig) -> None:
+    """Raises SettingError when learned positions do not reach to `text.max_length`."""
+    room = max_sequence_length(model.encoder)
+    if room is not None and room < text.max_length:
+        raise SettingError(
+            f"learned positions reach to {room}, but text.max_length = {text.max_length}; set "
+            "model.encoder.max_positions or text.max_length accordingly"
+        )
+
+
+def fits(
+    a: Sequence[int], b: Sequence[int] | None, max_length: int, marks_between: int = 1
+) -> bool:
+    """Whether `with_special_tokens` can do without a cut."""
+    return len(a) + 2 + (0 if b is None else len(b) + marks_between) <= max_length
+
+
+def with_special_tokens(
+    a: Sequence[int], b: Sequence[int] | None, max_length: int, marks_between: int = 1
+) -> Row:
+    """One text, or two, between their marks.
+
+    What is longer than `max_length` is cut at the end, of two texts the longer one first.
+    marks_between: as `Tokenizer` has it.
+    """
+    if b is None:
+        ids = [BOS, *a[: max_length - 2], EOS]
+        return Row(ids, [0] * len(ids))
+    room = max_length - 2 - marks_between
+    if len(a) + len(b) > room:
+        half = room // 2
+        keep_b = min(len(b), max(half, room - len(a)))
+        a, b = a[: room - keep_b], b[:keep_b]
+    first, second = [BOS, *a, *[EOS] * marks_between], [*b, EOS]
+    return Row([*first, *second], [0] * len(first) + [1] * len(second))
+
+
+class RowMaker:
+    """Lays out inputs of one text or two as rows, with warnings of those it had to change."""
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._unknown = UnknownTokens(tokenizer)
+
+    def rows(self, inputs: Sequence[Sequence[str]], numbers: Iterable[int]) -> list[Row]:
+        """The rows of inputs; numbers: theirs, from 0, in a longer input."""
+        rows, n_cut = encode_counting_cuts(self._tokenizer, inputs, self._max_length)
+        warn_of_cuts(n_cut, len(rows), self._max_length)
+        names = (f"line {number + 1}" for number in numbers)
+        self._unknown.check_named(inputs, (row.ids for row in rows), names)
+        return rows
+
+
+def encode_counting_cuts(
+    tokenizer: Tokenizer, inputs: Sequence[Sequence[str]], max_length: int
+) -> tuple[list[Row], int]:
+    """Inputs of one text or two as rows, and how many had to be cut."""
+    encoded = tokenizer.encode_batch([text for texts in inputs for text in texts])
+    between = tokenizer.marks_between
+    rows, at, n_cut = [], 0, 0
+    for texts in inputs:
+        a, b = encoded[at], encoded[at + 1] if len(texts) == 2 else None
+        at += len(texts)
+        rows.append(with_special_tokens(a, b, max_length, between))
+        n_cut += not fits(a, b, max_length, between)
+    return rows, n_cut
+
+
+def warn_of_cuts(n_cut: int, n: int, max_length: int) -> None:
+    """Say how many of n inputs were cut, if any were."""
+    if n_cut:
+        message = "%d of %d inputs are longer than %d tokens (text.max_length) and were cut"
+        logger.warning(message, n_cut, n, max_length)
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of `size`, the last one shorter."""
+    rest = iter(items)
+    while chunk := list(itertools.islice(rest, size)):
+        yield chunk
+
+
+def one_line(texts: Sequence[str]) -> str:
+    """An input in one line, its texts between tabs, as `transduce predict` reads it."""
+    return "\t".join(" ".join(text.replace("\t", " ").splitlines()) for text in texts)
+
+
+def to_padded(
+    rows: Sequence[Ids],
+    segments: Sequence[Ids] | None = None,
+    device: torch.device | str = "cpu",
+) -> Padded:
+    """Rows of ids padded on the right, (b, t); with segments (b, t, 2), ids before segments."""
+    lengths = np.array([len(row) for row in rows])
+    width = int(lengths.max())
+    real = np.arange(width) < lengths[:, None]
+    values = np.full(real.shape, PAD, dtype=np.int64)
+    values[real] = np.concatenate(rows)
+    if segments is not None:
+        numbers = np.zeros_like(values)
+        numbers[real] = np.concatenate(segments)
+        values = np.stack([values, numbers], -1)
+    padding = "none" if bool(real.all()) else "right"
+    return Padded(torch.from_numpy(values), torch.from_numpy(real), padding).to(device)  # type: ignore[arg-type]
+
+
+class EncodedTexts:
+    """Many rows in memory, side by side: 5 bytes a token."""
+
+    def __init__(self) -> None:
+        self._ids = array("i")
+        self._segments = array("b")
+        self._ends = array("q", [0])
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Append rows."""
+        for row in rows:
+            self._ids.extend(row.ids)
+            self._segments.extend(row.segments)
+            self._ends.append(len(self._ids))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(n,) tokens of each row."""
+        ends = np.array(self._ends, np.int64)
+        return ends[1:] - ends[:-1]
+
+    def row(self, i: int) -> Row:
+        """One row, by number."""
+        inside = slice(self._ends[i], self._ends[i + 1])
+        return Row(np.array(self._ids[inside]), np.array(self._segments[inside]))
+
+    def padded(self, numbers: NDArray[np.integer[Any]], segmented: bool) -> Padded:
+        """Some rows, padded on the right: (b, t), or (b, t, 2) with their segments."""
+        return rows_padded([self.row(i) for i in numbers], segmented)
+
+
+def rows_padded(rows: Sequence[Row], segmented: bool) -> Padded:
+    """Rows padded on the right: (b, t), or (b, t, 2) with their segments."""
+    segments = [row.segments for row in rows] if segmented else None
+    return to_padded([row.ids for row in rows], segments)
+
+
+def leave_out_tokens(tokens: Padded, share: float) -> Padded:
+    """Rows without those of their tokens that chance leaves out, each with probability `share`.
+
+    tokens: (b, t), or (b, t, 2) with segments.  BOS and EOS stay.  The random numbers are torch's.
+    """
+    values = tokens.values
+    ids = values if values.dim() == 2 else values[..., 0]
+    kept = (ids == BOS) | (ids == EOS) | (torch.rand(ids.shape, device=ids.device) >= share)
+    kept &= tokens.real
+    width = int(kept.sum(1).max())
+    order = kept.logical_not().byte().argsort(dim=1, stable=True)[:, :width]
+    rows = torch.arange(len(order), device=order.device)[:, None]
+    real = kept[rows, order]
+    return Padded(values[rows, order], real, "none" if bool(real.all()) else "right")
+
+
+@torch.inference_mode()
+def encode_batches(
+    model: nn.Module, rows: Sequence[Row], batch_tokens: int, segmented: bool = False
+) -> list[Tensor]:
+    """What the model makes of each row, in the order of the rows, on the CPU.
+
+    model: takes `Padded` ids and gives a tensor (b, ...); rows of about one length go together,
+    so an answer with a dimension of positions is as wide as the longest of them.  batch_tokens:
+    positions in a batch.  segmented: whether the model has segments to tell.
+    """
+    model.eval()
+    device = next(model.parameters()).device
+    lengths = [len(row.ids) for row in rows]
+    order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
+    results: list[Tensor] = [torch.empty(0)] * len(rows)
+    for chosen in in_batches(order, lengths, batch_tokens):
+        segments = [rows[i].segments for i in chosen] if segmented else None
+        found = model(to_padded([rows[i].ids for i in chosen], segments, device)).cpu()
+        for i, one in zip(chosen, found, strict=True):
+            results[i] = one
+    return results
+
+
+def tokenizer_for(
+    config: TextConfig, fine_tune: FineTuneConfig | None, run: Path, texts: Iterable[str]
+) -> Tokenizer:
+    """The tokenizer of a run that is to be trained, kept in its directory.
+
+    It is the one that is there already, or else that of the run which is fine-tuned, or else one
+    made from `texts`, which are read only then.  Raises RunError where it is missing though it
+    must be there.
+    """
+    saved = saved_tokenizer(run)
+    if saved is not None:
+        return saved
+    if checkpoints_of(run):  # their weights are of that very tokenizer
+        raise no_tokenizer(run)
+    if fine_tune is not None:
+        base = Path(fine_tune.run)
+        tokenizer = saved_tokenizer(base)
+        if tokenizer is None:
+            raise no_tokenizer(base)
+        theirs = base_settings(base).get("text", {}).get("tokenizer")
+        if theirs and parse(type(config), {"tokenizer": theirs}).tokenizer != config.tokenizer:
+            raise SettingError(
+                f"text.tokenizer is not as in {base}, but the weights to start from know no other; "
+                "leave it out"
+            )
+        with ProgressCounter("reading texts for unknown letters") as count:
+            tell_of_training_texts(tokenizer, count.each(texts))
+    else:
+        with ProgressCounter("reading texts for the vocabulary") as count:
+            counted = count.each(texts, "learning the vocabulary")
+            tokenizer = train_tokenizer(config.tokenizer, counted)
+    tokenizer.save(run / f"tokenizer{tokenizer.suffix}")
+    return tokenizer
+
+
+def tokenizer_of(run: Path) -> Tokenizer:
+    """The tokenizer of a trained run.  Raises RunError where there is none."""
+    saved = saved_tokenizer(run)
+    if saved is None:
+        raise no_tokenizer(run)
+    return saved
+
+
+def no_tokenizer(run: Path) -> RunError:
+    """What is wrong with a run that lacks its tokenizer."""
+    return RunError(f"{run} has no tokenizer file; is it a run directory, and is it whole?")

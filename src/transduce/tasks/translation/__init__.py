@@ -1,0 +1,1 @@
+"""Translation and every other task from text to text, with its tools."""

@@ -1,0 +1,188 @@
+"""Which words of a source and of its target belong together, by a translator's attention."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from transduce.errors import DataError, SettingError
+from transduce.inspect.alignment import Symmetry, attended_above, most_attended, symmetrised
+from transduce.inspect.attention import record_attention
+from transduce.sequence import Padded
+from transduce.tasks.translation.scoring import (
+    SCORED_TOGETHER,
+    SCORED_TOKENS,
+    in_batches,
+    max_scored_length,
+)
+from transduce.tasks.translation.translations import check_layer
+from transduce.tasks.translation.translator import Translator
+from transduce.text import BOS, EOS, PAD
+from transduce.text.pharaoh import Link
+from transduce.text.units import Unit, units_of_tokens
+
+logger = logging.getLogger("transduce")
+
+Weights = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class AlignmentOptions:
+    """Which attention to look at, and how to read links from it."""
+
+    layer: int | None = None
+    """Layer of the decoder, from 0, or from the last on -1; by default the one that guided
+    alignment trained, else the last."""
+    head: int | None = None
+    """One head instead of the mean of all; by default the one that guided alignment trained."""
+    mean: bool = False
+    """The mean of all heads even where one was trained to align."""
+    threshold: float | None = None
+    """Link all that is looked at with more than this weight; by default each target token to the
+    source token that it looks at most."""
+    unit: Unit = "words"
+    """What is counted; a word is linked where one of its tokens is."""
+    shifted: bool = False
+    """Look at the step that reads a target token instead of the one that predicts it (Chen et al.
+    2020), which untrained heads align better by."""
+
+
+class PairLinks(NamedTuple):
+    """The links of one pair, and how many units it has on each side."""
+
+    links: frozenset[Link]
+    n_source: int
+    n_target: int
+
+
+def align_pairs(
+    translator: Translator,
+    pairs: Iterable[tuple[str, str]],
+    options: AlignmentOptions = AlignmentOptions(),
+) -> Iterator[PairLinks]:
+    """The links of each (source, target) pair, in order, whatever else is in the batch.
+
+    Pairs beyond `max_scored_length` tokens get no links, and a warning.  Raises RunError for a
+    model that pays no attention to the source, SettingError for a layer or head that it does not
+    have.
+    """
+    module, head = attention_of(translator, options)
+    rest, first = iter(pairs), 0
+    while chunk := list(itertools.islice(rest, SCORED_TOGETHER)):
+        yield from _align(translator, module, head, chunk, options, first)
+        first += len(chunk)
+
+
+def align_both_ways(
+    forward: Translator,
+    backward: Translator,
+    pairs: Iterable[tuple[str, str]],
+    symmetry: Symmetry,
+    options: AlignmentOptions = AlignmentOptions(),
+) -> Iterator[PairLinks]:
+    """The links that a run and one of the other direction find together."""
+    one, other = itertools.tee(pairs)
+    there = align_pairs(forward, one, options)
+    back = align_pairs(backward, ((target, source) for source, target in other), options)
+    for number, (a, b) in enumerate(zip(there, back, strict=True), 1):
+        if (a.n_source, a.n_target) != (b.n_target, b.n_source):
+            raise DataError(
+                f"pair {number} has {a.n_source} and {a.n_target} tokens for the one run, "
+                f"{b.n_target} and {b.n_source} for the other; align words, not tokens"
+            )
+        turned = {(source, target) for target, source in b.links}
+        links = frozenset(symmetrised(a.links, turned, symmetry))
+        yield PairLinks(links, a.n_source, a.n_target)
+
+
+def attention_of(translator: Translator, options: AlignmentOptions) -> tuple[nn.Module, int | None]:
+    """The attention of the layer that options ask for, and the head, None for the mean of all."""
+    trained_layer, trained_head = translator.config.alignment_head
+    layer = trained_layer if options.layer is None else options.layer
+    head = options.head
+    named = translator.model.named_modules()
+    layers = [module for name, module in named if name.endswith("cross_attention")]
+    check_layer(layer, len(layers))
+    if head is None and not options.mean and layers[layer] is layers[trained_layer]:
+        head = trained_head
+    n_heads = int(getattr(layers[layer], "n_heads", 1))
+    if head is not None and not 0 <= head < n_heads:
+        raise SettingError(
+            f"there is no head {head} to align by; the layer has {n_heads}: 0 to {n_heads - 1}"
+        )
+    return layers[layer], head
+
+
+def _align(
+    translator: Translator,
+    attention: nn.Module,
+    head: int | None,
+    pairs: Sequence[tuple[str, str]],
+    options: AlignmentOptions,
+    first: int,
+) -> list[PairLinks]:
+    translator.model.eval()
+    sources = translator.source.encode_batch([source for source, _ in pairs])
+    targets = translator.target.encode_batch([target for _, target in pairs])
+    translator.check_pairs(pairs, sources, targets, first)
+    lengths = [1 + max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
+    units = [
+        (
+            units_of_tokens(translator.source, source, sources[i], options.unit),
+            units_of_tokens(translator.target, target, targets[i], options.unit),
+        )
+        for i, (source, target) in enumerate(pairs)
+    ]
+    found = [PairLinks(frozenset(), n_source, n_target) for (n_source, _), (n_target, _) in units]
+    order, max_length = [], max_scored_length(translator.model)
+    for i in sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True):
+        if lengths[i] > max_length:
+            message = "pair %d has %d tokens on a side, more than the %d that are aligned"
+            logger.warning(message, first + i + 1, lengths[i], max_length)
+        elif sources[i] and targets[i]:
+            order.append(i)
+    for rows in in_batches(order, lengths, SCORED_TOKENS):
+        batch = [sources[i] for i in rows], [targets[i] for i in rows]
+        weights = _weights(translator, attention, head, *batch, options.shifted)
+        for i, of_pair in zip(rows, weights, strict=True):
+            if options.threshold is None:
+                tokens = most_attended(of_pair)
+            else:
+                tokens = attended_above(of_pair, options.threshold)
+            (_, in_source), (_, in_target) = units[i]
+            links = {(a, b) for s, t in tokens for a in in_source[s] for b in in_target[t]}
+            found[i] = found[i]._replace(links=frozenset(links))
+    return found
+
+
+@torch.inference_mode()
+def _weights(
+    translator: Translator,
+    attention: nn.Module,
+    head: int | None,
+    sources: list[list[int]],
+    targets: list[list[int]],
+    shifted: bool,
+) -> list[Weights]:
+    """For each pair the weights (t, s) of its tokens, without the marks of begin and end."""
+    device = translator.device
+    source = Padded.from_rows([[*ids, EOS] for ids in sources], PAD).to(device)
+    target = Padded.from_rows([[BOS, *ids] for ids in targets], PAD).to(device)
+    with record_attention(attention) as maps:
+        translator.model.advance(target, translator.model.start(source))
+    (recorded,) = next(iter(maps.values()))  # (b, h, t, s)
+    chosen = recorded.mean(1) if head is None else recorded[:, head]
+    weights = chosen.float().cpu().numpy()
+    after = int(shifted)  # row t predicts token t, and reads token t - 1
+    return [
+        weights[i, after : after + len(t), : len(s)]
+        for i, (s, t) in enumerate(zip(sources, targets, strict=True))
+    ]

@@ -1,0 +1,71 @@
+"""How sure a translator is of what it said, token by token and line by line.
+
+The outputs are read once more by forced scoring, so that the figures are the model's own
+probabilities over its whole vocabulary, however the outputs were found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from transduce.tasks.translation.scoring import target_log_probs
+from transduce.tasks.translation.translations import Translation
+from transduce.tasks.translation.translator import Translator
+
+
+class Confidence(NamedTuple):
+    """What the model thinks of one output.
+
+    token_log_probs: natural logarithm of each token's probability, given all before it.
+    end_log_probs:   those of the end, one for each piece that the source was translated in.
+    source_length:   tokens of the source.
+    """
+
+    token_log_probs: tuple[float, ...]
+    end_log_probs: tuple[float, ...]
+    source_length: int
+
+    @property
+    def mean_log_prob(self) -> float:
+        """Over all tokens, the ends included."""
+        every = (*self.token_log_probs, *self.end_log_probs)
+        return sum(every) / len(every)
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean of the probabilities of all tokens, the ends included."""
+        return math.exp(self.mean_log_prob)
+
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        rounded = [round(log_prob, 6) for log_prob in self.token_log_probs]
+        return {"confidence": round(self.mean, 6), "token_log_probs": rounded}
+
+
+def confidences(
+    translator: Translator, texts: Sequence[str], translations: Sequence[Translation]
+) -> list[Confidence | None]:
+    """One for each translation of a text, in order; None for what was blank."""
+    pieces: list[tuple[int, list[int], list[int]]] = []  # (text, source ids, target ids)
+    lengths = [len(ids) for ids in translator.source.encode_batch(list(texts))]
+    for i, (text, translation) in enumerate(zip(texts, translations, strict=True)):
+        if translation.candidates:
+            targets = translation.candidates[0].parts
+            sources = translator.source_pieces(text)
+            pieces += ((i, s, list(t)) for s, t in zip(sources, targets, strict=True))
+    log_probs = target_log_probs(
+        translator.model, [(source, target) for _, source, target in pieces]
+    )
+    by_text: dict[int, list[list[float]]] = {}
+    for (i, _, _), found in zip(pieces, log_probs, strict=True):
+        by_text.setdefault(i, []).append(found)
+    return [_joined(by_text.get(i), length) for i, length in enumerate(lengths)]
+
+
+def _joined(parts: list[list[float]] | None, source_length: int) -> Confidence | None:
+    if parts is None:
+        return None
+    tokens = tuple(log_prob for part in parts for log_prob in part[:-1])
+    return Confidence(tokens, tuple(part[-1] for part in parts), source_length)

@@ -1,0 +1,230 @@
+"""From a translation recipe's files to vocabularies, and to pairs of token ids on the disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import logging
+from pathlib import Path
+
+from transduce.config import parse, to_dict
+from transduce.data.encoded import EncodedPairs, NoPairsError, cached_pairs
+from transduce.data.mixture import MixedPairs
+from transduce.data.pairs import (
+    PairsConfig,
+    ParallelFiles,
+    about_how_many,
+    fingerprint,
+    without_marks,
+)
+from transduce.data.rows import Side
+from transduce.data.workers import available_cores
+from transduce.errors import DataError, RunError, SettingError
+from transduce.tasks.common import (
+    base_settings,
+    cached_tokenizer,
+    is_held_out,
+    own_section,
+    saved_tokenizer,
+    split_fingerprint,
+)
+from transduce.tasks.held_out import remedy_for_nothing_held_out
+from transduce.tasks.task import Split
+from transduce.tasks.translation.recipe import (
+    DataConfig,
+    TextConfig,
+    TranslationRecipe,
+    read_pairs_of,
+)
+from transduce.tasks.translation.unknown_tokens import tell_of_training_texts
+from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
+from transduce.training.checkpoints import checkpoints_of
+from transduce.training.display import ProgressCounter
+
+logger = logging.getLogger("transduce")
+
+
+def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Those of the run directory, or else new ones trained on the training pairs."""
+    if (saved := _saved(run)) is not None:
+        return saved
+    if checkpoints_of(run):  # their weights are of those very tokenizers
+        raise _missing(run)
+    if recipe.fine_tune is not None:
+        return _base_vocabularies(recipe, Path(recipe.fine_tune.run), run)
+    corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
+
+    def learnt(config: AnyTokenizer, side: slice) -> Tokenizer:
+        if isinstance(config, FileConfig):  # nothing to learn, and nothing to keep for later
+            return train_tokenizer(config, ())
+
+        def make() -> Tokenizer:
+            total = _about_how_many(recipe.data, "train")
+            with ProgressCounter("reading pairs for the vocabulary", total) as count:
+                pairs = count.each(read_pairs_of(recipe.data, "train"), "learning the vocabulary")
+                texts = itertools.chain.from_iterable(pair[side] for pair in pairs)
+                return train_tokenizer(config, texts)
+
+        facts = [corpora, to_dict(config), [side.start, side.stop]]
+        return cached_tokenizer(run.parent / ".cache", facts, make)
+
+    if recipe.text.target is None:
+        source = target = learnt(recipe.text.source, slice(0, 2))
+    else:
+        source = learnt(recipe.text.source, slice(0, 1))
+        target = learnt(recipe.text.target, slice(1, 2))
+    _save(source, target, run)
+    return source, target
+
+
+def _base_vocabularies(
+    recipe: TranslationRecipe, base: Path, run: Path
+) -> tuple[Tokenizer, Tokenizer]:
+    """Those of the run to start from, kept in this run's directory too.
+
+    Raises RunError where there are none, SettingError where the recipe asks for others.
+    """
+    source, target = saved_vocabularies(base)
+    text = parse(TextConfig, base_settings(base).get("text", {}))
+    if text.without_sampling() != recipe.text.without_sampling():
+        raise SettingError(
+            f"text is not as in {base}, whose vocabulary the weights to start from are of; leave "
+            "the section out"
+        )
+    _save(source, target, run)
+    for tokenizer, side in ((source, 0), (target, 1)):
+        pairs = read_pairs_of(recipe.data, "train")
+        tell_of_training_texts(tokenizer, (pair[side] for pair in pairs))
+    return source, target
+
+
+def _save(source: Tokenizer, target: Tokenizer, run: Path) -> None:
+    if source is target:
+        source.save(run / f"tokenizer{source.suffix}")
+    else:
+        source.save(run / f"source_tokenizer{source.suffix}")
+        target.save(run / f"target_tokenizer{target.suffix}")
+
+
+def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Those of a run directory; one and the same where they are joint.
+
+    Raises RunError where one is missing.
+    """
+    if (saved := _saved(run)) is None:
+        raise _missing(run)
+    return saved
+
+
+def _saved(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
+    """Those of the run directory, or None where one is missing, as after a kill in between."""
+    if (joint := saved_tokenizer(run)) is not None:
+        return joint, joint
+    source, target = (
+        saved_tokenizer(run, "source_tokenizer"),
+        saved_tokenizer(run, "target_tokenizer"),
+    )
+    if source is None or target is None:
+        return None
+    return source, target
+
+
+def _missing(run: Path) -> RunError:
+    return RunError(f"{run} has no tokenizer files; is it a run directory, and is it whole?")
+
+
+def encoded_pairs(
+    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
+) -> dict[Split, EncodedPairs | MixedPairs]:
+    """Training and validation pairs as token ids on disk, made now unless they are there."""
+    train = training_pairs(recipe, source, target, cache)
+    try:
+        valid = _encoded_split(recipe, "valid", source, target, cache)
+    except NoPairsError as error:
+        if recipe.data.valid is not None:
+            raise
+        raise DataError(
+            f"nothing to validate with: holding out {recipe.data.hold_out:g} of the sources of "
+            f"{len(train)} training pairs left no pair; {_remedy(recipe.data)}"
+        ) from error
+    return {"train": train, "valid": valid}
+
+
+def _remedy(data: DataConfig) -> str:
+    alone = dataclasses.replace(data, train_weight=1.0, mix=())
+    sources = (without_marks(source) for source, _ in read_pairs_of(alone, "train"))
+    return remedy_for_nothing_held_out(data, sources)
+
+
+def training_pairs(
+    recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
+) -> EncodedPairs | MixedPairs:
+    """What is trained on, as token ids on disk, made now unless they are there.
+
+    Each corpus is encoded by itself, so that another weight or company encodes none anew.
+    """
+    parts, weights = [], []
+    corpora = recipe.data.corpora()
+    for data, weight in corpora:
+        alone = dataclasses.replace(recipe, data=data)
+        name = _name_of(data.train) if len(corpora) > 1 and data.train is not None else ""
+        parts.append(_encoded_split(alone, "train", source, target, cache, name))
+        weights.append(weight)
+    return parts[0] if weights == [1.0] else MixedPairs(parts, weights)
+
+
+def _name_of(config: PairsConfig) -> str:
+    """What tells one corpus from another in a message."""
+    return str(config.source if isinstance(config, ParallelFiles) else config.path)
+
+
+def _encoded_split(
+    recipe: TranslationRecipe,
+    split: Split,
+    source: Tokenizer,
+    target: Tokenizer,
+    cache: Path,
+    corpus: str = "",
+) -> EncodedPairs:
+    """corpus: its name for messages, where the split has several."""
+    place = f"{split}, {corpus}" if corpus else split
+    filters = recipe.data.filters
+    if split == "valid":  # validation is not for us to thin out
+        filters = dataclasses.replace(filters, max_ratio=0.0, drop_duplicates=False)
+    facts = [
+        split_fingerprint(recipe.data, split, fingerprint),
+        hashlib.sha256(source.to_bytes()).hexdigest(),
+        hashlib.sha256(target.to_bytes()).hexdigest(),
+        to_dict(filters),
+    ]
+    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    with ProgressCounter(f"encoding {split} pairs", _about_how_many(recipe.data, split)) as count:
+        try:
+            pairs = cached_pairs(
+                functools.partial(read_pairs_of, recipe.data, split),
+                Side(source.encode_batch, source.size),
+                Side(target.encode_batch, target.size),
+                filters,
+                cache / name[:16],
+                name,
+                count.to,
+                recipe.training.threads or available_cores(),
+            )
+        except NoPairsError as error:
+            raise NoPairsError(f"{place}: {error}") from error
+    logger.info("%s: %s", place, pairs.report)
+    return pairs
+
+
+def _about_how_many(config: DataConfig, split: Split) -> int | None:
+    """Pairs of a split, for a bar; None where nothing is known without reading them."""
+    named, root = own_section(config, split), config.root
+    if named is not None:
+        return about_how_many(named, Path(root))
+    parts = [part.train for part, _ in config.corpora()] if split == "train" else [config.train]
+    counts = [about_how_many(part, Path(root)) for part in parts if part is not None]
+    low, high = is_held_out(config, split)
+    return round(sum(n or 0 for n in counts) * (high - low)) if all(counts) else None

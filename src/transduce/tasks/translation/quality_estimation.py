@@ -1,0 +1,203 @@
+"""An estimate of how good a translation is, without a reference, calibrated on held-out pairs.
+
+A few features of the model's confidence are weighed by ridge regression on the chrF of single
+sentences, and the sum is then bent by isotonic regression, so that of outputs estimated at 60 the
+mean chrF was 60.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.errors import DataError, RunError
+from transduce.limits import read_json
+from transduce.metrics.measure import make_metric
+from transduce.tasks.translation.confidence import Confidence, confidences
+from transduce.tasks.translation.translations import Translation
+from transduce.tasks.translation.translator import Translator
+from transduce.training.weights import sha256_of, write_text
+
+Floats = NDArray[np.float64]
+
+QUALITY = "quality.json"
+FEATURES = (
+    "mean log-probability",
+    "least log-probability",
+    "mean probability",
+    "length ratio",
+    "source length",
+)
+RIDGE = 1.0
+FEWEST = 20
+"""From fewer pairs nothing can be learnt."""
+
+
+class QualityModel(NamedTuple):
+    """A fitted estimate.
+
+    mean, scale, weights: (f,) of the features.  knots: (2, k) from weighed sums, ascending, to
+    chrF in percent, never falling.
+    """
+
+    mean: Floats
+    scale: Floats
+    weights: Floats
+    intercept: float
+    knots: Floats
+
+    def estimate(self, confidences: Sequence[Confidence | None]) -> list[float]:
+        """chrF to expect, in percent; 0 where there is no output."""
+        there = [c for c in confidences if c is not None]
+        found = iter(self._bent(features_of(there)).tolist() if there else [])
+        return [0.0 if c is None else float(next(found)) for c in confidences]
+
+    def _bent(self, features: Floats) -> Floats:
+        # row by row, as a matrix product would round by the number of rows
+        sums = ((features - self.mean) / self.scale * self.weights).sum(1) + self.intercept
+        bent: Floats = np.interp(sums, *self.knots)
+        return bent
+
+
+class Correlation(NamedTuple):
+    """How an estimate goes along with what it estimates."""
+
+    pearson: float
+    spearman: float
+
+
+class QualityEstimator:
+    """What a translator and its calibrated estimate, if there is one, say of its outputs."""
+
+    def __init__(self, translator: Translator, quality: QualityModel | None) -> None:
+        self.translator = translator
+        self.quality = quality
+
+    def fields(
+        self, texts: Sequence[str], translations: Sequence[Translation]
+    ) -> list[dict[str, Any]]:
+        """For each translation what goes into a JSON record; nothing where it was blank."""
+        known = confidences(self.translator, texts, translations)
+        found = [{} if one is None else one.fields() for one in known]
+        if self.quality is not None:
+            for fields, estimate in zip(found, self.quality.estimate(known), strict=True):
+                if fields:
+                    fields["quality"] = round(estimate, 2)
+        return found
+
+
+def features_of(confidences: Sequence[Confidence]) -> Floats:
+    """(n, f), as `FEATURES` names them."""
+    rows = []
+    for c in confidences:
+        every = (*c.token_log_probs, *c.end_log_probs)
+        probabilities = [math.exp(log_prob) for log_prob in every]
+        ratio = math.log((len(c.token_log_probs) + 1) / (c.source_length + 1))
+        length = math.log(c.source_length + 1)
+        mean = sum(probabilities) / len(every)
+        rows.append((c.mean_log_prob, min(every), mean, ratio, length))
+    return np.array(rows, dtype=np.float64)
+
+
+def sentence_chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
+    """(n,) chrF of each item by itself, in percent."""
+    metric = make_metric("chrf")
+    return np.array([metric.score(row) for row in metric.statistics(hypotheses, references)])
+
+
+def fit_quality(confidences: Sequence[Confidence], scores: Floats) -> QualityModel:
+    """The estimate that fits scores (n,) best.  Raises DataError for fewer than `FEWEST`."""
+    if len(confidences) < FEWEST:
+        raise DataError(
+            f"{len(confidences)} pairs with an output are too few to calibrate on; "
+            f"it needs {FEWEST}"
+        )
+    features = features_of(confidences)
+    mean, scale = features.mean(0), np.maximum(features.std(0), 1e-9)
+    x = (features - mean) / scale
+    intercept = float(scores.mean())
+    gram = x.T @ x + RIDGE * np.eye(x.shape[1])
+    weights = np.linalg.solve(gram, x.T @ (scores - intercept))
+    knots = isotonic(x @ weights + intercept, scores)
+    return QualityModel(mean, scale, weights, intercept, knots)
+
+
+def isotonic(x: Floats, y: Floats) -> Floats:
+    """(2, k) knots of the non-decreasing function with the least squares, by pooling adjacent
+    violators (Ayer et al. 1955); each pool counts as a point at its mean."""
+    order = np.argsort(x, kind="stable")
+    pools: list[list[float]] = []  # [sum of x, sum of y, count]
+    for a, b in zip(x[order].tolist(), y[order].tolist(), strict=True):
+        pools.append([a, b, 1.0])
+        while len(pools) > 1 and pools[-2][1] * pools[-1][2] >= pools[-1][1] * pools[-2][2]:
+            last = pools.pop()
+            pools[-1] = [p + q for p, q in zip(pools[-1], last, strict=True)]
+    return np.array([[p[0] / p[2] for p in pools], [p[1] / p[2] for p in pools]])
+
+
+def correlation(estimates: Sequence[float], scores: Floats) -> Correlation:
+    """Pearson's of the values and of their ranks (Spearman's); 0 where one side never varies."""
+    a, b = np.asarray(estimates, dtype=np.float64), scores
+    return Correlation(_pearson(a, b), _pearson(_ranks(a), _ranks(b)))
+
+
+def _pearson(a: Floats, b: Floats) -> float:
+    if len(a) < 2 or not a.std() or not b.std():
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    """Ranks (n,), equals sharing the mean of theirs."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(count)
+    means: Floats = ends - (count - 1) / 2
+    return means[place]
+
+
+def save_quality(quality: QualityModel, run: Path, facts: dict[str, Any]) -> None:
+    """Keep it in the run directory, with facts about how it was made.
+
+    Raises RunError when it cannot be written.
+    """
+    content = {
+        "metric": "chrf",
+        "weights_sha256": sha256_of(run / "weights.safetensors"),
+        "features": FEATURES,
+        **{name: getattr(quality, name).tolist() for name in ("mean", "scale", "weights", "knots")},
+        "intercept": quality.intercept,
+        **facts,
+    }
+    write_text(run / QUALITY, json.dumps(content, indent=1) + "\n")
+
+
+def load_quality(run: Path) -> QualityModel | None:
+    """That of a run directory, or None.  Raises RunError for one that is damaged or of weights
+    that are not the run's any more."""
+    path = run / QUALITY
+    if not path.is_file():
+        return None
+    try:
+        content = read_json(path)
+        names = ("mean", "scale", "weights", "knots")
+        mean, scale, weights, knots = (np.array(content[n], dtype=np.float64) for n in names)
+        whole = tuple(content["features"]) == FEATURES
+        whole = whole and mean.shape == scale.shape == weights.shape == (len(FEATURES),)
+        whole = whole and knots.ndim == 2 and len(knots) == 2 and knots.size > 0
+        quality = QualityModel(mean, scale, weights, float(content["intercept"]), knots)
+        made_of = content["weights_sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise RunError(f"{path} is damaged; make it anew with transduce calibrate {run}")
+    if made_of != sha256_of(run / "weights.safetensors"):
+        raise RunError(
+            f"{path} was calibrated for other weights; make it anew with transduce calibrate {run}"
+        )
+    return quality

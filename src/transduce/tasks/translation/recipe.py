@@ -1,0 +1,309 @@
+"""The recipe of a task from text to text: one TOML file, one experiment."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from transduce.config import did_you_mean, merge, parse, section, to_dict
+from transduce.data.filters import FilterConfig
+from transduce.data.pairs import PairsConfig, inputs_of, read_pairs, without_marks
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import SettingError
+from transduce.metrics.measure import check_metric
+from transduce.models.encoder_decoder import EncoderDecoderConfig, check_tie
+from transduce.models.presets import PRESETS
+from transduce.models.stacks import cross_attention_heads, max_sequence_length
+from transduce.tasks.common import (
+    Root,
+    base_settings,
+    check_r_drop,
+    check_selection,
+    named_base,
+    read_split,
+    rooted,
+    with_base_model,
+)
+from transduce.tasks.task import Split
+from transduce.text import SubwordConfig, TokenizerConfig
+from transduce.text.sampling import Alpha, check_sampling
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.guided_alignment import GuidedTrainingConfig, check_head
+
+LANGUAGE_CODE = re.compile("[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
+Weight = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
+
+
+@section
+class Corpus:
+    """Further pairs to train on."""
+
+    pairs: PairsConfig
+    weight: Weight = 1.0
+    """How often an epoch sees it; 0 leaves it out."""
+
+
+@section
+class DataConfig:
+    """Which pairs to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    starts from the current directory."""
+    train: PairsConfig | None = None
+    """Needed for training; an imported model has none."""
+    train_weight: Weight = 1.0
+    """How often an epoch sees `train`: 2 is twice, 0.25 a quarter of it, and another quarter in
+    the next epoch.  With 0 it is there only to set `hold_out` aside."""
+    mix: tuple[Corpus, ...] = ()
+    """Further corpora, mixed with `train` in every batch; without sources that are set aside."""
+    valid: PairsConfig | None = None
+    """Without it, `hold_out` of the training pairs are set aside."""
+    test: PairsConfig | None = None
+    """Without it and without `valid`, another `hold_out` of the training pairs is set aside."""
+    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
+    """Share of the sources that is set aside, with all their targets, where no file is given."""
+    filters: FilterConfig = FilterConfig()
+
+    def __post_init__(self) -> None:
+        if not self.train_weight and not any(corpus.weight for corpus in self.mix):
+            raise SettingError(
+                "data.train_weight and every weight in data.mix are 0; there is nothing to train on"
+            )
+
+    def corpora(self) -> list[tuple[DataConfig, float]]:
+        """What is trained on: each corpus as the only one of a section like this, and its weight.
+
+        Since all else is as here, each leaves out the sources that are set aside.
+        """
+        mixed = [(corpus.pairs, corpus.weight) for corpus in self.mix]
+        return [
+            (dataclasses.replace(self, train=pairs, train_weight=1.0, mix=()), weight)
+            for pairs, weight in [(self.train, self.train_weight), *mixed]
+            if weight
+        ]
+
+    def files(self) -> list[Path]:
+        """The files with the pairs to train on, of all corpora."""
+        root = Path(self.root)
+        trained = [part.train for part, _ in self.corpora() if part.train is not None]
+        return [file for pairs in trained for file in inputs_of(pairs, root)]
+
+
+@section
+class TextConfig:
+    """How texts become tokens."""
+
+    source: TokenizerConfig = SubwordConfig()
+    target: TokenizerConfig | None = None
+    """Without it, source and target share one joint vocabulary, made as `source` says."""
+    source_sampling: Alpha = 0.0
+    """Cut each source into other subwords whenever training sees it: for BPE the probability of
+    leaving a merge out, for a unigram model the power that probabilities are raised to."""
+    target_sampling: Alpha = 0.0
+    """The same for targets."""
+
+    def __post_init__(self) -> None:
+        target = self.target or self.source
+        check_sampling("text.source_sampling", self.source_sampling, self.source.kind)
+        check_sampling("text.target_sampling", self.target_sampling, target.kind)
+
+    def without_sampling(self) -> TextConfig:
+        """What decides the tokenizers."""
+        return dataclasses.replace(self, source_sampling=0.0, target_sampling=0.0)
+
+
+@section
+class LanguagesConfig:
+    """Languages of the texts, for servers, `transduce info` and metrics."""
+
+    source: str | tuple[str, ...] = ()
+    """Code of the source language, such as "de" or "pt-BR", or a list of several."""
+    target: str | tuple[str, ...] = ()
+    """The same of the target language.  Of several, each is asked for by the tag of its name."""
+
+    def __post_init__(self) -> None:
+        for side, codes in (("source", self.sources), ("target", self.targets)):
+            for code in codes:
+                if not LANGUAGE_CODE.fullmatch(code):
+                    raise SettingError(
+                        f"languages.{side}: {code!r} is no code of a language, such as 'de', "
+                        "'zh-Hant' or 'pt-BR'"
+                    )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The codes of all source languages."""
+        return (self.source,) if isinstance(self.source, str) else self.source
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The codes of all target languages."""
+        return (self.target,) if isinstance(self.target, str) else self.target
+
+
+@section
+class EvaluationConfig:
+    """What is measured."""
+
+    target_language: str = ""
+    """Code of the target language, such as "de" or "zh"; some metrics need it.  By default the
+    one of `languages.target`."""
+    metrics: tuple[str, ...] = ()
+    """By default BLEU, chrF and TER for text; WER, PER and accuracy for symbols."""
+    validation_metrics: tuple[str, ...] = ()
+    """What each validation during training measures by decoding; by default BLEU and chrF, or
+    WER and PER.  References are compared as the target vocabulary writes them, such as in lower
+    case."""
+    validation_pairs: Annotated[int, Field(ge=0)] = 500
+    """How many pairs, drawn evenly from the validation set, always the same ones, each validation
+    decodes; 0 to validate by loss alone."""
+    validation_beam_size: Annotated[int, Field(ge=1)] = 1
+
+    def __post_init__(self) -> None:
+        for name in (*self.metrics, *self.validation_metrics):
+            check_metric(name)
+
+    def validated(self, symbols: bool) -> tuple[str, ...]:
+        """What each validation measures by decoding.  symbols: are the targets such, not text?"""
+        if not self.validation_pairs:
+            return ()
+        return self.validation_metrics or default_metrics(symbols)[:2]
+
+
+def default_metrics(symbols: bool) -> tuple[str, ...]:
+    """What is worth measuring for outputs that are symbols, or for text."""
+    return ("wer", "per", "accuracy") if symbols else ("bleu", "chrf", "ter")
+
+
+@section
+class TranslationRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["translation"] = "translation"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout and the order of the data."""
+    data: DataConfig
+    text: TextConfig = TextConfig()
+    model: EncoderDecoderConfig = EncoderDecoderConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Start from another run, whose `model` and `text` these are unless said otherwise."""
+    training: GuidedTrainingConfig = GuidedTrainingConfig()
+    decoding: DecodingOptions = DecodingOptions()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    languages: LanguagesConfig = LanguagesConfig()
+
+    def __post_init__(self) -> None:
+        """What the sections mean for each other, said before anything long has begun."""
+        check_tie(self.model, joint=self.text.target is None)
+        limit = self.data.filters.max_length
+        for stack in (self.model.encoder, self.model.decoder):
+            room = max_sequence_length(stack)
+            if room is not None and room < limit + 2:
+                raise SettingError(
+                    f"learned positions reach to {room}, but "
+                    f"data.filters.max_length = {limit} needs {limit + 2}; set max_positions "
+                    "or max_length accordingly"
+                )
+        check_r_drop(self.training, self.model)
+        self._check_selection()
+        self._check_languages()
+        if self.training.alignment is not None:
+            check_head(self.training.alignment, *cross_attention_heads(self.model.decoder))
+            _check_guided(self)
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Codes of the languages that outputs may be in; none where the recipe names none."""
+        measured = self.evaluation.target_language
+        return self.languages.targets or ((measured,) if measured else ())
+
+    @property
+    def target_language(self) -> str:
+        """Code of the language that outputs are measured in; empty where there is no single one."""
+        one = self.target_languages if len(self.target_languages) == 1 else ("",)
+        return self.evaluation.target_language or one[0]
+
+    def _check_languages(self) -> None:
+        measured, named = self.evaluation.target_language, self.languages.targets
+        if measured and named and measured not in named:
+            raise SettingError(
+                f"evaluation.target_language = {measured!r} is not in languages.target = "
+                f"{', '.join(named)}; leave it out or name it there"
+            )
+
+    def _check_selection(self) -> None:
+        chosen, evaluation = self.training.select_by, self.evaluation
+        if chosen != "loss":
+            check_metric(chosen)
+        kind = (self.text.target or self.text.source).kind
+        if kind == "file" and evaluation.validation_pairs and not evaluation.validation_metrics:
+            return  # what is measured by default hangs on what the file holds
+        check_selection(chosen, ("loss", *evaluation.validated(kind == "symbols")))
+
+
+def _check_guided(recipe: TranslationRecipe) -> None:
+    """Raises SettingError where guided alignment cannot go with other settings."""
+    if recipe.text.source_sampling or recipe.text.target_sampling:
+        raise SettingError(
+            "training.alignment needs the same tokens in every epoch; leave out "
+            "text.source_sampling and text.target_sampling"
+        )
+    for name in ("compile", "recompute"):
+        if getattr(recipe.training, name):
+            raise SettingError(
+                f"training.alignment looks into the attention; set training.{name} off"
+            )
+    aligned = recipe.training.alignment
+    if aligned is not None and aligned.links is not None and not recipe.data.train_weight:
+        raise SettingError("training.alignment.links are of data.train, whose weight is 0")
+
+
+def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRecipe:
+    """Settings of a file as a recipe, with `model.preset` spelled out and the root resolved.
+
+    With `fine_tune`, model and text are those of the other run unless they are given.
+    """
+    model = settings.get("model")
+    if isinstance(model, Mapping) and "preset" in model:
+        rest = {key: value for key, value in model.items() if key != "preset"}
+        settings = {**settings, "model": merge(_preset(model["preset"], where), rest)}
+    settings = with_base_text(with_base_model(settings, (TranslationRecipe.task,)))
+    return rooted(parse(TranslationRecipe, settings, where))
+
+
+def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings whose `text` comes from the run that `fine_tune.run` names, unless it is given.
+
+    A section that names no tokenizer changes that of the other run.
+    """
+    base, own = named_base(settings), settings.get("text", {})
+    if base is None or not isinstance(own, Mapping) or {"source", "target"} & set(own):
+        return settings
+    return {**settings, "text": merge(base_settings(base).get("text", {}), own)}
+
+
+def _preset(name: Any, where: str) -> dict[str, Any]:
+    if not isinstance(name, str) or name not in PRESETS:
+        hint = did_you_mean(str(name), PRESETS) or f"; there are {', '.join(PRESETS)}"
+        raise SettingError(f"{where}: model.preset {name!r} is not known{hint}")
+    preset: dict[str, Any] = to_dict(PRESETS[name])
+    return preset
+
+
+def read_pairs_of(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:
+    """The pairs of a split, streamed; all targets of a source are in one split, whatever its tags.
+
+    Those to train on are of all corpora, each once, whatever its weight.  Raises DataError for
+    what cannot be read.
+    """
+    parts = [part for part, _ in config.corpora()] if split == "train" else [config]
+    return itertools.chain.from_iterable(
+        read_split(part, split, read_pairs, lambda pair: without_marks(pair[0])) for part in parts
+    )

@@ -1,0 +1,106 @@
+"""Forced scoring: how likely a model holds targets that are given to it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.positions import LearnedPositions
+from transduce.sequence import Padded
+from transduce.text import BOS, EOS, PAD, Tokenizer
+
+logger = logging.getLogger("transduce")
+
+SCORED_TOGETHER = 512
+"""Pairs that are read before they are scored."""
+SCORED_TOKENS = 1024
+"""Target tokens scored at once: their log-probabilities over the vocabulary are all held."""
+MAX_LENGTH_SCORED = 8192
+
+Ids = Sequence[int]
+Pair = tuple[str, str]
+CheckPairs = Callable[[Sequence[Pair], Sequence[Ids], Sequence[Ids], int], None]
+
+
+def target_log_probs(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
+    """Log-probabilities of each target's tokens and its end, given its source.
+
+    pairs: source and target ids, without BOS and EOS.  Scored in batches of like lengths.
+    """
+    model.eval()
+    lengths = [1 + max(len(source), len(target)) for source, target in pairs]
+    order = sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True)
+    found: list[list[float]] = [[] for _ in pairs]
+    for rows in in_batches(order, lengths, SCORED_TOKENS):
+        for i, log_probs in zip(rows, _together(model, [pairs[i] for i in rows]), strict=True):
+            found[i] = log_probs
+    return found
+
+
+def max_scored_length(model: EncoderDecoder) -> int:
+    """Tokens that either side of a pair may have: as many as the model has positions for."""
+    tables = [part.table for part in model.modules() if isinstance(part, LearnedPositions)]
+    return min([MAX_LENGTH_SCORED, *(table.num_embeddings for table in tables)])
+
+
+def score_pairs(
+    model: EncoderDecoder,
+    source: Tokenizer,
+    target: Tokenizer,
+    pairs: Iterable[tuple[str, str]],
+    check: CheckPairs,
+) -> Iterator[float]:
+    """Log-probability of each target text, end included, given its source text.
+
+    Pairs beyond `max_scored_length` tokens get nan and a warning.  check: looks at pairs and their
+    ids, given the number of the first.
+    """
+    max_length = max_scored_length(model)
+    rest, first = iter(pairs), 0
+    while chunk := list(itertools.islice(rest, SCORED_TOGETHER)):
+        sources = source.encode_batch([text for text, _ in chunk])
+        targets = target.encode_batch([text for _, text in chunk])
+        check(chunk, sources, targets, first)
+        scores = [math.nan] * len(chunk)
+        short = []
+        for i, (given, wanted) in enumerate(zip(sources, targets, strict=True)):
+            length = 1 + max(len(given), len(wanted))
+            if length > max_length:
+                message = "pair %d has %d tokens on a side, more than the %d that are scored"
+                logger.warning(message, first + i + 1, length, max_length)
+            else:
+                short.append(i)
+        found = target_log_probs(model, [(sources[i], targets[i]) for i in short])
+        for i, log_probs in zip(short, found, strict=True):
+            scores[i] = sum(log_probs)
+        yield from scores
+        first += len(chunk)
+
+
+@torch.inference_mode()
+def _together(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
+    device = next(model.parameters()).device
+    sources: dict[tuple[int, ...], int] = {}  # each is read once, however many targets it has
+    rows = [sources.setdefault(tuple(ids), len(sources)) for ids, _ in pairs]
+    state = model.start(Padded.from_rows([[*ids, EOS] for ids in sources], PAD).to(device))
+    if len(sources) < len(pairs):
+        state.select(torch.tensor(rows, device=device))
+    given = Padded.from_rows([[BOS, *ids] for _, ids in pairs], PAD).to(device)
+    wanted = Padded.from_rows([[*ids, EOS] for _, ids in pairs], PAD).to(device)
+    log_probs = model.step(given, state).float().log_softmax(-1)  # (b, t, v)
+    at_target = log_probs.gather(-1, wanted.values[..., None])[..., 0].tolist()
+    return [row[: len(ids) + 1] for row, (_, ids) in zip(at_target, pairs, strict=True)]
+
+
+def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Items in an order of falling lengths, cut so that none but a lone one exceeds `tokens`."""
+    at = 0
+    while at < len(order):
+        rows = list(order[at : at + max(1, tokens // lengths[order[at]])])
+        at += len(rows)
+        yield rows

@@ -1,0 +1,91 @@
+"""A run's vocabulary shortlist: learnt from its training pairs, kept in its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from transduce.data.encoded import EncodedPairs
+from transduce.data.lexicon import learn_lexicon
+from transduce.data.mixture import MixedPairs, as_mixed
+from transduce.decoding.shortlist import Shortlist
+from transduce.errors import RunError
+from transduce.text import EOS, Tokenizer
+from transduce.training.weights import read_tensors, write_tensors
+
+SHORTLIST = "shortlist.safetensors"
+
+
+class ShortlistCoverage(NamedTuple):
+    """What a shortlist is worth on pairs that it was not learnt from."""
+
+    covered: float
+    """Share of the target tokens that their sentences' lists hold."""
+    size: float
+    """Mean number of tokens that a sentence may use."""
+
+
+def learn_shortlist(
+    pairs: EncodedPairs | MixedPairs,
+    source: Tokenizer,
+    target: Tokenizer,
+    likely: int,
+    frequent: int,
+) -> Shortlist:
+    """The `likely` likeliest target tokens of each source token, by EM over the training pairs,
+    and the `frequent` most frequent ones."""
+    mixed = as_mixed(pairs)
+    counts = np.zeros(target.size, np.int64)
+    for part in mixed.parts:
+        counts += np.bincount(part.target_tokens, minlength=target.size)
+    counts[: EOS + 1] = 0
+    order = np.argsort(-counts, kind="stable")[:frequent]
+    table = learn_lexicon(mixed, target.size).likely(source.size, likely)
+    return Shortlist(
+        table.astype(np.int64), np.sort(order[counts[order] > 0]), joint=source is target
+    )
+
+
+def coverage(
+    shortlist: Shortlist, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
+) -> ShortlistCoverage:
+    """How much of some targets their sources' lists hold, the ends left out."""
+    covered = tokens = size = n = 0
+    for given, wanted in pairs:
+        allowed = set(shortlist.of(source.encode(given)).tolist())
+        ids = target.encode(wanted)
+        covered += sum(token in allowed for token in ids)
+        tokens += len(ids)
+        size += len(allowed)
+        n += 1
+    return ShortlistCoverage(covered / max(tokens, 1), size / max(n, 1))
+
+
+def save_shortlist(shortlist: Shortlist, run: Path) -> Path:
+    """Keep it in the run directory; returns the file.  Raises RunError when it cannot be."""
+    parts = {"likely": shortlist.likely, "frequent": shortlist.frequent}
+    tensors = {name: torch.from_numpy(part.astype(np.int32)) for name, part in parts.items()}
+    write_tensors(run / SHORTLIST, tensors)
+    return run / SHORTLIST
+
+
+def load_shortlist(run: Path, source: Tokenizer, target: Tokenizer) -> Shortlist | None:
+    """That of a run directory, or None.  Raises RunError for one of other vocabularies."""
+    path = run / SHORTLIST
+    if not path.is_file():
+        return None
+    tensors = read_tensors(path)
+    wrong = set(tensors) != {"likely", "frequent"} or any(
+        part.dtype != torch.int32 or part.dim() != dims or bool((part >= target.size).any())
+        for part, dims in ((tensors["likely"], 2), (tensors["frequent"], 1))
+    )
+    if wrong or len(tensors["likely"]) != source.size or bool((tensors["frequent"] <= EOS).any()):
+        raise RunError(
+            f"{path} is not of this run's vocabularies; make it anew with transduce shortlist {run}"
+        )
+    likely, frequent = (tensors[name].long().numpy() for name in ("likely", "frequent"))
+    return Shortlist(likely, frequent, source is target)

@@ -1,0 +1,111 @@
+"""Texts in the parts that they are decoded in: lines, and pieces of lines that are too long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from transduce.text import CharacterTokenizer, Tokenizer
+from transduce.text.characters import leading_tags
+from transduce.text.marian import MarianTokenizer
+from transduce.text.scripts import UNSPACED
+from transduce.text.tokenizer import UNK
+
+SENTENCE_ENDS = tuple(".!?。！？…;；:：")
+BREAK = re.compile(r"(\r?\n)")
+FULL_WIDTH = ("！", "｠")
+
+
+class Lines(NamedTuple):
+    """The lines of a text, and the breaks between them."""
+
+    texts: tuple[str, ...]
+    breaks: tuple[str, ...] = ()
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing to translate."""
+        return not any(map(str.strip, self.texts))
+
+    def with_breaks(self, outputs: Iterable[str]) -> str:
+        """Outputs of the lines as one text, with the breaks of the source."""
+        return "".join(map(str.__add__, outputs, (*self.breaks, "")))
+
+
+def lines_of(text: str) -> Lines:
+    r"""A text cut at its line breaks, each "\n" or "\r\n"; a blank one is one line."""
+    if not text.strip():
+        return Lines((text,))
+    parts = BREAK.split(text)
+    return Lines(tuple(parts[::2]), tuple(parts[1::2]))
+
+
+def split_source(
+    ids: list[int], max_length: int, tokenizer: Tokenizer, tagged: bool = False
+) -> Iterator[list[int]]:
+    """The ids whole, or in pieces of at most `max_length`, cut after ends of sentences or words.
+
+    tagged: a text may begin with tags.  So does each of its pieces then, for they say what is
+    wanted of all of it; and with the language code of a Marian tokenizer.
+    """
+    if len(ids) <= max_length:
+        yield ids
+        return
+    head = head_of(ids, tokenizer, tagged)
+    if 2 * len(head) > max_length:
+        head = []
+    rest, room = ids[len(head) :], max_length - len(head)
+    while len(rest) > room:
+        cut = _cut(tokenizer.tokens(rest[: room + 1]))
+        yield [*head, *rest[:cut]]
+        rest = rest[cut:]
+        if isinstance(tokenizer, CharacterTokenizer):  # no text of training begins with a blank
+            while len(rest) > 1 and tokenizer.decode(rest[:1]).isspace():
+                rest = rest[1:]
+    yield [*head, *rest]
+
+
+def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
+    """The ids of a whole output of those of its pieces.
+
+    Subwords bring the blank between two pieces along; letters get one, where their script has any.
+    """
+    ids: list[int] = []
+    for part in parts:
+        if ids and part and isinstance(tokenizer, CharacterTokenizer):
+            sides = tokenizer.decode([ids[-1], part[0]])
+            blank = tokenizer.encode(" ")
+            if not (UNK in blank or " " in sides or any(map(_is_unspaced, sides))):
+                ids += blank
+        ids += part
+    return ids
+
+
+def _is_unspaced(character: str) -> bool:
+    return any(low <= character <= high for low, high in (*UNSPACED, FULL_WIDTH))
+
+
+def head_of(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> list[int]:
+    """The ids of a language code, or of tags, before a text."""
+    if isinstance(tokenizer, MarianTokenizer):
+        first = "".join(tokenizer.tokens(ids[:1]))
+        return ids[: int(first.startswith(">>") and first.endswith("<<"))]
+    if not tagged:
+        return []
+    tags = "".join(leading_tags(tokenizer.decode(ids)))
+    # With letters the blank belongs to the tag, with subwords to what comes after it.
+    head = tokenizer.encode(tags if isinstance(tokenizer, CharacterTokenizer) else tags.rstrip())
+    return head if ids[: len(head)] == head else []
+
+
+def _cut(tokens: Sequence[str]) -> int:
+    """Where to cut: after the last end of a sentence in the later half, else before a word."""
+    half = len(tokens) // 2
+    for i in range(len(tokens) - 1, half, -1):
+        if tokens[i - 1].endswith(SENTENCE_ENDS):
+            return i
+    for i in range(len(tokens) - 1, half, -1):
+        if tokens[i].startswith(("▁", " ")):
+            return i
+    return len(tokens) - 1

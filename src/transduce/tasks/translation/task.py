@@ -1,0 +1,346 @@
+"""The task of turning text into text, trained on pairs: translation, spelling to sound, …"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from transduce.config import to_dict
+from transduce.data.batches import PairBatch, pair_batches
+from transduce.data.encoded import EncodedPairs
+from transduce.data.mixture import MixedPairs
+from transduce.data.sampling import sampled_pairs
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.shortlist import Shortlist
+from transduce.errors import DataError
+from transduce.metrics.measure import make_metric, measure
+from transduce.metrics.symbols import group_by_source
+from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
+from transduce.models.stacks import max_sequence_length
+from transduce.sequence import Padded
+from transduce.tasks.common import (
+    check_decoding,
+    check_selection,
+    describe_batch,
+    find_device,
+    prepare_training,
+    sampled,
+    with_weights,
+)
+from transduce.tasks.provenance import record_provenance
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.translation.data import encoded_pairs, saved_vocabularies, vocabularies
+from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
+from transduce.tasks.translation.recipe import TranslationRecipe, default_metrics, read_pairs_of
+from transduce.tasks.translation.shortlist import load_shortlist
+from transduce.tasks.translation.tags import ExpectedTags
+from transduce.tasks.translation.translator import Translator
+from transduce.tasks.translation.translator_config import TranslatorConfig
+from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.text import Tokenizer
+from transduce.text.sampling import sampler_for
+from transduce.training.loss import LossSums, cross_entropy
+from transduce.training.r_drop import r_drop_cross_entropy, twice
+from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
+
+TRANSLATED_TOGETHER = 512
+"""Texts of a test set that are sorted by length together."""
+
+
+class TranslationTraining:
+    """Pairs, model and loss as the training loop wants them."""
+
+    unit = "tokens"
+
+    def __init__(
+        self,
+        recipe: TranslationRecipe,
+        translator: TrainedTranslator,
+        data: dict[Split, EncodedPairs | MixedPairs],
+        guide: AlignmentGuide | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.guide = guide
+        self.translator = translator
+        self.model = translator.model
+        self.d_model = recipe.model.d_model
+        tokens = recipe.training.batch_tokens
+        text = recipe.text
+        self.batches = sampled_pairs(
+            pair_batches(data["train"], tokens, recipe.seed),
+            sampler_for("text.source_sampling", text.source_sampling, translator.source),
+            sampler_for("text.target_sampling", text.target_sampling, translator.target),
+            recipe.data.filters.max_length,
+        )
+        self._valid = pair_batches(data["valid"], tokens, recipe.seed)
+        evaluation = recipe.evaluation
+        valid = read_pairs_of(recipe.data, "valid")
+        pairs = sampled(valid, evaluation.validation_pairs, lambda pair: pair[0])
+        sources, references = references_by_source(pairs, translator.target)
+        # A model without capitals is not to be chosen by those that happen to be right.
+        self._examples = sources, as_written(references, translator.target)
+        self._decoding = dataclasses.replace(
+            recipe.decoding,
+            beam_size=evaluation.validation_beam_size,
+            n_best=1,
+            beam_groups=1,  # need not divide this beam
+            shortlist=False,  # is learnt once training has ended
+        )
+        if sources:
+            translator.check(self._decoding)
+            self._warn_of_length(sources)
+            quiet = dataclasses.replace(translator.config, warn_of_length=False)
+            self.translator = translator.configured(quiet)
+        self._metrics = evaluation.validated(translator.target.outputs == "symbols")
+        measured = ("loss", *self._metrics) if sources else ("loss",)
+        check_selection(recipe.training.select_by, measured)
+
+    def _warn_of_length(self, sources: Sequence[str]) -> None:
+        """Warn here of what each validation would warn of again, by numbers of no file's lines."""
+        translator = self.translator
+        max_source_length = translator.config.max_source_length
+        n_long = sum(
+            len(ids) > max_source_length for ids in translator.source.encode_batch(sources)
+        )
+        if n_long:
+            logger.warning(
+                "%d of the %d sources that each validation decodes have more than %d tokens; they "
+                "are translated in pieces",
+                n_long,
+                len(sources),
+                max_source_length,
+            )
+
+    def loss(self, batch: PairBatch) -> LossSums:
+        """Cross-entropy of every target token given the source and the tokens before it."""
+        batch, training = batch.to(self.translator.device), self.recipe.training
+        loss = functools.partial(
+            pair_loss, self.model, batch, training.label_smoothing, training.r_drop
+        )
+        return loss() if self.guide is None else self.guide.loss(batch, loss)
+
+    def describe(self, batch: PairBatch) -> str:
+        """Which pairs a batch holds."""
+        return describe_batch("training pairs", batch.rows)
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats per token on the validation pairs; scores of decoding some of them."""
+        nll, tokens = 0.0, 0
+        with torch.inference_mode():
+            for batch in self._valid.in_order():
+                sums = pair_loss(self.model, batch.to(self.translator.device), 0.0)
+                nll += sums.nll.item()
+                tokens += sums.tokens
+        scores = {"loss": nll / tokens}
+        sources, references = self._examples
+        if sources and math.isfinite(scores["loss"]):  # else there is nothing to decode with
+            outputs = [t.text for t in self.translator.translate_lines(sources, self._decoding)]
+            language = self.recipe.target_language
+            measured = measure(self._metrics, outputs, references, language)
+            scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
+        return scores
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        facts: list[Any] = [self._valid.checksum()]
+        if score != "loss":
+            facts += [
+                *self._examples,
+                to_dict(self._decoding),
+                self.recipe.evaluation.target_language,
+            ]
+        return checksum_of(*facts)
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return score != "loss" and make_metric(score).higher_is_better
+
+
+def pair_loss(
+    model: EncoderDecoder, batch: PairBatch, smoothing: float, r_drop: float = 0.0
+) -> LossSums:
+    """Cross-entropy of every target token given the source and the tokens before it."""
+    source, target = batch.source, batch.target
+    if r_drop:
+        source, target = twice(source), twice(target)
+    # Read all but the last token, predict all but the first; the EOS of a shorter row predicts
+    # nothing, so for the model it is padding too.
+    wanted, real = target.values[:, 1:], target.real[:, 1:]
+    given = Padded(target.values[:, :-1], real, target.padding)
+    hidden = model.advance(given, model.start(source)).values
+    if target.padding == "none":
+        hidden, wanted = hidden.flatten(0, 1), wanted.flatten()
+    else:
+        hidden, wanted = hidden[real], wanted[real]
+    if r_drop:
+        once = wanted[: batch.target_tokens]
+        head = model.head
+        return r_drop_cross_entropy(hidden, head.weight, once, r_drop, smoothing, head.bias)
+    return cross_entropy(hidden, model.head.weight, wanted, smoothing, model.head.bias)
+
+
+def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
+    """Train tokenizers and model from a recipe into the directory `run`."""
+    check_decoding(recipe.decoding, translates=True)
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+    record_provenance(recipe.data.files(), run)
+    source, target = vocabularies(recipe, run)
+    cache = run.parent / ".cache"
+    data = encoded_pairs(recipe, source, target, cache)
+    translator = new_translator(recipe, source, target)
+    translator.model.to(find_device(recipe.training.device))
+    guide = None
+    if recipe.training.alignment is not None:
+        links = training_links(recipe, source, target, data["train"], cache)
+        guide = AlignmentGuide(translator.model, recipe.training.alignment, links)
+    warn_of_few(recipe.data, len(data["valid"]), "pairs")
+    task = TranslationTraining(recipe, translator, data, guide)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+
+
+class TrainedTranslator(Translator):
+    """A translator that knows the recipe it was trained by, and so its data and metrics."""
+
+    def __init__(
+        self,
+        recipe: TranslationRecipe,
+        model: EncoderDecoder,
+        source: Tokenizer,
+        target: Tokenizer,
+        config: TranslatorConfig,
+    ) -> None:
+        super().__init__(model, source, target, config)
+        self.recipe = recipe
+
+    def configured(self, config: TranslatorConfig) -> Self:
+        """A translator with the same model, tokenizers and recipe, configured otherwise."""
+        return type(self)(self.recipe, self.model, self.source, self.target, config)
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Translate held-out sources and measure the outputs against their references."""
+        if examples is None:
+            pairs = read_pairs_of(self.recipe.data, split)
+        else:
+            pairs = ((source, target) for (source,), target in examples)
+        sources, references = references_by_source(pairs, self.target)
+        if not sources:
+            raise DataError("there are no pairs to evaluate on")
+        hypotheses = [
+            translation.text
+            for first in range(0, len(sources), TRANSLATED_TOGETHER)
+            for translation in self.translate_lines(
+                sources[first : first + TRANSLATED_TOGETHER], options, first
+            )
+        ]
+        config = self.recipe.evaluation
+        names = config.metrics or default_metrics(self.target.outputs == "symbols")
+        language = self.recipe.target_language
+        scores = measure(names, hypotheses, references, language)
+        written = as_written(references, self.target)
+        if written != references:
+            other = measure(names, hypotheses, written, language)
+            warn_of_writing(scores, other, references, written)
+        return Evaluation(scores, sources, hypotheses, references, language)
+
+    def facts(self) -> dict[str, Any]:
+        """Languages, and sizes of the vocabularies."""
+        return {
+            "source_languages": list(self.recipe.languages.sources),
+            "target_languages": list(self.recipe.target_languages),
+            "source_vocabulary": self.source.size,
+            "target_vocabulary": self.target.size,
+        }
+
+
+def new_translator(
+    recipe: TranslationRecipe,
+    source: Tokenizer,
+    target: Tokenizer,
+    shortlist: Shortlist | None = None,
+) -> TrainedTranslator:
+    """A translator as a recipe describes it, with first weights."""
+    model = build_encoder_decoder(
+        recipe.model, source.size, target.size, joint=recipe.text.target is None
+    )
+    max_target_length = max_sequence_length(recipe.model.decoder)
+    taught = recipe.training.alignment
+    config = TranslatorConfig(
+        options=recipe.decoding,
+        max_source_length=recipe.data.filters.max_length,
+        max_target_length=None
+        if max_target_length is None
+        else max_target_length - 1,  # the first is BOS
+        target_language=recipe.target_language,
+        alignment_head=(-1, None) if taught is None else (taught.layer, taught.head),
+        shortlist=shortlist,
+        expected_tags=ExpectedTags(recipe.data, source),
+        unknown_tokens=UnknownTokens(source),
+    )
+    return TrainedTranslator(recipe, model, source, target, config)
+
+
+def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> TrainedTranslator:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    source, target = saved_vocabularies(run)
+    shortlist = load_shortlist(run, source, target)
+    return with_weights(lambda: new_translator(recipe, source, target, shortlist), run, device)
+
+
+def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[list[str]]:
+    """References as the vocabulary of the target would write them, such as in lower case."""
+    return [[target.normalizer.apply(text) for text in item] for item in references]
+
+
+def warn_of_writing(
+    scores: Mapping[str, float | str],
+    other: Mapping[str, float | str],
+    references: Sequence[Sequence[str]],
+    written: Sequence[Sequence[str]],
+) -> None:
+    """Say that a score counts as wrong what the model cannot write.
+
+    other: the scores with `written` for references.
+    """
+    found = [
+        f"{name} {value:.2f}"
+        for name, value in other.items()
+        if isinstance(value, float) and value != scores[name]
+    ]
+    if found:
+        apart = sum(item != mine for item, mine in zip(references, written, strict=True))
+        logger.warning(
+            "%d of %d references hold letters that the target vocabulary never writes (see "
+            "text.target); with references as it would write them: %s",
+            apart,
+            len(references),
+            ", ".join(found),
+        )
+
+
+def references_by_source(
+    pairs: Iterable[tuple[str, str]], target: Tokenizer
+) -> tuple[list[str], list[list[str]]]:
+    """Sources, and for each the list of its references.
+
+    Symbols, such as the phones of a word, have several right answers, so equal sources are
+    joined; sentences of text stay one by one, as published test sets count them.
+    """
+    if target.outputs == "text":
+        listed = list(pairs)
+        return [s for s, _ in listed], [[t] for _, t in listed]
+    return group_by_source(pairs)

@@ -1,0 +1,78 @@
+"""Everything about a translator beside its model and tokenizers, known when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.output_constraints import OutputConstraints
+from transduce.decoding.shortlist import Shortlist
+from transduce.tasks.translation.tags import ExpectedTags
+from transduce.tasks.translation.unknown_tokens import UnknownTokens
+
+
+class SourceSegment(NamedTuple):
+    """A part of a text, decoded in one go.
+
+    text:   number of the text, and line of the line in it.  ids: of the source, without the end.
+    stream: number for the random numbers of sampling.  output_constraints: constraints of its
+    output.
+    """
+
+    text: int
+    line: int
+    ids: list[int]
+    stream: int
+    output_constraints: OutputConstraints
+
+
+class Engine(Protocol):
+    """Another library's search, in place of our own."""
+
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError for options that it cannot follow."""
+
+    def search(
+        self, segments: Sequence[SourceSegment], limits: Sequence[int], options: DecodingOptions
+    ) -> list[list[Hypothesis]]:
+        """The `n_best` hypotheses of each piece, best first, of at most `limits` tokens."""
+
+
+@dataclass(frozen=True)
+class TranslatorConfig:
+    """Options, limits and companions of a translator."""
+
+    options: DecodingOptions
+    """Options of a call that gives none."""
+    max_source_length: int
+    """Source tokens that the model was trained for; longer texts go in pieces."""
+    max_target_length: int | None = None
+    """Target tokens that the decoder's positions allow; None for no limit."""
+    auxiliary: AuxiliaryModels = NO_AUXILIARY
+    """Models that decode together with this one."""
+    target_language: str = ""
+    """Code of the language, for a measure that chooses among outputs."""
+    alignment_head: tuple[int, int | None] = (-1, None)
+    """Layer and head to align by unless another is asked for; no head for the mean of all."""
+    shortlist: Shortlist | None = None
+    """The target tokens that sources can need, for `options.shortlist`."""
+    engine: Engine | None = None
+    """Search by another library."""
+    expected_tags: ExpectedTags | None = None
+    """Warns of texts without the tags of training."""
+    unknown_tokens: UnknownTokens | None = None
+    """Warns of texts with tokens that training never had."""
+    warn_of_length: bool = True
+    """Warn of each text that is translated in pieces."""
+
+
+def batch_key(options: DecodingOptions) -> DecodingOptions:
+    """Options in common of texts that are decoded together, without those of a text alone."""
+    if not (options.prefix or options.constraints or options.avoid):
+        return options
+    return dataclasses.replace(options, prefix="", constraints=(), avoid=())

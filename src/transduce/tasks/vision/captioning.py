@@ -1,0 +1,351 @@
+"""The task of saying in words what an image shows: image front end, text decoder."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import parse, section
+from transduce.data.batches import TokenBatches, in_halves
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.output_constraints import SearchHooks, constraints_of
+from transduce.decoding.search import SearchRequest, search
+from transduce.decoding.token_surfaces import TokenSurfaces
+from transduce.decoding.work import check_work
+from transduce.errors import SettingError
+from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
+from transduce.metrics.measure import check_metric, measure
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.stacks import max_sequence_length
+from transduce.models.vision import CaptioningConfig, build_captioning, fit_positions
+from transduce.nn.front_ends.patches import PatchFrontEnd
+from transduce.sequence import Padded
+from transduce.tasks.common import (
+    check_decoding,
+    check_selection,
+    find_device,
+    prepare_training,
+    rooted,
+    with_weights,
+)
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
+from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.tasks.vision.images import (
+    ImageDataConfig,
+    SplitImages,
+    equal_images,
+    named_images,
+    read_images_of,
+    training_images,
+    with_base,
+)
+from transduce.text import BOS, EOS, PAD, Tokenizer
+from transduce.training.config import TrainingConfig
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.loss import LossSums, cross_entropy
+from transduce.training.trainer import Outcome, train
+
+CAPTIONED_TOGETHER = 32
+"""Images in a batch of decoding."""
+
+
+@section
+class CaptioningEvaluation:
+    """What is measured."""
+
+    target_language: str = ""
+    """Code of the language of the captions, such as "de" or "zh"; some metrics need it."""
+    metrics: tuple[str, ...] = ("bleu", "chrf")
+    """Of the test; an image with several captions has them all as references."""
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            check_metric(name)
+
+
+@section
+class CaptioningRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["captioning"] = "captioning"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides first weights, dropout, augmentation and the order of the data."""
+    data: ImageDataConfig
+    image: ImageConfig
+    augmentation: AugmentationConfig = AugmentationConfig()
+    text: TextConfig = TextConfig()
+    model: CaptioningConfig = CaptioningConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Start from the weights of another run."""
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingOptions = DecodingOptions()
+    evaluation: CaptioningEvaluation = CaptioningEvaluation()
+
+    def __post_init__(self) -> None:
+        self.model.vision.check_size(self.image.size)
+        self.augmentation.check_size(self.image.size)
+        room = max_sequence_length(self.model.decoder)
+        if room is not None and room < self.text.max_length:
+            raise SettingError(
+                f"learned positions reach to {room}, but text.max_length = "
+                f"{self.text.max_length}; set model.decoder.max_positions or text.max_length "
+                "accordingly"
+            )
+        check_selection(self.training.select_by, ("loss",))
+
+
+@dataclass(frozen=True)
+class Caption:
+    """What the model says to an image."""
+
+    text: str = ""
+    score: float = 0.0
+    """Log-probability after the length penalty."""
+
+    def fields(self) -> dict[str, Any]:
+        """What goes into a JSON record."""
+        return {"caption": self.text, "score": self.score}
+
+
+class CaptionBatch(NamedTuple):
+    """Some images and their captions.
+
+    images: (b, c, h, w) uint8.  target: (b, t) BOS + ids + EOS.  rows: (b,) which these are.
+    """
+
+    images: Tensor
+    target: Padded
+    rows: NDArray[np.int64]
+
+    @property
+    def target_tokens(self) -> int:
+        """Tokens to predict: all but the first of each row."""
+        return int(self.target.real.sum()) - len(self.rows)
+
+    def halves(self) -> tuple[CaptionBatch, CaptionBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+
+        def part(rows: slice) -> CaptionBatch:
+            return CaptionBatch(self.images[rows], self.target.select(rows), self.rows[rows])
+
+        return in_halves(len(self.rows), part)
+
+
+class Captioner:
+    """A trained model that says what an image shows."""
+
+    inputs = ("image",)
+
+    def __init__(self, recipe: CaptioningRecipe, tokenizer: Tokenizer, cache: Path) -> None:
+        """cache: where images of the recipe's data are kept, once decoded."""
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.cache = cache
+        self.options = recipe.decoding
+        image = recipe.image
+        self.model: EncoderDecoder = build_captioning(
+            recipe.model, image.size, image.channels, tokenizer.size
+        )
+
+    @functools.cached_property
+    def token_surfaces(self) -> TokenSurfaces:
+        """What the tokens spell."""
+        return TokenSurfaces(self.tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[Caption]:
+        """A caption for each image, given by its path; a blank path gives a blank caption.
+
+        Raises DataError for a file that is no image.
+        """
+        found = [Caption()] * len(inputs)
+        for places, images in named_images(inputs, self.recipe.image, first, CAPTIONED_TOGETHER):
+            streams = [first + i for i in places]
+            captions = self.caption(images, options or self.options, streams)
+            for i, caption in zip(places, captions, strict=True):
+                found[i] = caption
+        return found
+
+    @torch.inference_mode()
+    def caption(
+        self, images: Tensor, options: DecodingOptions, streams: Sequence[int]
+    ) -> list[Caption]:
+        """Captions of normalised images (b, c, h, w); streams: their numbers, for sampling."""
+        self.model.eval()
+        limit = min(options.max_tokens, self.recipe.text.max_length - 2)  # BOS and EOS come on top
+        check_work(options, limit, "max_tokens")
+        output_constraints = constraints_of(options, lambda: self.token_surfaces)
+        found = search(
+            SearchRequest(
+                self.model.step,
+                self.model.start(images.to(self.device)),
+                Padded.unpadded(torch.full((len(images), 1), BOS, device=self.device)),
+                torch.full((len(images),), limit, device=self.device),
+                EOS,
+                (BOS, PAD),
+                options,
+                streams,
+                hooks=SearchHooks([output_constraints] * len(images)),
+            )
+        )
+        for number, (best, *_) in zip(streams, found, strict=True):
+            output_constraints.warn_unless_met_by(best.tokens, f"line {number + 1}: the caption")
+        return [
+            Caption(" ".join(self.tokenizer.decode(best.tokens).splitlines()), best.score)
+            for best, *_ in found
+        ]
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Caption held-out images and measure the captions against the given ones.
+
+        Equal images, or equal paths, are one item with several right captions.
+        """
+        options = options or self.options
+        if examples is not None:
+            captions: dict[str, list[str]] = {}
+            for (path,), caption in examples:
+                captions.setdefault(path, []).append(" ".join(caption.split()))
+            sources, references = list(captions), list(captions.values())
+            answers = [c.text for c in self.predict([(path,) for path in sources], options)]
+        else:
+            images = read_images_of(self.recipe.data, self.recipe.image, split, self.cache)
+            labels, groups = images.labels, equal_images(images)
+            sources = [f"{split} image {images.rows[group[0]]}" for group in groups]
+            references = [[labels[i] for i in group] for group in groups]
+            answers = [c.text for c in self._captions(images, [g[0] for g in groups], options)]
+        evaluation = self.recipe.evaluation
+        scores = measure(evaluation.metrics, answers, references, evaluation.target_language)
+        language, by_name = evaluation.target_language, examples is None
+        return Evaluation(scores, sources, answers, references, language, by_name=by_name)
+
+    def facts(self) -> dict[str, Any]:
+        """Size of the vocabulary."""
+        return {"vocabulary": self.tokenizer.size}
+
+    def _captions(
+        self, images: SplitImages, rows: Sequence[int], options: DecodingOptions
+    ) -> Iterator[Caption]:
+        done = 0
+        for batch in images.normalised(rows, self.recipe.image, CAPTIONED_TOGETHER):
+            yield from self.caption(batch, options, range(done, done + len(batch)))
+            done += len(batch)
+
+
+class CaptioningTraining:
+    """Images, captions, model and loss as the training loop wants them."""
+
+    unit = "tokens"
+
+    def __init__(self, captioner: Captioner, data: dict[Split, SplitImages]) -> None:
+        self.recipe = recipe = captioner.recipe
+        self.captioner = captioner
+        self.model = captioner.model
+        self.d_model = recipe.model.vision.d_model
+        self._images = data["train"]
+        self.batches = self._batches(data["train"])
+        self._valid = self._batches(data["valid"])
+
+    def loss(self, batch: CaptionBatch) -> LossSums:
+        """Cross-entropy of every token of the captions, the images being augmented."""
+        images = normalise(batch.images.to(self.captioner.device), self.recipe.image)
+        # The global generator, since checkpoints keep its state.
+        images = augment(images, self.recipe.augmentation, torch.default_generator)
+        return self._loss(images, batch.target, self.recipe.training.label_smoothing)
+
+    def describe(self, batch: CaptionBatch) -> str:
+        """Which images a batch holds."""
+        return self._images.describe(batch.rows)
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats per token."""
+        nll, tokens = 0.0, 0
+        with torch.inference_mode():
+            for batch in self._valid.in_order():
+                images = normalise(batch.images.to(self.captioner.device), self.recipe.image)
+                sums = self._loss(images, batch.target, 0.0)
+                nll += sums.nll.item()
+                tokens += sums.tokens
+        return {"loss": nll / tokens}
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of what this score is measured on and by."""
+        return checksum_of(self._valid.checksum())
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
+        return False
+
+    def _loss(self, images: Tensor, target: Padded, smoothing: float) -> LossSums:
+        target = target.to(images.device)
+        # Read all but the last token, predict all but the first.
+        given = Padded(target.values[:, :-1], target.real[:, :-1], target.padding)
+        real = target.real[:, 1:]
+        hidden = self.model.advance(given, self.model.start(images)).values[real]
+        return cross_entropy(hidden, self.model.head.weight, target.values[:, 1:][real], smoothing)
+
+    def _batches(self, data: SplitImages) -> TokenBatches[CaptionBatch]:
+        max_length = self.recipe.text.max_length
+        encoded = self.captioner.tokenizer.encode_batch(data.labels)
+        targets = [[BOS, *ids[: max_length - 2], EOS] for ids in encoded]
+
+        def assemble(rows: NDArray[np.int64]) -> CaptionBatch:
+            pixels = torch.from_numpy(data.pixels(rows))
+            return CaptionBatch(pixels, Padded.from_rows([targets[i] for i in rows], PAD), rows)
+
+        front_end = self.model.front_end
+        assert isinstance(front_end, PatchFrontEnd)
+        patches = np.full(len(targets), front_end.n_positions)
+        lengths = np.array([len(ids) for ids in targets])
+        tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
+        return TokenBatches((patches, lengths), assemble, tokens, seed)
+
+
+def parse_captioning(settings: Mapping[str, Any], where: str) -> CaptioningRecipe:
+    """Settings of a file as a recipe; with `fine_tune`, model and image are the other run's."""
+    filled = with_base(settings, ("captioning",), READ_AT_ONCE)
+    return rooted(parse(CaptioningRecipe, filled, where))
+
+
+def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outcome:
+    """Train from a recipe into the directory `run`."""
+    check_decoding(recipe.decoding)
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+    cache = run.parent / ".cache"
+    data = training_images(recipe.data, recipe.image, cache)
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, data["train"].labels)
+    captioner = Captioner(recipe, tokenizer, cache)
+    captioner.model.to(find_device(recipe.training.device))
+    warn_of_few(recipe.data, len(data["valid"]), "images")
+    task = CaptioningTraining(captioner, data)
+    fit = fit_positions(captioner.model.front_end)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, fit, started=started)
+
+
+def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Captioner:
+    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
+    return with_weights(lambda: Captioner(recipe, tokenizer, cache), run, device)

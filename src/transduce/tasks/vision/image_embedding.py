@@ -1,0 +1,129 @@
+"""The task of turning an image into a vector, with the encoder of an imported ViT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from transduce.config import parse, section
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import SettingError
+from transduce.image.transform import ImageConfig
+from transduce.models.vision import VisionConfig, vision_encoder
+from transduce.nn.heads.label import Pooling, pool
+from transduce.nn.initialise import initialise
+from transduce.tasks.common import rooted, with_weights
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.text_encoder.embedding import (
+    EmbeddingData,
+    EmbeddingEvaluation,
+    EmbeddingPrediction,
+    nothing_to_measure,
+)
+from transduce.tasks.vision.images import named_images
+from transduce.training.config import TrainingConfig
+
+PREDICTED_TOGETHER = 64
+"""Images in a batch."""
+
+
+@section
+class ImageEmbeddingRecipe:
+    """Everything that makes a run what it is."""
+
+    task: Literal["image-embedding"] = "image-embedding"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides nothing."""
+    data: EmbeddingData = EmbeddingData()
+    image: ImageConfig
+    model: VisionConfig = VisionConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EmbeddingEvaluation = EmbeddingEvaluation()
+
+    def __post_init__(self) -> None:
+        self.model.check_size(self.image.size)
+
+
+def parse_image_embedding(settings: Mapping[str, Any], where: str) -> ImageEmbeddingRecipe:
+    """Settings of a file as a recipe."""
+    return rooted(parse(ImageEmbeddingRecipe, settings, where))
+
+
+class ImageEmbedding(nn.Module):
+    """A ViT with nothing on it but pooling; weights are named as in `EncoderOnly`."""
+
+    def __init__(self, config: VisionConfig, image: ImageConfig, normalize: bool) -> None:
+        super().__init__()
+        self.front_end, self.encoder = vision_encoder(config, image.size, image.channels)
+        self.pooling: Pooling = "first" if config.class_token else "mean"
+        self.normalize = normalize
+        initialise(self, config.d_model)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (b, c, h, w) -> vectors (b, m): of the class token, or else the mean."""
+        vectors = pool(self.encoder(self.front_end(images)), self.pooling)
+        return F.normalize(vectors, dim=-1) if self.normalize else vectors
+
+
+class ImageEmbedder:
+    """A trained encoder of images: paths in, vectors out."""
+
+    inputs = ("image",)
+    options: DecodingOptions | None = None
+
+    def __init__(self, recipe: ImageEmbeddingRecipe) -> None:
+        self.recipe = recipe
+        self.model = ImageEmbedding(recipe.model, recipe.image, recipe.evaluation.normalize)
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[EmbeddingPrediction]:
+        """The embedding of each image, given by its path, in order; a blank path has none.
+
+        There is nothing to decode, so `options` says nothing.  Raises DataError for a file that
+        is no image.
+        """
+        found = [EmbeddingPrediction()] * len(inputs)
+        self.model.eval()
+        device = next(self.model.parameters()).device
+        for places, images in named_images(inputs, self.recipe.image, first, PREDICTED_TOGETHER):
+            with torch.inference_mode():
+                vectors = self.model(images.to(device)).float().cpu()
+            for i, vector in zip(places, vectors, strict=True):
+                found[i] = EmbeddingPrediction(tuple(vector.tolist()))
+        return found
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Raises DataError: no embedding is right or wrong by itself."""
+        raise nothing_to_measure()
+
+    def facts(self) -> dict[str, Any]:
+        """How long the vectors are."""
+        return {"dimensions": self.recipe.model.d_model}
+
+
+def train_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, resume: bool) -> NoReturn:
+    """Raises SettingError: there is no such training."""
+    raise SettingError(
+        "embeddings are not trained but imported (transduce import); what can be trained on "
+        'images is task = "image-classification" or "captioning"'
+    )
+
+
+def load_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, device: str) -> ImageEmbedder:
+    """The encoder of a run directory.  Raises RunError for what is missing or damaged."""
+    return with_weights(lambda: ImageEmbedder(recipe), run, device)

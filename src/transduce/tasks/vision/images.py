@@ -1,0 +1,195 @@
+"""What the tasks on images share: where their images come from, and the splits of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from transduce.config import section
+from transduce.data.image_store import ImageStore, cached_images
+from transduce.data.images import ImageFolder, ImagesConfig, fingerprint
+from transduce.errors import DataError, InputError, printable_name
+from transduce.image.read import read_image
+from transduce.image.transform import ImageConfig, normalise
+from transduce.tasks.common import (
+    Root,
+    base_settings,
+    check_own_data,
+    describe_batch,
+    has_split,
+    is_held_out,
+    named_base,
+    own_section,
+    place_of,
+    with_base_model,
+)
+from transduce.tasks.task import Split
+from transduce.training.display import ProgressCounter
+
+
+@section
+class ImageDataConfig:
+    """Which images to train on, to validate with, and to test on."""
+
+    root: Root = "."
+    """Directory that relative paths start from; may hold `~` and `$VARIABLE`."""
+    train: ImagesConfig | None = None
+    """Needed for training; an imported model has none."""
+    valid: ImagesConfig | None = None
+    """Without it, `hold_out` of the training images are set aside."""
+    test: ImagesConfig | None = None
+    """Without it and without `valid`, another `hold_out` of the training images is set aside."""
+    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.05
+    """Share of the training images that is set aside; equal images stay together."""
+
+
+@dataclass(frozen=True)
+class SplitImages:
+    """The images of one split: some of those in a store."""
+
+    store: ImageStore
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def labels(self) -> list[str]:
+        """The label or caption of each, in one line."""
+        return [" ".join(self.store.labels[i].split()) for i in self.rows]
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels as names of classes."""
+        return [printable_name(self.store.labels[i]) for i in self.rows]
+
+    def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """(b, c, h, w) images, by number in this split."""
+        return self.store.images[self.rows[rows]]
+
+    def normalised(self, rows: Sequence[int], shape: ImageConfig, size: int) -> Iterator[Tensor]:
+        """Images by number, as a model takes them (b, c, h, w), `size` at a time."""
+        for start in range(0, len(rows), size):
+            chosen = np.array(rows[start : start + size])
+            yield normalise(torch.from_numpy(self.pixels(chosen)), shape)
+
+    def describe(self, rows: NDArray[np.int64]) -> str:
+        """Some images, by number in this split, in a few words for a message."""
+        return describe_batch("training images", self.rows[rows])
+
+
+def labels_set(data: ImageDataConfig) -> list[str] | None:
+    """The labels of the training images in their order, where the settings name them."""
+    if not isinstance(data.train, ImageFolder) or data.train.labels is None:
+        return None
+    return list(dict.fromkeys(printable_name(label) for label in data.train.labels))
+
+
+def training_images(
+    data: ImageDataConfig, shape: ImageConfig, cache: Path
+) -> dict[Split, SplitImages]:
+    """The images to train on and to validate with.  Raises DataError where there are none."""
+    names: tuple[Split, ...] = ("train", "valid")
+    found = {name: read_images_of(data, shape, name, cache) for name in names}
+    for name, images in found.items():
+        if not len(images):
+            raise DataError(
+                f"hold_out leaves no images to {name} with; change data.hold_out, or name "
+                "data.valid"
+            )
+    return found
+
+
+def read_images_of(
+    data: ImageDataConfig, shape: ImageConfig, split: Split, cache: Path
+) -> SplitImages:
+    """The images of a split, decoded into `cache` unless they are there already.
+
+    Where a split is set aside from the training images, their pixels decide, so that equal
+    images stay together.  Raises DataError for what cannot be read.
+    """
+    own = own_section(data, split)
+    if own is not None:
+        store = _stored(own, Path(data.root), shape, cache)
+        return SplitImages(store, np.arange(len(store)))
+    if not has_split(data, split):
+        raise DataError(
+            "the recipe has no test images; name them as data.test, or give --source and "
+            "--reference"
+        )
+    check_own_data(data, split)
+    assert data.train is not None
+    store = _stored(data.train, Path(data.root), shape, cache)
+    low, high = is_held_out(data, split)
+    if (low, high) == (0.0, 1.0):
+        return SplitImages(store, np.arange(len(store)))
+    places = np.array([place_of(_digest(image)) for image in store.images])
+    return SplitImages(store, np.flatnonzero((low <= places) & (places < high)))
+
+
+def equal_images(images: SplitImages) -> list[list[int]]:
+    """Numbers in this split of the images that are equal, by their first appearance."""
+    groups: dict[str, list[int]] = {}
+    for i, row in enumerate(images.rows):
+        groups.setdefault(_digest(images.store.images[row]), []).append(i)
+    return list(groups.values())
+
+
+def named_images(
+    inputs: Sequence[tuple[str, ...]], shape: ImageConfig, first: int, size: int
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Images given by their paths, normalised (b, c, h, w), `size` at a time.
+
+    With them go their places among `inputs`; blank paths are passed over.  first: number of the
+    first input, for messages.  Raises InputError for a file that is no image.
+    """
+    there = [i for i, (path,) in enumerate(inputs) if path.strip()]
+    for start in range(0, len(there), size):
+        chosen = there[start : start + size]
+        images = []
+        for i in chosen:
+            path = inputs[i][0]
+            try:
+                image = read_image(Path(path), shape.channels, path)
+            except DataError as error:
+                raise InputError(first + i, str(error)) from None
+            images.append(normalise(image[None], shape))
+        yield chosen, torch.cat(images)
+
+
+def with_base(
+    settings: Mapping[str, Any], tasks: Sequence[str], also: Sequence[str] = ()
+) -> Mapping[str, Any]:
+    """Settings whose `model` and `image` come from the run that `fine_tune.run` names.
+
+    Of `image`, what is given goes before what the other run says.  tasks, also, what is raised:
+    as for `with_base_model`.
+    """
+    base, filled = named_base(settings), with_base_model(settings, tasks, also)
+    if base is None or filled is settings:  # a run's own recipe leaves nothing open
+        return settings
+    own = settings.get("image", {})
+    if not isinstance(own, Mapping):  # which whoever parses it will say
+        return filled
+    return {**filled, "image": {**base_settings(base).get("image", {}), **own}}
+
+
+def _digest(image: NDArray[np.uint8]) -> str:
+    return hashlib.blake2b(image.tobytes(), digest_size=16).hexdigest()
+
+
+def _stored(config: ImagesConfig, root: Path, shape: ImageConfig, cache: Path) -> ImageStore:
+    mark = fingerprint(config, root)
+    # With the shape, for runs side by side that take the same images at other sizes.
+    name = f"images-{mark[:16]}-{shape.channels}x{shape.size}-{shape.fit}"
+    with ProgressCounter("decoding images") as count:
+        return cached_images(config, root, shape, cache / name, mark, count.to)

@@ -1,0 +1,159 @@
+"""What a run keeps while it is trained: checkpoints to resume from, and the weights to use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from transduce.errors import RunError
+from transduce.training.averaging import MovingAverage, averaged_weights
+from transduce.training.checkpoints import (
+    Progress,
+    check_sums,
+    checkpoint_path,
+    checkpoints_of,
+    is_read_together,
+    load_checkpoint,
+    prune_checkpoints,
+    random_states,
+    read_progress,
+    save_checkpoint,
+    served_weights,
+)
+from transduce.training.distributed import Ranks
+from transduce.training.fine_tuning import Adapter
+from transduce.training.sharding import gathered_on_main, is_sharded
+from transduce.training.weights import (
+    checksum,
+    merged,
+    read_with_metadata,
+    weights_of,
+    write_weights,
+)
+from transduce.training.weights_header import ORIGIN, count_in_mean, mean_origin, step_origin
+
+
+class Checkpointer:
+    """Writes and reads what a run directory keeps; all ranks call it, and the first one writes."""
+
+    def __init__(
+        self,
+        run: Path,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        ema: MovingAverage | None,
+        adapter: Adapter | None,
+        log: Callable[[str], None],
+    ) -> None:
+        """log: tells the reader one line."""
+        self.run = run
+        self.model = model
+        self.optimizer = optimizer
+        self.ema = ema
+        self.adapter = adapter
+        self.ranks = Ranks.present()
+        self.mean = 0
+        """Of how many checkpoints the run's weights are a mean, as the first rank knows; or 0."""
+        self._log = log
+
+    def save(self, progress: Progress) -> None:
+        """Write a checkpoint.  Raises RunError when it cannot be written."""
+        states = random_states()
+        weights = weights_of(self.model)
+        if not is_sharded(weights):
+            self.ranks.check_same(lambda: checksum(weights))
+        save_checkpoint(self.run, progress, self.model, self.optimizer, self.ema, states)
+
+    def save_best(self, step: int) -> None:
+        """Make the weights that would be served now, after this step, those of the run."""
+        self._keep(averaged_weights(self.model, self.ema), step_origin(step))
+        self.mean = 0
+
+    def save_mean(self, weights: Mapping[str, Tensor], count: int) -> None:
+        """Make these, sharded or not, the weights of the run: the mean of so many checkpoints."""
+        self._keep(weights, mean_origin(count))
+        self.mean = count
+
+    def _keep(self, weights: Mapping[str, Tensor], origin: str) -> None:
+        """Make these, sharded or not, the weights of the run; where they come from is noted."""
+        whole = gathered_on_main(weights)
+        if not self.ranks.is_main:
+            return
+        write_weights(self.run / "weights.safetensors", merged(whole), {ORIGIN: origin})
+        if self.adapter is not None:
+            self.adapter.write(self.run, whole)
+
+    def prune(self, last: int, step: int) -> None:
+        """Delete all but so many checkpoints up to `step`, where the run stands."""
+        if self.ranks.is_main:
+            prune_checkpoints(self.run, last, step)
+
+    def resume(self) -> Progress | None:
+        """Go on from the newest checkpoint that is not damaged; None where there is none yet.
+
+        Raises RunError where none can be read.
+        """
+        found = checkpoints_of(self.run)
+        if not found:
+            return None
+        progress = self._newest(found) if self.ranks.is_main else Progress()
+        step = self.ranks.broadcast_from_main(lambda: progress.step)
+        path = checkpoint_path(self.run, step)
+        together = is_read_together(path, self.model)
+        if together or not self.ranks.is_main:
+            parts = self.model, self.optimizer, self.ema
+            progress = load_checkpoint(path, *parts, checked=together)
+        self._check_best(progress)
+        progress.best_scores = self.ranks.broadcast_from_main(lambda: progress.best_scores)
+        return progress
+
+    def _newest(self, found: list[Path]) -> Progress:
+        """What is wrong with newer ones is said.  Loaded, unless all have to do that at once."""
+        reasons = []
+        for path in reversed(found):
+            try:
+                if is_read_together(path, self.model):
+                    check_sums(path)
+                    progress = read_progress(path)
+                else:
+                    progress = load_checkpoint(path, self.model, self.optimizer, self.ema)
+            except RunError as error:
+                reasons.append(str(error))
+                continue
+            for reason in reasons:
+                self._log(f"{reason}; falling back to the checkpoint before it")
+            return progress
+        raise RunError(f"{self.run} has no checkpoint that can be resumed from: {reasons[0]}")
+
+    def _check_best(self, progress: Progress) -> None:
+        """See to it that the best weights are those that the checkpoint speaks of."""
+        weights = self.run / "weights.safetensors"
+        if progress.best is None:
+            return
+        if progress.best_step == progress.step:
+            self.save_best(progress.step)
+            return
+        if not self.ranks.is_main:
+            return
+        wanted, origin = step_origin(progress.best_step), ""
+        try:
+            origin = read_with_metadata(weights)[1].get(ORIGIN, wanted)
+            if origin != wanted:  # a mean, or of a step that no checkpoint speaks of any more
+                raise RunError(f"{weights} is {origin}, the best is {wanted}")
+        except RunError as error:
+            best = checkpoint_path(self.run, progress.best_step)
+            try:
+                found = served_weights(best)
+            except RunError:
+                self.mean = count_in_mean(origin)
+                if self.mean:
+                    self._log(f"{weights} is {origin}, and stays until a step is the best")
+                else:
+                    self._log(f"{error}; the best from now on will be kept in its place")
+                    progress.best_scores = {}
+            else:
+                self._log(f"{error}; taken from {best}")
+                self._keep(found, wanted)

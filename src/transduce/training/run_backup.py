@@ -1,0 +1,49 @@
+"""The run that another one takes the place of, kept until that one is sure to be trained.
+
+So a misspelt file name, found when the old run has been cleared away, does not cost a model.  A
+kill at any moment costs nothing either: a directory with the name `WHOLE` has all of the old run,
+one with the name `MOVING` what belongs back, and `GONE` what nobody wants.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+WHOLE, MOVING, GONE = ".replaced", ".replaced.moving", ".replaced.gone"
+
+
+def back_up(run: Path, files: Sequence[Path]) -> None:
+    """Move files and directories of a run aside, in their order."""
+    if files:
+        (run / MOVING).mkdir()
+        for file in files:
+            file.rename(run / MOVING / file.name)
+        (run / MOVING).rename(run / WHOLE)
+
+
+def restore(run: Path, made: Callable[[Path], Iterable[Path]]) -> None:
+    """Move what was set aside to where it was; what the new run has `made` there is deleted."""
+    if (run / WHOLE).is_dir():
+        for file in list(made(run)):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        (run / WHOLE).rename(run / MOVING)
+    finish_restore(run)
+
+
+def finish_restore(run: Path) -> None:
+    """Move to where it was what a kill left half moved."""
+    if (run / MOVING).is_dir():
+        # the recipe first: it is what makes a run directory
+        for file in sorted((run / MOVING).iterdir(), key=lambda file: file.name != "recipe.toml"):
+            file.rename(run / file.name)
+        (run / MOVING).rmdir()
+
+
+def discard(run: Path) -> None:
+    """Delete what was set aside."""
+    if (run / WHOLE).is_dir():
+        shutil.rmtree(run / GONE, ignore_errors=True)  # of a kill in the middle of the last line
+        (run / WHOLE).rename(run / GONE)
+    shutil.rmtree(run / GONE, ignore_errors=True)

@@ -1,0 +1,173 @@
+"""A translator with others beside it: an ensemble, a language model, a draft that guesses ahead."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import transduce
+from helpers.reversing_run import WORDS, counted, forced, reversing_run, some_texts, total
+from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
+from transduce import DecodingOptions, Run, RunError, SettingError
+from transduce.decoding.auxiliary_models import AuxiliaryModels
+from transduce.decoding.ensemble import LanguageModel
+from transduce.models.decoder_only import DecoderOnlyConfig, build_decoder_only
+from transduce.nn.transformer import TransformerConfig
+from transduce.sequence import Padded
+from transduce.text import BOS
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return reversing_run(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(scope="module")
+def other(run: Run) -> Run:
+    """The same with other weights."""
+    joined = copy.copy(run)
+    joined.predictor = copy.copy(run.predictor)
+    model = copy.deepcopy(run.model)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    joined.predictor.model = joined.model = model  # type: ignore[misc]
+    return joined
+
+
+def language_model(run: Run) -> LanguageModel:
+    config = DecoderOnlyConfig(
+        d_model=8, decoder=TransformerConfig(n_layers=1, n_heads=2, d_ff=8, dropout=0.0)
+    )
+    torch.manual_seed(3)
+    return LanguageModel(build_decoder_only(config, run.translator.target.size).eval(), 64)
+
+
+@pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
+def test_an_ensemble_is_the_mean_of_its_models(run: Run, other: Run, mean: Any) -> None:
+    options = DecodingOptions(beam_size=3, ensemble=mean)
+    twice = run.with_models([run]).translate_batch(WORDS, options)
+    assert [t.text for t in twice] == [t.text for t in run.translate_batch(WORDS, options)]
+    for text in WORDS[:3]:
+        (found,) = run.with_models([other]).translate_batch([text], options)
+        both = torch.stack([forced(one, text, found.text) for one in (run, other)])
+        joint = both.mean(0).log_softmax(1) if mean == "geometric" else both.exp().mean(0).log()
+        assert found.log_prob == pytest.approx(total(joint, run, found.text), abs=1e-4)
+
+
+def test_an_ensemble_goes_as_far_as_its_shortest_model(run: Run, other: Run) -> None:
+    short = copy.copy(other)
+    config = dataclasses.replace(other.translator.config, max_source_length=3, max_target_length=2)
+    short.predictor = other.translator.configured(config)  # type: ignore[assignment]
+    for together in (run.with_models([short]), short.with_models([run])):
+        assert (
+            together.translator.config.max_source_length,
+            together.translator.config.max_target_length,
+        ) == (3, 2)
+        found = together.translate("abc").tokens
+        assert len(found) <= 2
+    assert run.translator.config.max_target_length is None
+
+
+def test_a_language_model_has_its_say(run: Run) -> None:
+    scorer = language_model(run)
+    translator = run.translator.with_models(AuxiliaryModels(language_model=scorer))
+    silent = DecodingOptions(language_model_weight=0.0)
+    plain = run.translate_batch(WORDS, silent)
+    assert [t.text for t in translator.translate(WORDS, silent)] == [t.text for t in plain]
+    options = DecodingOptions(beam_size=3, length_penalty="mean", language_model_weight=2.0)
+    found = translator.translate(WORDS, options)
+    assert [t.text for t in found] != [t.text for t in plain]
+    for text, translation in zip(WORDS[:3], found, strict=False):
+        own = total(forced(run, text, translation.text), run, translation.text)
+        ids = [BOS, *run.translator.target.encode(translation.text)]
+        with torch.inference_mode():
+            state = scorer.model.start()
+            hidden = scorer.model.advance(Padded.unpadded(torch.tensor([ids])), state).values
+            said = scorer.model.head(hidden)[0].log_softmax(1)
+        assert translation.log_prob == pytest.approx(own, abs=1e-4)
+        score = (own + 2.0 * total(said, run, translation.text)) / len(ids)
+        assert translation.score == pytest.approx(score, abs=1e-4)
+
+
+def test_runs_of_other_vocabularies_are_refused(run: Run, tmp_path: Path) -> None:
+    pairs = reversal_pairs(100, letters="xyz")
+    stranger = transduce.load(
+        train_tiny(write_tsv(tmp_path / "b.tsv", pairs), tmp_path / "run", "training.steps=1")[0]
+    )
+    with pytest.raises(RunError, match="another source vocabulary"):
+        run.with_models([stranger])
+    with pytest.raises(RunError, match="a language model is needed"):
+        run.with_models(language_model=stranger)
+
+
+def test_nobody_beside_a_run_is_forgotten(run: Run, other: Run) -> None:
+    together = run.with_models([other])
+    for joined in (lambda: together.with_models([run]), lambda: run.with_models([together])):
+        with pytest.raises(SettingError, match="name all of them in one call"):
+            joined()
+
+
+OFTEN = [
+    DecodingOptions(beam_size=1),
+    DecodingOptions(beam_size=1, no_repeat_ngram=2, repetition_penalty=1.2, min_length=9),
+    DecodingOptions(beam_size=1, prefix="c a"),
+    DecodingOptions(beam_size=1, constraints=("e e", ("a", "b"))),
+    DecodingOptions(method="sample", top_k=4),
+    DecodingOptions(method="sample", temperature=2.0),
+]
+
+
+@pytest.mark.parametrize("options", OFTEN, ids=range(len(OFTEN)))
+def test_a_draft_changes_no_output_however_good_it_is(
+    run: Run, other: Run, options: DecodingOptions
+) -> None:
+    texts = [*some_texts(40), "", "abcde" * 6]
+    alone = run.translate_batch(texts, options)
+    for draft in (run, other):
+        found = run.with_models(draft=draft).translate_batch(texts, options)
+        assert [one.text for one in found] == [one.text for one in alone]
+        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-4)
+        parts = run.with_models(draft=draft).stream(texts[0], options)
+        assert "".join(parts) == alone[0].text
+
+
+def test_a_draft_that_is_right_saves_most_passes(run: Run) -> None:
+    large, read = counted(run)
+    options = DecodingOptions(beam_size=1)
+    texts = [*dict.fromkeys(some_texts(40))]
+    found = large.with_models(draft=run).translate_batch(texts, options)
+    assert len(read) < sum(len(one.tokens) + 1 for one in found) / 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        DecodingOptions(beam_size=2),
+        DecodingOptions(beam_size=1, coverage_penalty=0.1),
+        DecodingOptions(beam_size=1, shortlist=True),
+        DecodingOptions(method="sample", n_best=2),
+        DecodingOptions(method="sample", minimum_risk="chrf"),
+    ],
+    ids=range(5),
+)
+def test_a_draft_follows_one_hypothesis(run: Run, options: DecodingOptions) -> None:
+    together = run.with_models(draft=run)
+    with pytest.raises(SettingError, match="a draft follows one hypothesis: set beam_size = 1"):
+        together.translate_batch(["ab"], options)
+    with pytest.raises(SettingError):
+        together.translator.check(options)
+    with pytest.raises(SettingError, match="one model alone"):
+        run.with_models([run], draft=run)
+
+
+def test_the_former_name_still_works(run: Run, other: Run) -> None:
+    with pytest.warns(DeprecationWarning, match="with_models"):
+        together = run.beside([other])
+    assert together.others == (other,)
