@@ -39,10 +39,10 @@ from transduce.tasks.common import check_model_size
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.per_input import Cancelled
-from transduce.tasks.task import Evaluation, Prediction, Recipe, Split
+from transduce.tasks.task import Evaluation, Prediction, Recipe, Split, TextStream
 from transduce.tasks.translation.ctranslate2 import with_ctranslate2
 from transduce.tasks.translation.task import TrainedTranslator
-from transduce.tasks.translation.translations import Alignment, TextStream, Translation
+from transduce.tasks.translation.translations import Alignment, Translation
 from transduce.tasks.translation.translator import Translator
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.curves import kept_scores

@@ -24,7 +24,6 @@ FLOORS = {
     "transduce.tasks": 5,
     "transduce.run_directory": 6,
     "transduce.run": 7,
-    "transduce.average": 7,
     "transduce.import_run": 7,
     "transduce.export_run": 8,
     "transduce.synthetic": 8,
@@ -34,6 +33,17 @@ FLOORS = {
     "transduce.cli": 9,
     "transduce.__main__": 10,
 }
+
+
+# Families of tasks do not import each other, but for these: (importing module, imported module).
+FAMILIES = ("language_model", "text_encoder", "translation", "vision")
+SHARED = {("transduce.tasks.vision.image_embedding", "transduce.tasks.text_encoder.embedding")}
+
+
+def family(module: str) -> str | None:
+    """The family of tasks that a module belongs to; None for what tasks share, and for the rest."""
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["transduce", "tasks"] and len(parts) > 2 else None
 
 
 def home(module: str) -> str:
@@ -68,6 +78,32 @@ def test_imports_go_down() -> None:
         f"{module} imports {imported}"
         for module, imported in imports()
         if home(module) != home(imported) and not FLOORS[home(module)] > FLOORS[home(imported)]
+    ]
+    assert upward == []
+
+
+def test_families_of_tasks_do_not_import_each_other() -> None:
+    tasks = PACKAGE / "tasks"
+    assert {path.name for path in tasks.iterdir() if (path / "__init__.py").is_file()} == set(
+        FAMILIES
+    )
+    across = {
+        (module, imported)
+        for module, imported in imports()
+        if family(module) in FAMILIES
+        and family(imported) in FAMILIES
+        and family(module) != family(imported)
+    }
+    assert across == SHARED
+
+
+def test_what_tasks_share_imports_no_family() -> None:
+    upward = [
+        f"{module} imports {imported}"
+        for module, imported in imports()
+        if family(imported) in FAMILIES
+        and module.startswith("transduce.tasks.")
+        and family(module) not in FAMILIES
     ]
     assert upward == []
 

@@ -385,3 +385,12 @@ def pad_rows(tokens: NDArray[Any], starts: Ints, lengths: Ints, before: tuple[in
     real = np.arange(width) < (lengths + begin + 1)[:, None]
     padding: Literal["none", "right"] = "none" if (lengths == lengths[0]).all() else "right"
     return Padded(torch.from_numpy(values), torch.from_numpy(real), padding)
+
+
+def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Items in an order of falling lengths, cut so that none but a lone one exceeds `tokens`."""
+    at = 0
+    while at < len(order):
+        rows = list(order[at : at + max(1, tokens // lengths[order[at]])])
+        at += len(rows)
+        yield rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -26,6 +26,8 @@ from transduce.training.trainer import Outcome
 
 logger = logging.getLogger("transduce")
 
+TextStream = Generator[str, None, None]
+"""Parts of a text as they come; closing it ends the search."""
 Split = Literal["train", "valid", "test"]
 Example = tuple[tuple[str, ...], str]
 """An input, as `Predictor.inputs` names its parts, and one right answer."""

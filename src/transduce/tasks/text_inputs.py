@@ -25,12 +25,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.config import parse, section
+from transduce.data.batches import in_batches
 from transduce.errors import RunError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.stacks import max_sequence_length
 from transduce.sequence import Padded
 from transduce.tasks.common import base_settings, saved_tokenizer
-from transduce.tasks.translation.scoring import in_batches
 from transduce.tasks.translation.unknown_tokens import UnknownTokens, tell_of_training_texts
 from transduce.text import (
     BOS,

@@ -52,10 +52,9 @@ from transduce.tasks.language_model.task import (
     text_scores,
 )
 from transduce.tasks.per_input import Cancelled, OwnOptions
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Split, TextStream
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
-from transduce.tasks.translation.translations import TextStream
 from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, Tokenizer
 from transduce.training.config import TrainingConfig

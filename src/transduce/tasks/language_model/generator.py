@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from transduce.data.batches import in_batches
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints, SearchHooks, constraints_of
@@ -31,8 +32,7 @@ from transduce.tasks.per_input import (
     named,
     of_each,
 )
-from transduce.tasks.translation.scoring import in_batches
-from transduce.tasks.translation.translations import TextStream
+from transduce.tasks.task import TextStream
 from transduce.tasks.translation.unknown_tokens import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT, UNK

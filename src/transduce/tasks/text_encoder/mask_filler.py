@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from transduce.data.batches import in_batches
 from transduce.data.masking import Masking, goes_on, hold_spaces
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
@@ -36,7 +37,6 @@ from transduce.tasks.text_inputs import (
     vocabulary_rows,
     with_special_tokens,
 )
-from transduce.tasks.translation.scoring import in_batches
 from transduce.tasks.translation.unknown_tokens import UnknownTokens
 from transduce.tasks.validation import warn_of_few
 from transduce.text import SPECIAL_TOKENS, Tokenizer

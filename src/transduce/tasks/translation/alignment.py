@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from transduce.data.batches import in_batches
 from transduce.errors import DataError, SettingError
 from transduce.inspect.alignment import Symmetry, attended_above, most_attended, symmetrised
 from transduce.inspect.attention import record_attention
@@ -20,7 +21,6 @@ from transduce.sequence import Padded
 from transduce.tasks.translation.scoring import (
     SCORED_TOGETHER,
     SCORED_TOKENS,
-    in_batches,
     max_scored_length,
 )
 from transduce.tasks.translation.translations import check_layer

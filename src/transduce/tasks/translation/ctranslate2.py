@@ -22,13 +22,14 @@ from typing import Any
 
 import torch
 
+from transduce.data.batches import in_batches
 from transduce.decoding.auxiliary_models import smallest_limit
 from transduce.decoding.hypotheses import Hypothesis, length_penalty
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, SettingError, TransduceError
 from transduce.interop.ctranslate2 import check_expressible, library, write_ctranslate2
 from transduce.nn.kernels.linear import Precision
-from transduce.tasks.translation.scoring import SCORED_TOKENS, in_batches
+from transduce.tasks.translation.scoring import SCORED_TOKENS
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.tasks.translation.translator_config import SourceSegment
 from transduce.text.tokenizer import BOS, EOS, PAD, SPECIAL_TOKENS

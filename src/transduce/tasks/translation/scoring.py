@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
+from transduce.data.batches import in_batches
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.positions import LearnedPositions
 from transduce.sequence import Padded
@@ -95,12 +96,3 @@ def _together(model: EncoderDecoder, pairs: Sequence[tuple[Ids, Ids]]) -> list[l
     log_probs = model.step(given, state).float().log_softmax(-1)  # (b, t, v)
     at_target = log_probs.gather(-1, wanted.values[..., None])[..., 0].tolist()
     return [row[: len(ids) + 1] for row, (_, ids) in zip(at_target, pairs, strict=True)]
-
-
-def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Items in an order of falling lengths, cut so that none but a lone one exceeds `tokens`."""
-    at = 0
-    while at < len(order):
-        rows = list(order[at : at + max(1, tokens // lengths[order[at]])])
-        at += len(rows)
-        yield rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,6 @@ from torch import Tensor
 from transduce.decoding.mbr import expected_utilities
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, SettingError
-
-TextStream = Generator[str, None, None]
-"""Parts of a text as they come; closing it ends the search."""
 
 
 @dataclass(frozen=True)

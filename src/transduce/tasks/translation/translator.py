@@ -9,6 +9,7 @@ from typing import Self
 
 import torch
 
+from transduce.data.batches import in_batches
 from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels, smallest_limit
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
@@ -29,11 +30,12 @@ from transduce.tasks.per_input import (
     named,
     of_each,
 )
+from transduce.tasks.task import TextStream
 from transduce.tasks.translation.outputs import Outputs
 from transduce.tasks.translation.preparation import Preparation, Prepared
-from transduce.tasks.translation.scoring import in_batches, score_pairs
+from transduce.tasks.translation.scoring import score_pairs
 from transduce.tasks.translation.splitting import Lines, joined, lines_of
-from transduce.tasks.translation.translations import Alignment, TextStream, Translation, check_layer
+from transduce.tasks.translation.translations import Alignment, Translation, check_layer
 from transduce.tasks.translation.translator_config import SourceSegment, TranslatorConfig, batch_key
 from transduce.tasks.translation.unknown_tokens import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
