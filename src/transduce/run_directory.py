@@ -48,6 +48,7 @@ from transduce.config import (
 )
 from transduce.errors import RunError, SettingError
 from transduce.limits import read_json
+from transduce.renamed_settings import overrides_with_new_names, with_new_names
 from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
@@ -112,7 +113,8 @@ def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dic
     """Settings of a recipe with each `a.b=value` applied, as its task understands them."""
     task = settings.get("task")
     kind = TASKS[task].recipe if isinstance(task, str) and task in TASKS else None
-    return apply_overrides(settings, overrides, kind)
+    overrides = overrides_with_new_names(overrides)
+    return with_new_names(apply_overrides(with_new_names(settings), overrides, kind))
 
 
 def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
@@ -123,7 +125,7 @@ def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
     if not isinstance(task, str) or task not in TASKS:
         hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
         raise SettingError(f"{where}: task {task!r} is not known{hint}")
-    return TASKS[task].parse(settings, where)
+    return TASKS[task].parse(with_new_names(settings), where)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -144,6 +146,7 @@ def read_recipe(path: Path) -> Recipe:
 
 def _closed_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
     """The recipe of a run, which spells everything out: the run it began from is not opened."""
+    settings = with_new_names(settings, warn=False)
     fine_tune = settings.get("fine_tune")
     if not isinstance(fine_tune, Mapping) or not isinstance(fine_tune.get("run"), str):
         return parse_recipe(settings, where)

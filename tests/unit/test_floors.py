@@ -8,8 +8,10 @@ PACKAGE = Path(__file__).parents[2] / "src" / "transduce"
 # The floors of docs/architecture.md.  A module's floor is that of its longest prefix here.
 FLOORS = {
     "transduce.errors": -1,  # the ground under the ground floor
+    "transduce.deprecation": -1,
     "transduce.config": 0,
     "transduce.limits": 0,
+    "transduce.renamed_settings": 0,
     "transduce.sequence": 0,
     "transduce.text": 1,
     "transduce.image": 1,

@@ -26,6 +26,7 @@ from transduce.data.resumable import directory_lock
 from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import DataError, RunError, SettingError
 from transduce.nn.initialise import SkipInit
+from transduce.renamed_settings import with_new_names
 from transduce.tasks.run_files import check_files
 from transduce.tasks.task import Split
 from transduce.text import Tokenizer, load_tokenizer
@@ -362,7 +363,7 @@ def base_settings(run: Path) -> dict[str, Any]:
     for name in ("data", "text", "image", "model"):
         if not isinstance(found.get(name, {}), dict):
             raise RunError(f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is no section")
-    return found
+    return with_new_names(found, warn=False)
 
 
 def named_base(settings: Mapping[str, Any]) -> Path | None:
