@@ -59,7 +59,7 @@ SAME_WORK = (
 
 @dataclass(frozen=True)
 class GenerationJob:
-    """Which texts to translate how, and what to make of the outputs."""
+    """A job: texts to translate, decoding options, the side of the pairs that outputs become."""
 
     made_by: str
     """The command, for the provenance."""
@@ -124,7 +124,7 @@ def with_pairs(
 def make_pairs(
     run: Run, job: GenerationJob, directory: Path, overwrite: bool = False, weight: float = 1.0
 ) -> Path:
-    """Translate the texts of an order into a file of pairs in `directory`; returns that file.
+    """Translate the texts of a job into a file of pairs in `directory`; returns that file.
 
     Goes on where the same work stopped, and does nothing where it is done.  overwrite: delete
     what other work left there.  weight: of the pairs, where an epoch is of them alone.  Raises

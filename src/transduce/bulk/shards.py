@@ -31,7 +31,7 @@ GROUP_ROWS = 2**16
 
 @dataclass(frozen=True)
 class TranslatorSpec:
-    """What translates: the runs to load, where, and how to decode with them."""
+    """A translator to load in a worker: runs, device, decoding options."""
 
     run: Path
     options: DecodingOptions

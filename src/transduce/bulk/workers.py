@@ -239,7 +239,7 @@ class _Pool:
 
 
 def _placed(spec: TranslatorSpec, resources: dict[str, float]) -> TranslatorSpec:
-    """The speaker with its device chosen: a GPU where the cluster has any."""
+    """The translator with its device chosen: a GPU where the cluster has any."""
     if spec.device == "auto":
         return replace(spec, device="cuda" if resources.get("GPU") else "cpu")
     if spec.device != "cpu" and not resources.get("GPU"):

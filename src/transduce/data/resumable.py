@@ -1,4 +1,4 @@
-"""A directory that takes long to write: taken up where a killed process left it.
+"""A directory that takes long to write, resumed where a killed process left it.
 
     .NAME.unfinished/
         the files of NAME, growing
@@ -48,7 +48,7 @@ class ResumableDirectory:
     progress: Mapping[str, Any]
 
     def keep(self, progress: Mapping[str, Any]) -> None:
-        """From here it can be taken up.  What it speaks of must be on the disk already."""
+        """Note a point to resume from; the files up to it are on the disk already."""
         sizes = {file.name: file.stat().st_size for file in self.path.iterdir()}
         facts = {"fingerprint": self.fingerprint, "sizes": sizes, "progress": progress}
         aside = self.path / f"{PROGRESS}.tmp"

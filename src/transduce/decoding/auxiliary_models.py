@@ -1,4 +1,4 @@
-"""Who speaks beside a model: an ensemble, a language model, or a draft that guesses ahead."""
+"""Auxiliary models: ensemble members, a language model for shallow fusion, a draft."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ class DraftModel(NamedTuple):
 
 @dataclass(frozen=True)
 class AuxiliaryModels:
-    """Models of the same vocabularies as the one that they stand beside.
+    """Models that decode together with a translator, of the same vocabularies.
 
-    others:                               say with it what comes next.
-    language_model:                       its word for the target counts as well.
-    draft:                                guesses what it says; it goes with one model alone.
-    max_source_length, max_target_length: of all `others`, the least source tokens that one was
-                                          trained for and the least target tokens that one has
-                                          positions for; None for no limit.
+    others:            ensemble members.
+    language_model:    for shallow fusion.
+    draft:             for speculative decoding, which takes one model alone.
+    max_source_length: source tokens that all of `others` were trained for.
+    max_target_length: target tokens that all of `others` have positions for.  None for no limit.
     """
 
     others: Sequence[EncoderDecoder] = ()
@@ -41,7 +40,7 @@ class AuxiliaryModels:
     max_target_length: int | None = None
 
     def check_compatible(self, model: EncoderDecoder) -> None:
-        """Raises SettingError for company that cannot stand beside the model."""
+        """Raises SettingError for auxiliary models that the model cannot be combined with."""
         if self.draft is None:
             return
         if self.others or self.language_model is not None:
@@ -51,7 +50,7 @@ class AuxiliaryModels:
             raise SettingError("a draft needs Transformer decoders; leave it out")
 
     def check(self, options: DecodingOptions) -> None:
-        """Raises SettingError for options that this company cannot follow."""
+        """Raises SettingError for options that the auxiliary models do not support."""
         weighed = options.coverage_penalty or options.shortlist or options.minimum_risk != "none"
         if self.draft is not None and (options.width > 1 or weighed):
             raise SettingError(
@@ -69,7 +68,7 @@ class AuxiliaryModels:
         options: DecodingOptions,
         sentence_constraints: Sequence[OutputConstraints],
     ) -> tuple[Any, SearchHooks]:
-        """What has `start` and `step` for all of them, and what the search is to be told.
+        """The combined model, with `start` and `step`, and the hooks of its search.
 
         max_target_length: positions that the model's decoder knows; None for no limit.
         """

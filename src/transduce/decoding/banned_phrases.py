@@ -1,4 +1,4 @@
-"""Phrases that an output must not hold, however it is cut into tokens."""
+"""Banned phrases, however an output is cut into tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SLACK = 4
 
 
 class BannedPhrases:
-    """Says which tokens would complete one of some phrases.
+    """Finds the tokens that would complete a banned phrase.
 
     A phrase is words: "cat" is neither in "concatenate" nor in the token "cats".  But no token
     may end right behind it, since the word would be there if nothing were added to it.

@@ -1,4 +1,4 @@
-"""Phrases that an output must hold: what may come next, and a beam with room for every stage.
+"""Lexically constrained search: a filter, and a beam with a bank for every stage.
 
 Dynamic beam allocation (Post and Vilar 2018): hypotheses that hold equally much of what is asked
 for form a bank, and the places of the beam go round the banks, so that the dear ones which go
@@ -23,7 +23,7 @@ Extension = tuple[float, int, int, int]
 
 
 class ConstraintTracker:
-    """How far each live hypothesis is with the phrases of its sentence."""
+    """Constraint states of the active hypotheses."""
 
     def __init__(self, tries: Sequence[ConstraintTrie | None]) -> None:
         """tries: (n) of each sentence."""
@@ -35,7 +35,7 @@ class ConstraintTracker:
     def progress(
         self, active: ActiveHypotheses
     ) -> list[tuple[int, ConstraintTrie, list[ConstraintState]]]:
-        """Of each live sentence with phrases: its place, its phrases, (w) its hypotheses."""
+        """Of each active sentence with constraints: its place, its trie, (w) its states."""
         if self._seen is not active:
             self._seen = active
             self._places = []

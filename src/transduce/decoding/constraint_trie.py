@@ -1,4 +1,4 @@
-"""Which of the phrases that an output must hold it holds so far: an automaton over token ids.
+"""Constraint trie: an automaton over token ids that finds the phrases an output contains.
 
 All alternatives of all phrases stand in one trie with failure links (Aho and Corasick 1975), so
 phrases may overlap, and a broken-off one costs nothing to leave.
@@ -22,7 +22,7 @@ class Phrase(NamedTuple):
 
 
 class ConstraintState(NamedTuple):
-    """Where a hypothesis stands.
+    """State of a hypothesis in the trie.
 
     node: of the trie.  met: constraints met so far, one bit each.  fresh: those of them that a
     token continuing the last word would undo.

@@ -1,4 +1,4 @@
-"""Several models that speak as one: an ensemble, a language model, coverage of the source."""
+"""Several models scored as one: ensemble, shallow fusion, coverage of the source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LanguageModel(NamedTuple):
 
 
 class EnsembleState:
-    """What all the models remember of the same hypotheses.
+    """States of all models for the same hypotheses.
 
     bonus:    (r, v) weighted log-probabilities of the language model for the next token.
     coverage: (r, s) attention that each source token has had.  real: (r, s) which tokens are.
@@ -57,7 +57,7 @@ class EnsembleState:
 
 
 class Ensemble:
-    """Models with one vocabulary, and what else the options weigh; with `start` and `step`.
+    """Models of one vocabulary, with shallow fusion and coverage; with `start` and `step`.
 
     Coverage is that of the first model, by the last of its layers that looks at the source.
     """
@@ -73,7 +73,7 @@ class Ensemble:
         self._options = options
 
     def hooks(self, sentence_constraints: Sequence[OutputConstraints]) -> SearchHooks:
-        """What `search` is to be told beside the step: demands, and the bonuses of this step."""
+        """Hooks for `search`: output constraints, and the bonuses of each step."""
         return SearchHooks(
             sentence_constraints,
             _bonus if self._language_model is not None else None,

@@ -1,11 +1,11 @@
-"""What a search holds: hypotheses still growing, and those that have finished.
+"""Hypotheses of a search: active ones, candidates for the next step, finished ones.
 
 Shape letters beside those of `transduce.sequence`:
 
     n  sentences that the search began with
-    l  sentences still live
-    w  hypotheses kept side by side for each live sentence; r = l * w rows in the model
-    c  candidates for the next step, for each live sentence
+    l  active sentences
+    w  hypotheses kept side by side for each active sentence; r = l * w rows in the model
+    c  candidates for the next step, for each active sentence
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ActiveHypotheses:
 
 
 class BeamCandidates(NamedTuple):
-    """Ways to go on, best first where it matters.
+    """Candidates for the next step, best first where it matters.
 
     log_probs: (l, c) of the hypothesis with the new token; -inf marks one that cannot be.
     parents:   (l, c) which of the w hypotheses each continues.

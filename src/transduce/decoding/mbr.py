@@ -1,4 +1,4 @@
-"""Which of several outputs is most like all the others: minimum Bayes risk (Kumar and Byrne 2004).
+"""Minimum Bayes risk: the output most similar to all others (Kumar and Byrne 2004).
 
 The utility of an output is its mean sentence score (chrF2 or BLEU, as sacreBLEU gives them) with
 every output in turn as the reference, itself included, weighed by how probable that one is.

@@ -1,4 +1,4 @@
-"""What is asked of the output of one sentence, beyond what the options say of all alike."""
+"""Output constraints of each sentence, and the hooks that callers add to a search."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ logger = logging.getLogger("transduce")
 
 @dataclass(frozen=True)
 class OutputConstraints:
-    """What the output of one sentence must be like.
+    """Constraints on the output of one sentence.
 
-    prefix:     ids that it starts with; they go before every other rule.
-    trie:       what it must hold, where its length allows that.
-    banned:     what it must not hold.
+    prefix:     ids that the output starts with, before every other rule.
+    trie:       phrases that the output contains, where its length allows that.
+    banned:     phrases that the output does not contain.
     min_length: tokens before its end may come.
     """
 
@@ -39,7 +39,7 @@ class OutputConstraints:
 
     @property
     def min_tokens(self) -> int:
-        """Tokens that suffice to meet it."""
+        """Tokens that suffice to meet the constraints."""
         needed = 0 if self.trie is None else self.trie.needed(ConstraintState())
         return len(self.prefix) + needed
 
@@ -62,7 +62,7 @@ class OutputConstraints:
 
 @dataclass(frozen=True)
 class SearchHooks:
-    """What a caller of `search` adds to it.
+    """Hooks into `search`.
 
     sentence_constraints: (n) of each sentence; none if empty.
     token_bonus:          of a state that has just stepped, (r, v): what the next token adds to the
@@ -82,9 +82,9 @@ NO_HOOKS = SearchHooks()
 def constraints_of(
     options: DecodingOptions, token_surfaces: Callable[[], TokenSurfaces]
 ) -> OutputConstraints:
-    """What options ask of every sentence; the lexicon is only called for where it is needed.
+    """Constraints that options set for every sentence; `token_surfaces` is called where needed.
 
-    Raises SettingError for phrases that the vocabulary cannot spell, or that hold what is avoided.
+    Raises SettingError for phrases that the vocabulary cannot spell, or that contain banned ones.
     """
     if not (options.prefix or options.constraints or options.avoid):
         return OutputConstraints()
@@ -110,7 +110,7 @@ def _constraints(
 def _sayable(
     texts: Sequence[str], banned: BannedPhrases | None, token_surfaces: TokenSurfaces
 ) -> list[Phrase]:
-    """Of alternative phrases those that hold nothing to be avoided."""
+    """Alternative phrases without banned ones."""
     every = [_phrase(text, token_surfaces) for text in texts]
     kept = [phrase for phrase in every if banned is None or not banned.is_in(phrase.ids)]
     if not kept:
@@ -125,7 +125,7 @@ def _phrase(text: str, token_surfaces: TokenSurfaces) -> Phrase:
 
 
 def ban_phrases(sentence_constraints: Sequence[OutputConstraints]) -> Filter:
-    """No token that completes what its sentence must not hold."""
+    """Rule out tokens that complete a banned phrase."""
 
     def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
         rows: list[int] = []
@@ -148,7 +148,7 @@ def ban_phrases(sentence_constraints: Sequence[OutputConstraints]) -> Filter:
 def force_prefix(
     sentence_constraints: Sequence[OutputConstraints], filters: Sequence[Filter]
 ) -> Filter:
-    """The prefix of each sentence, then the filters; as long as it lasts they do not count."""
+    """Force the prefix of each sentence, then apply the filters."""
     longest = max(len(output_constraints.prefix) for output_constraints in sentence_constraints)
 
     def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:

@@ -121,7 +121,7 @@ class SearchResults:
             self.finished[active.sentences[i]].add(Hypothesis(ids, log_prob, score, finished=True))
 
     def _keep_unfinished(self, active: ActiveHypotheses, i: int) -> None:
-        """Nothing may follow and nothing has finished: what there was is all there is."""
+        """Keep unfinished hypotheses if nothing finished."""
         penalty = self._penalty(active.length)
         own = active.log_probs if active.own is None else active.own
         rows = zip(active.tokens[i], own[i].tolist(), active.log_probs[i].tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""A small model guesses what a large one will say, which looks at several guesses in one pass.
+"""Speculative decoding: a draft proposes tokens, which the model verifies in one pass.
 
 Speculative decoding (Leviathan et al. 2023; Xia et al. 2023) as a `step` like any other: the
 search asks for what follows one token at a time and gets the large model's own logits, made
@@ -20,7 +20,7 @@ FIRST_GUESSES, MAX_GUESSES = 4, 16
 
 
 class RewindableDecoder:
-    """A model, and the tokens that it has read after the source."""
+    """A model with a decoder state that can be rewound, and the tokens that it has read."""
 
     def __init__(self, model: EncoderDecoder, source: Padded) -> None:
         state = model.start(source)
@@ -72,7 +72,7 @@ class SpeculativeState:
 
 
 class SpeculativeDecoder:
-    """A model that looks ahead by the guesses of another; with `start` and `step`."""
+    """A model and the draft that proposes its tokens; with `start` and `step`."""
 
     def __init__(
         self, model: EncoderDecoder, draft: EncoderDecoder, eos: int, max_target_length: int | None
@@ -107,7 +107,7 @@ class SpeculativeDecoder:
         return state.ahead[-1 - not_said].view(1, 1, -1)
 
     def _guess(self, state: SpeculativeState) -> list[int]:
-        """What the draft would say next, up to an end of sentence."""
+        """Next tokens by the draft, up to an end of sentence."""
         room = (
             state.guesses
             if self._max_target_length is None

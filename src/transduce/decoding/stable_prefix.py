@@ -1,4 +1,4 @@
-"""What a search that has not ended yet will certainly say."""
+"""The stable prefix of an unfinished search, for streaming."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transduce.decoding.search import Snapshot
 
 
 def stable_prefix(snapshot: Snapshot) -> list[int]:
-    """The ids that whatever comes out of a search for one sentence will begin with."""
+    """Ids that every possible result of a search for one sentence begins with."""
     candidates = [hypothesis.tokens for hypothesis in snapshot.best[0]]
     for ids, log_probs in zip(snapshot.active.tokens, snapshot.active.log_probs, strict=True):
         alive = ids[log_probs > DEAD]

@@ -1,4 +1,4 @@
-"""How to go on: the best continuations (beam search), or drawn ones (sampling)."""
+"""Search strategies: the best continuations (beam search), or drawn ones (sampling)."""
 
 from __future__ import annotations
 

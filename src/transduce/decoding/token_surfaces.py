@@ -1,4 +1,4 @@
-"""What the tokens of a vocabulary spell, so that a search can tell words from parts of words."""
+"""Surfaces of tokens, by which a search tells words from parts of words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest values of each row, exactly and repeatably: equals go to the lower index.
+"""Top-k of each row, exactly and repeatably: ties go to the lower index.
 
 `torch.topk` leaves open which of several equal values it takes, so that a result could depend on
 device and batch.  Equal values are common where a model computes in 16 bits.

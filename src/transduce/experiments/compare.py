@@ -15,7 +15,7 @@ from transduce.tasks.task import Evaluation
 
 @dataclass(frozen=True)
 class RunComparison:
-    """A run's outputs, and how they stand to those of the first run."""
+    """Comparison of a run's outputs with the first run."""
 
     evaluation: Evaluation | None
     """None where there is nothing to evaluate it on."""

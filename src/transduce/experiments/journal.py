@@ -1,4 +1,4 @@
-"""What a sweep's directory remembers, so that it can be taken up again.
+"""Journal of a sweep, by which it resumes.
 
 DIRECTORY/
     sweep.toml      the recipe, what varies, how many trials to search

@@ -1,4 +1,4 @@
-"""Padding moved to the right, for stacks in which neighbours matter, or left out altogether.
+"""Padding removed, or moved to the right for stacks in which neighbours matter.
 
 Both can be undone.
 """
@@ -15,7 +15,7 @@ from transduce.sequence import Padded
 
 
 class Unpadding:
-    """The real positions of a batch in one long row, for what treats every position alike.
+    """Removes padding for layers that treat every position alike, and restores it.
 
     Projections, norms and feed-forward networks then spend nothing on padding; attention needs
     the rectangle back.  Batches without padding stay as they are, unless autocast wants another

@@ -1,4 +1,4 @@
-"""What the tasks of encoder-only models over text share: layout, tokenizer, running in batches.
+"""Inputs of text models: special tokens, tokenizers of a run, running in batches.
 
 Every one of them reads a text, or two, between the same marks:
 

@@ -1,4 +1,4 @@
-"""What a run keeps while it is trained: checkpoints to resume from, and the weights to use."""
+"""Checkpoints of a training run, and the weights that it serves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from transduce.training.weights_header import ORIGIN, count_in_mean, mean_origin
 
 
 class Checkpointer:
-    """Writes and reads what a run directory keeps; all ranks call it, and the first one writes."""
+    """Writes and reads checkpoints and weights; all ranks call it, the main process writes."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Checkpointer:
         adapter: Adapter | None,
         log: Callable[[str], None],
     ) -> None:
-        """log: tells the reader one line."""
+        """log: writes one line."""
         self.run = run
         self.model = model
         self.optimizer = optimizer

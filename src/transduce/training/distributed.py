@@ -3,7 +3,7 @@
 Data parallel: each rank has the whole model and its own share of the batches of a step.  Gradients
 are of sums over tokens, divided by the tokens of all ranks before they are added up, so a token
 weighs the same wherever it was.  What ranks decide they decide together: the same numbers are
-handed round, and each comes to the same conclusion.  The first rank alone writes and speaks.
+handed round, and each comes to the same conclusion.  The main process alone writes and logs.
 
 Raises, from everything that is done together, TrainingError where another rank has ended.
 """
@@ -51,7 +51,7 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this one writes the run directory and speaks."""
+        """Whether this process writes the run directory and logs."""
         return self.rank == 0
 
     def data_state(self, state: DataState) -> DataState:
@@ -167,7 +167,7 @@ class Ranks:
             )
 
     def error_on_main(self, error: Exception, code: int = 1) -> BaseException:
-        """What to raise where all ranks stop alike, so that it is said once."""
+        """The exception to raise where all ranks stop alike, so that one message appears."""
         return error if self.is_main else SystemExit(code)
 
     def _parts(self, own: Tensor) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The run that another one takes the place of, kept until that one is sure to be trained.
+"""Backup of a run that is being replaced, kept until the new one is sure to be trained.
 
 So a misspelt file name, found when the old run has been cleared away, does not cost a model.  A
 kill at any moment costs nothing either: a directory with the name `WHOLE` has all of the old run,
@@ -24,7 +24,7 @@ def back_up(run: Path, files: Sequence[Path]) -> None:
 
 
 def restore(run: Path, made: Callable[[Path], Iterable[Path]]) -> None:
-    """Move what was set aside to where it was; what the new run has `made` there is deleted."""
+    """Restore the backup; what the new run has `made` there is deleted."""
     if (run / WHOLE).is_dir():
         for file in list(made(run)):
             shutil.rmtree(file) if file.is_dir() else file.unlink()
@@ -33,7 +33,7 @@ def restore(run: Path, made: Callable[[Path], Iterable[Path]]) -> None:
 
 
 def finish_restore(run: Path) -> None:
-    """Move to where it was what a kill left half moved."""
+    """Finish a restoration that was interrupted."""
     if (run / MOVING).is_dir():
         # the recipe first: it is what makes a run directory
         for file in sorted((run / MOVING).iterdir(), key=lambda file: file.name != "recipe.toml"):
@@ -42,7 +42,7 @@ def finish_restore(run: Path) -> None:
 
 
 def discard(run: Path) -> None:
-    """Delete what was set aside."""
+    """Delete the backup."""
     if (run / WHOLE).is_dir():
         shutil.rmtree(run / GONE, ignore_errors=True)  # of a kill in the middle of the last line
         (run / WHOLE).rename(run / GONE)

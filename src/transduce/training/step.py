@@ -68,7 +68,7 @@ class OptimizerStep:
         log: Callable[[str], None],
         shards: Shards | None = None,
     ) -> None:
-        """log: tells the reader one line.  shards: the task, where its model is sharded."""
+        """log: writes one line.  shards: the task, where its model is sharded."""
         self.task = task
         self.shards = shards
         self.config = config

@@ -1,4 +1,4 @@
-"""What a file of weights says of itself before any of it is read, or memory is taken for it."""
+"""Header of a safetensors file, read before any weights or memory for them."""
 
 from __future__ import annotations
 

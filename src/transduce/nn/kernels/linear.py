@@ -1,4 +1,4 @@
-"""The matrix products of a model, replaced by narrower ones for inference."""
+"""Linear layers of a model replaced by ones in reduced precision, for inference."""
 
 from __future__ import annotations
 

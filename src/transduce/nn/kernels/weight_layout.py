@@ -1,4 +1,4 @@
-"""How the matrices of a model lie in memory while it answers on a CPU."""
+"""Memory layout of weights for inference on a CPU."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Correlation(NamedTuple):
 
 
 class QualityEstimator:
-    """What a translator and its calibrated estimate, if there is one, say of its outputs."""
+    """Confidence of a translator, and its calibrated quality estimate where there is one."""
 
     def __init__(self, translator: Translator, quality: QualityModel | None) -> None:
         self.translator = translator

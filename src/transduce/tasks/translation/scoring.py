@@ -1,4 +1,4 @@
-"""Forced scoring: how likely a model holds targets that are given to it."""
+"""Scoring: log-probabilities of given targets."""
 
 from __future__ import annotations
 

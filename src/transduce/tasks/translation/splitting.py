@@ -1,4 +1,4 @@
-"""Texts in the parts that they are decoded in: lines, and pieces of lines that are too long."""
+"""Splitting of texts into lines, and of long lines into segments."""
 
 from __future__ import annotations
 

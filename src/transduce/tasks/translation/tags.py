@@ -1,4 +1,4 @@
-"""Tags before a source, as a run was trained with them: whoever leaves one out is told."""
+"""Warnings of sources without the tags that a run was trained with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that hold what a vocabulary does not know: whoever sends or trains on them is told."""
+"""Warnings of characters and tokens that a vocabulary lacks."""
 
 from __future__ import annotations
 
