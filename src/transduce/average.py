@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from transduce.config import to_dict
+from transduce.data.pairs import ParallelFiles
 from transduce.errors import RunError
+from transduce.image.transform import ImageConfig
 from transduce.run_directory import read_recipe, vocabularies_of, write_run
-from transduce.tasks.alike import check_alike
 from transduce.tasks.model_card import code
+from transduce.tasks.task import Recipe
+from transduce.tasks.translation.recipe import TranslationRecipe
 from transduce.training.checkpoints import checkpoints_of, served_weights
 from transduce.training.weights import average, read_tensors
+
+ONLY_TRAINING = ("dropout", "label_dropout", "init")
+"""Settings of a model at which only its training looks."""
+COMPARED_AS_FILES = ("tokenizer", "source", "target")
+"""Sections of `text` that make the tokenizers, and so decide nothing once these are there."""
+OF_THE_DATA = ("inputs", "roles", "block")
+"""Settings of `data`, or what follows from them, that decide how an input is laid out."""
+MISSING = object()
 
 
 def _vocabularies(path: Path) -> dict[str, bytes]:
@@ -55,3 +68,54 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     names = ", ".join(code(path.resolve().name) for path in paths)
     made = f"the last {last} checkpoints of {names}" if last else f"the weights of {names}"
     write_run(output, recipe, paths, f"The mean of {made}.", mean)
+
+
+def check_alike(path: Path, recipe: Recipe, first_path: Path, first: Recipe) -> None:
+    """Raises RunError, which names the setting, unless the weights may be averaged."""
+    ours, theirs = dict(_decisive(first)), dict(_decisive(recipe))
+    for name in {**ours, **theirs}:
+        one, other = ours.get(name, MISSING), theirs.get(name, MISSING)
+        if one != other:
+            kind = "models" if name.startswith("model.") else "inputs"
+            raise RunError(
+                f"{path} and {first_path} have different {kind} ({name}: {_told(other)} and "
+                f"{_told(one)}); they cannot be averaged"
+            )
+
+
+def _decisive(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+    """All that decides what the weights mean and are fed with, by dotted name."""
+    yield "task", recipe.task
+    yield from _flat(to_dict(recipe.model), "model.")
+    text = to_dict(getattr(recipe, "text", {}))
+    yield from _flat({k: v for k, v in text.items() if k not in COMPARED_AS_FILES}, "text.")
+    image = getattr(recipe, "image", None)
+    if isinstance(image, ImageConfig):
+        each = image.channels
+        numbers = {"mean": image.mean, "std": image.std}
+        whole = {name: list(n * each if len(n) == 1 else n) for name, n in numbers.items()}
+        yield from _flat({**to_dict(image), **whole}, "image.")
+    for name in OF_THE_DATA:
+        yield f"data.{name}", getattr(recipe.data, name, MISSING)
+    if isinstance(recipe, TranslationRecipe):
+        yield "data.train.tag", _tags(recipe)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif name not in ONLY_TRAINING and not name.endswith("sampling"):
+            yield prefix + name, value
+
+
+def _tags(recipe: TranslationRecipe) -> list[str]:
+    """The tags before the sources; of those in columns, which the vocabulary knows, that."""
+    corpora = [part.train for part, _ in recipe.data.corpora() if part.train is not None]
+    fixed = {pairs.tag for pairs in corpora}
+    columns = {"of columns" for p in corpora if not isinstance(p, ParallelFiles) and p.tag_columns}
+    return sorted({*fixed, *columns} - {""})
+
+
+def _told(value: Any) -> str:
+    return "none" if value is MISSING else repr(value)

@@ -20,7 +20,7 @@ from transduce.tasks.text_encoder.embedding import TextEmbedder
 from transduce.tasks.text_encoder.mask_filler import MaskFiller
 from transduce.tasks.text_encoder.question_answering import TrainedAnswerer
 from transduce.tasks.translation.alignment import AlignmentOptions, align_pairs
-from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import (
     CharactersConfig,
     SubwordConfig,

@@ -8,10 +8,8 @@ from typing import Any
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, InputError, SettingError, TransduceError
-from transduce.tasks.language_model.generator import Generator
-from transduce.tasks.per_input import Cancelled, OwnOptions
+from transduce.tasks.per_input import Attempting, Cancelled, OwnOptions
 from transduce.tasks.task import Prediction, Predictor
-from transduce.tasks.translation.translator import Translator
 
 GivenOptions = DecodingOptions | Mapping[str, Any] | None
 """Of one input: all of them, only those that differ from the recipe's, or the recipe's."""
@@ -31,7 +29,7 @@ def attempt(
     token by token, before the first of them.
     """
     each = [_resolved(own, predictor.options) for own in options]
-    if isinstance(predictor, Translator | Generator):
+    if isinstance(predictor, Attempting):
         decoded = [own for own in each if own is not None]
         return predictor.attempt([text for (text,) in inputs], decoded, first, cancelled)
     if cancelled is not None:

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, TransduceError
+from transduce.tasks.task import Prediction
 
 Cancelled = Callable[[int], bool]
 """Called between steps with the place of an input in its call: is it cancelled?"""
 OwnOptions = DecodingOptions | TransduceError
 """Options of one input, or what is wrong with those that were given."""
+
+
+@runtime_checkable
+class Attempting(Protocol):
+    """A predictor with options of each input, any of which may be cancelled."""
+
+    def attempt(
+        self,
+        inputs: Sequence[str],
+        options: Sequence[OwnOptions],
+        first: int,
+        cancelled: Cancelled | None,
+        /,
+    ) -> Sequence[Prediction | TransduceError]:
+        """The answer to each input, or its error, in order."""
 
 
 class Cancellation:

@@ -31,7 +31,7 @@ from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.stacks import max_sequence_length
 from transduce.sequence import Padded
 from transduce.tasks.common import base_settings, saved_tokenizer
-from transduce.tasks.translation.unknown_tokens import UnknownTokens, tell_of_training_texts
+from transduce.tasks.unknown_tokens import UnknownTokens, tell_of_training_texts
 from transduce.text import (
     BOS,
     EOS,

@@ -33,7 +33,7 @@ from transduce.tasks.per_input import (
     of_each,
 )
 from transduce.tasks.task import TextStream
-from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT, UNK
 

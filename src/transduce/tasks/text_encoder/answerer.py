@@ -34,7 +34,7 @@ from transduce.tasks.text_inputs import (
     vocabulary_rows,
     with_special_tokens,
 )
-from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import Tokenizer
 from transduce.text.offsets import tokens_with_spans
 

@@ -37,7 +37,7 @@ from transduce.tasks.text_inputs import (
     vocabulary_rows,
     with_special_tokens,
 )
-from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.validation import warn_of_few
 from transduce.text import SPECIAL_TOKENS, Tokenizer
 from transduce.text.offsets import within_word

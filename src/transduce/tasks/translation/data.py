@@ -39,7 +39,7 @@ from transduce.tasks.translation.recipe import (
     TranslationRecipe,
     read_pairs_of,
 )
-from transduce.tasks.translation.unknown_tokens import tell_of_training_texts
+from transduce.tasks.unknown_tokens import tell_of_training_texts
 from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.display import ProgressCounter

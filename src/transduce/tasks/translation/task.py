@@ -43,7 +43,7 @@ from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.translation.translator import Translator
 from transduce.tasks.translation.translator_config import TranslatorConfig
-from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for

@@ -37,7 +37,7 @@ from transduce.tasks.translation.scoring import score_pairs
 from transduce.tasks.translation.splitting import Lines, joined, lines_of
 from transduce.tasks.translation.translations import Alignment, Translation, check_layer
 from transduce.tasks.translation.translator_config import SourceSegment, TranslatorConfig, batch_key
-from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
 

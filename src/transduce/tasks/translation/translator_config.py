@@ -13,7 +13,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
 from transduce.decoding.shortlist import Shortlist
 from transduce.tasks.translation.tags import ExpectedTags
-from transduce.tasks.translation.unknown_tokens import UnknownTokens
+from transduce.tasks.unknown_tokens import UnknownTokens
 
 
 class SourceSegment(NamedTuple):
