@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from transduce.cli.inputs import Table
+from transduce.cli.inputs import Table, texts_of_lines
 from transduce.cli.lines import LineBatch, LineReader
 from transduce.cli.records import _one_letter_away
+from transduce.errors import DataError
 
 
 def test_ctrl_c_at_the_worst_moment_is_ctrl_c_and_loses_no_line(
@@ -91,3 +92,31 @@ def test_a_table_without_rows_has_its_header() -> None:
 def test_a_misspelt_setting_is_known(field: str, near: bool) -> None:
     assert _one_letter_away(field, "beam_size") is near
     assert not _one_letter_away("step", "stop") and not _one_letter_away("seen", "seed")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{\n  "a": "b"\n}', '[\n  {\n    "a": 1', '[{"a": "b"}, {"a": "c"}]', '[\n "a",\n "b"\n]'],
+)
+def test_a_json_document_is_no_lines_of_text(text: str) -> None:
+    batch = LineBatch(0, text.split("\n"), len(text))
+    with pytest.raises(DataError, match=r"a is a JSON document, .* `jq -c '\.\[\]'`.*--jsonl"):
+        list(texts_of_lines([batch], "a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        ('{"a": "b"}\n{"a": "c"}', True),
+        ("[a] b\n", False),
+        ("{a} b", False),
+        ("[\nb", False),
+        ('"a": "b"', False),
+    ],
+)
+def test_json_records_are_texts_with_a_warning(
+    text: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = [LineBatch(0, text.split("\n"), len(text))]
+    assert list(texts_of_lines(batches, "a")) == batches
+    assert ("--jsonl reads records" in caplog.text) is warned

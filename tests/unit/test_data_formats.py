@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import functools
 import gzip
 import io
 import lzma
@@ -26,7 +27,12 @@ from transduce.data.pairs import JsonLines, ParallelFiles, TabSeparated, read_pa
 from transduce.errors import DataError
 
 Pack = Callable[[bytes], bytes]
-PACKS: dict[str, Pack] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+PACKS: dict[str, Pack] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "lzma": functools.partial(lzma.compress, format=lzma.FORMAT_ALONE),
+}
 TEXT = "eins\nzwei Häuser\n\n😀\n"
 LINES = ["eins", "zwei Häuser", "", "😀"]
 
@@ -157,6 +163,16 @@ class TestWhatIsRefused:
             (b"a.txt".ljust(257, b"\0") + b"ustar\0", "tar archive"),
             (gzip.compress(b"a.txt".ljust(257, b"\0") + b"ustar\0"), "tar archive"),
             (bz2.compress(zipped()), "zip archive"),
+            (b"PK\5\6" + bytes(18), "an empty zip archive"),
+            (b"\x50\x2a\x4d\x18\4\0\0\0abcd\x28\xb5\x2f\xfd", "compressed by zstd"),
+            (b"\x1f\x9d\x90abc", "compressed by compress; .*gzip -dc"),
+            (b"LZIP\1abc", "compressed by lzip"),
+            (b"Rar!\x1a\7\1\0", "RAR archive"),
+            (b"\x89PNG\r\n\x1a\n", "a PNG image"),
+            (b"\xff\xd8\xff\xe0\0\x10JFIF", "a JPEG image"),
+            (b"SQLite format 3\0", "an SQLite database"),
+            (b"ARROW1\0\0", 'an Arrow file; .*kind = "hub"'),
+            (gzip.compress(bz2.compress(b"a\n")), "compressed twice, by bzip2 and then by gzip"),
         ],
     )
     def test_what_cannot_be_read_names_its_format(
@@ -170,6 +186,15 @@ class TestWhatIsRefused:
         with pytest.raises(DataError, match=said):
             list(read_documents(TextFiles(path=path), tmp_path))
 
+    @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+    def test_utf_16_without_its_mark(self, tmp_path: Path, encoding: str) -> None:
+        content = "abc\nde\n".encode(encoding)
+        for path in (written(tmp_path, content), written(tmp_path, gzip.compress(content), "b")):
+            with pytest.raises(DataError, match=r"without its .* iconv -f UTF-16[BL]E -t"):
+                list(read_lines(path))
+        for text in (b"a\0b\n", b"\0\n\0\0\n", b"\0" * 9, b"abcdefghij" * 9 + b"\0"):
+            assert b"".join(raw_lines(io.BytesIO(text), "a")) == text
+
     @pytest.mark.parametrize("name", PACKS)
     def test_damage_is_named(self, tmp_path: Path, name: str) -> None:
         whole = PACKS[name](bytes(range(65, 91)) * 100 + b"\n")
@@ -178,7 +203,8 @@ class TestWhatIsRefused:
                 list(read_lines(written(tmp_path, content)))
 
     @pytest.mark.parametrize(
-        ("suffix", "name"), [(".gz", "gzip"), (".BZ2", "bzip2"), (".xz", "xz")]
+        ("suffix", "name"),
+        [(".gz", "gzip"), (".BZ2", "bzip2"), (".xz", "xz"), (".lzma", "lzma")],
     )
     def test_text_under_the_name_of_a_packing(self, tmp_path: Path, suffix: str, name: str) -> None:
         with pytest.raises(
@@ -207,6 +233,20 @@ class TestDocuments:
             (f"{XML}<resources>\n", "an XML document"),
             ("1\n00:00:01,600 --> 00:00:04,200\nHello\n", "SRT subtitles"),
             ("WEBVTT\n\n00:01.000 --> 00:04.000\nHello\n", "WebVTT subtitles"),
+            (
+                'msgid "a"\nmsgid_plural "b"\n"c"\nmsgstr[0] "d"\nmsgstr[1] "e"\n',
+                "a PO catalogue",
+            ),
+            ('domain "a"\nmsgctxt "b"\n"c"\nmsgid "a"\nmsgstr "d"\n', "a PO catalogue"),
+            ("<!-- a -->\n<xliff version='2.1'>\n", "an XML document"),
+            ("<x:xliff xmlns:x='urn:a'>\n", "an XLIFF file"),
+            ("<!DOCTYPE TS>\n<TS>\n", "an XML document"),
+            ("<resources>\n  <string>\n", "an XML document"),
+            ("<!-- a\nb -->\n<!doctype html>\n<html>\n", "an XML document"),
+            ('<refset setid="a" trglang="any">\n<doc>\n', "an SGML test set"),
+            ("1\n0:00:01.60 --> 0:00:04.20\nHello\n", "SRT subtitles"),
+            ("0:00:00.599,0:00:04.160\nHello\n", "SBV subtitles"),
+            ("[Script Info]\nTitle: a\n", "SSA subtitles"),
         ],
     )
     @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -230,6 +270,10 @@ class TestDocuments:
             f"{XML.strip()}\ta declaration\n",
             "<b>bold</b>\n",
             "# a comment\n",
+            "[Script Info] is a head\n",
+            "0:00:00.599,0:00:04.160 are times\n",
+            "<resources> is a tag\n",
+            "<!-- a --> comment\n",
             "the <tmx> element\n",
         ],
     )

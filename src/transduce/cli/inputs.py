@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,13 @@ logger = logging.getLogger("transduce")
 
 TAB = "\t"
 DELIMITERS = (",", ";", TAB)
+
+JSON_LINES = 3
+"""Enough to know a JSON document by."""
+_JSON_DOCUMENT = re.compile(
+    r'\s*(?:\{\s*\n\s*"[^"\n]*"\s*:|\[\s*(?:\{\s*"[^"\n]*"\s*:|\n\s*[\[{"]))'
+)
+_JSON_RECORD = re.compile(r'\{\s*"[^"\n]*"\s*:[^\n]*\}\s*(?:\n|$)')
 
 
 class Inputs(Protocol):
@@ -220,11 +228,26 @@ def columns_of(given: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(given)
 
 
-def warn_of_table(name: str) -> None:
-    """Log that lines of a file are taken as texts though its name is that of a table."""
+def texts_of_lines(batches: Iterable[LineBatch], name: str) -> Iterator[LineBatch]:
+    """The batches, whose lines are texts, with a warning for a table or for JSON records.
+
+    Raises DataError for a JSON document of several lines.
+    """
     if is_named(name, ".csv"):
         logger.warning("%s: each line is read as a text; --column NAME reads that column", name)
-    if is_named(name, ".jsonl", ".ndjson"):
+    for batch in batches:
+        if batch.first == 0:
+            _check_json("\n".join(batch.lines[:JSON_LINES]), name)
+        yield batch
+
+
+def _check_json(head: str, name: str) -> None:
+    if _JSON_DOCUMENT.match(head):
+        raise DataError(
+            f"{name} is a JSON document, not lines of text; write it as one object a line, for "
+            "example with `jq -c '.[]'`, and read that with --jsonl"
+        )
+    if is_named(name, ".jsonl", ".ndjson") or _JSON_RECORD.match(head):
         logger.warning("%s: each line is read as a text; --jsonl reads records", name)
 
 

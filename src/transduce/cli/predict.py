@@ -16,7 +16,7 @@ from transduce.cli.inputs import (
     TextLines,
     columns_of,
     read_lines_of,
-    warn_of_table,
+    texts_of_lines,
 )
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
@@ -101,8 +101,7 @@ def _texts(
     """
     if named:
         return Table(name, columns, PREDICTION).read(batches)
-    warn_of_table(name)
-    return (read_lines_of(batch, name, columns) for batch in batches)
+    return (read_lines_of(batch, name, columns) for batch in texts_of_lines(batches, name))
 
 
 def _answers(

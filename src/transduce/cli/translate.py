@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from transduce.cli.bulk import FILE_BY_FILE, BulkOptions, translate_files, translator_spec
-from transduce.cli.inputs import Table, warn_of_table
+from transduce.cli.inputs import Table, texts_of_lines
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import (
     AUXILIARY_AS_THE_RECIPE,
@@ -124,8 +124,7 @@ def translate(
                 if rows.error is not None:
                     raise rows.error
             return
-        warn_of_table(lines.name)
-        for batch in batches:
+        for batch in texts_of_lines(batches, lines.name):
             if stream:
                 for number, text in enumerate(batch.lines, batch.first):
                     with contextlib.closing(model.stream(text, options, number)) as parts:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 CHUNK_BYTES = 2**16
+HEAD_BYTES = 2**10
+"""Enough to know an encoding by."""
 DOCUMENT_BYTES = 2**13
 """Enough to know a document by."""
 NOT_UTF_8 = b"\xff"
@@ -53,6 +55,13 @@ PACKINGS = (
     ),
     Packing("bzip2", ".bz2", b"BZh", bz2.BZ2File, functools.partial(bz2.BZ2File, mode="wb")),
     Packing("xz", ".xz", b"\xfd7zXZ\0", lzma.LZMAFile, functools.partial(lzma.LZMAFile, mode="wb")),
+    Packing(
+        "lzma",
+        ".lzma",
+        b"\x5d\0\0",
+        lzma.LZMAFile,
+        functools.partial(lzma.LZMAFile, mode="wb", format=lzma.FORMAT_ALONE),
+    ),
 )
 _BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 """Its first block, or its end; three letters alone could begin a text."""
@@ -63,7 +72,12 @@ UNREADABLE = {
     codecs.BOM_UTF32_BE: "is UTF-32; convert it, for example with iconv -f UTF-32 -t UTF-8",
     b"\x28\xb5\x2f\xfd": "is compressed by zstd; unpack it first, for example with zstd -dc",
     b"\x04\x22\x4d\x18": "is compressed by lz4; unpack it first, for example with lz4 -dc",
+    b"\x50\x2a\x4d\x18": "is compressed by zstd; unpack it first, for example with zstd -dc",
+    b"LZIP\1": "is compressed by lzip; unpack it first, for example with lzip -dc",
+    b"\x1f\x9d": "is compressed by compress; unpack it first, for example with gzip -dc",
     b"7z\xbc\xaf\x27\x1c": "is a 7z archive; unpack it first, for example with 7z x",
+    b"Rar!\x1a\x07": "is a RAR archive; unpack it first, for example with unrar p",
+    b"PK\5\6": "is an empty zip archive",
     b"PK\x03\x04": "is a zip archive, as .docx and .xlsx files are; unpack it first, for example "
     "with unzip -p, or save it as plain text",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "is a document of an office program; save it as plain "
@@ -71,6 +85,10 @@ UNREADABLE = {
     b"%PDF-": "is a PDF document; save it as plain text, for example with pdftotext",
     b"{\\rtf1": "is an RTF document; save it as plain text",
     b"PAR1": 'is a Parquet file; data are read from one by kind = "parquet"',
+    b"ARROW1\0\0": 'is an Arrow file; data sets of such files are read by kind = "hub"',
+    b"SQLite format 3\0": "is an SQLite database; write its texts to a file with one a line",
+    b"\x89PNG\r\n": "is a PNG image; give a file with the path of one image a line",
+    b"\xff\xd8\xff": "is a JPEG image; give a file with the path of one image a line",
 }
 """What a file is that begins so, and the remedy."""
 _BEGINNINGS = (*(packing.begins for packing in PACKINGS), *UTF_16, *UNREADABLE)
@@ -79,16 +97,25 @@ _TAR = slice(257, 262), b"ustar"
 _AS_TEXT = "; put its texts into a file with one a line"
 _END = rb"[ \t\r]*\n"
 _PROLOGUE = rb"(?:<\?xml\b[^\t]*?\?>|<!DOCTYPE[^>]*>|\s)*"
+_TIME = rb"\d\d?:\d\d:\d\d[,.]\d{1,3}"
 DOCUMENTS = {
     "a PO catalogue": re.compile(
-        rb'(?:#.*\n|%s)*(?:msgctxt ".*"%s)?msgid ".*"%s(?:".*"%s)*msgstr "' % ((_END,) * 4)
+        rb'(?:#.*\n|%s)*(?:domain ".*"%s)?(?:msgctxt ".*"%s(?:".*"%s)*)?msgid ".*"%s(?:".*"%s)*'
+        rb'(?:msgid_plural ".*"%s(?:".*"%s)*)?msgstr(?:\[0\])? "' % ((_END,) * 8)
     ),
-    "SRT subtitles": re.compile(rb"\d+%s\d\d:\d\d:\d\d,\d{3} --> \d\d:" % _END),
+    "SRT subtitles": re.compile(rb"\d+%s%s --> %s" % (_END, _TIME, _TIME)),
+    "SBV subtitles": re.compile(rb"%s,%s%s" % (_TIME, _TIME, _END)),
+    "SSA subtitles": re.compile(rb"\[Script Info\]%s" % _END, re.I),
     "WebVTT subtitles": re.compile(rb"WEBVTT\b[^\t\n]*\n(?:.*\n){0,99}?[\d:]+\.\d{3} --> "),
     "a TMX translation memory": re.compile(_PROLOGUE + rb"<tmx\b"),
-    "an XLIFF file": re.compile(_PROLOGUE + rb"<xliff\b"),
+    "an XLIFF file": re.compile(_PROLOGUE + rb"<(?:\w+:)?xliff\b"),
+    "an SGML test set": re.compile(rb"<(?:src|ref|tst)set\b[^>\t]*>" + _END, re.I),
     "an HTML page": re.compile(rb"(?:<!doctype html\b|<html\b(?!.*</html>))[^\t\n]*\n", re.I),
-    "an XML document": re.compile(rb"<\?xml\s+version\s*=[^\t\n]*\?>[^\t\n]*(?:\n|$)"),
+    "an XML document": re.compile(
+        rb"<\?xml\s+version\s*=[^\t\n]*\?>[^\t\n]*(?:\n|$)"
+        rb"|<!DOCTYPE\b[^\t\n]*>%s|<!--[^\t]*?-->\s*<[!\w][^\t\n]*>%s"
+        rb"|<resources\b[^\t\n>]*>%s" % (_END, _END, _END)
+    ),
 }
 """Documents whose markup would be taken for text, by beginnings that no line of text has."""
 
@@ -105,13 +132,25 @@ def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
         _check_suffix(name)
     if packing is not None:
         head, chunks = _begun(_unpacked(packing, _reader(chunks), name))
+        if (within := _packing_of(head)) is not None:
+            raise DataError(
+                f"{name} is compressed twice, by {within.name} and then by {packing.name}; unpack "
+                "it once first"
+            )
     for beginning, remedy in UNREADABLE.items():
         if head.startswith(beginning):
             raise DataError(f"{name} {remedy}")
     where, mark = _TAR
     if head[where] == mark:
         raise DataError(f"{name} is a tar archive; unpack it first, for example with tar -x")
-    return _reader(_from_utf_16(chunks) if head.startswith(UTF_16) else chunks)
+    if head.startswith(UTF_16):
+        return _reader(_from_utf_16(chunks))
+    if encoding := _unmarked_utf_16(head):
+        raise DataError(
+            f"{name} seems to be UTF-16 without its byte order mark; convert it, for example with "
+            f"iconv -f {encoding} -t UTF-8"
+        )
+    return _reader(chunks)
 
 
 def check_no_document(head: bytes, name: str) -> None:
@@ -157,6 +196,14 @@ def _packing_of(head: bytes) -> Packing | None:
         if head.startswith(packing.begins) and (packing.name != "bzip2" or _BZIP2.match(head)):
             return packing
     return None
+
+
+def _unmarked_utf_16(head: bytes) -> str | None:
+    """The encoding of UTF-16 without a mark: zero is half of most characters of Latin letters."""
+    zeros = [head[first:HEAD_BYTES:2].count(0) for first in (0, 1)]
+    if max(zeros) < 3 or max(zeros) < len(head[:HEAD_BYTES]) // 3 or min(zeros) > 0:
+        return None
+    return "UTF-16BE" if zeros[0] else "UTF-16LE"
 
 
 def _begun(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
