@@ -220,9 +220,17 @@ class TestMistakes:
         self.fails("data.train is missing", SettingError, recipe, tmp_path)
 
     def test_nothing_to_validate_with(self, tmp_path: Path) -> None:
-        rows = [("the cat", "a"), ("the cat", "b")]
+        rows = [
+            (f"the {animal}", "ab"[i % 2]) for i, animal in enumerate(["cat", "dog", "elk", "fox"])
+        ]
         recipe = settings(write_tsv(tmp_path / "a.tsv", rows), "data.hold_out=0.0001")
         self.fails("raise data.hold_out, or name data.valid", DataError, recipe, tmp_path)
+
+    def test_one_text_that_no_share_can_set_aside(self, tmp_path: Path) -> None:
+        rows = [("the cat", "a"), ("the cat", "b")] * 250
+        recipe = settings(write_tsv(tmp_path / "a.tsv", rows), "data.hold_out=0.0001")
+        message = "no valid texts; name data.valid, since no share of 1 different ones"
+        self.fails(message, DataError, recipe, tmp_path)
 
     def test_labels_of_another_set(self, data: Path, tmp_path: Path) -> None:
         valid = write_tsv(tmp_path / "valid.tsv", [("the dog", "Animal"), ("the elm", "Plant")])

@@ -27,6 +27,7 @@ from transduce.tasks.common import (
     with_base_model,
     with_weights,
 )
+from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import (
     LabelPrediction,
     label_loss,
@@ -327,7 +328,10 @@ def _encoded(
     if unseen == len(data):
         if len(data):
             raise DataError(f"no {split} text has a label of the training texts ({labels[0]!r}, …)")
-        remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
+        remedy = ""
+        if split != "train" and recipe.data.valid is None:
+            keys = (example.texts[0] for example in read_examples(recipe.data, "train"))
+            remedy = f"; {remedy_for_nothing_held_out(recipe.data, keys)}"
         raise DataError(f"there are no {split} texts{remedy}")
     if unseen:
         message = "%d of %d %s texts have labels that no training text has; they count as wrong"

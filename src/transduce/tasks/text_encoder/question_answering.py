@@ -27,6 +27,7 @@ from transduce.tasks.common import (
     with_base_model,
     with_weights,
 )
+from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_encoder.answerer import Answerer, SpanConfig, WindowsConfig
@@ -38,6 +39,7 @@ from transduce.tasks.text_encoder.question_answering_data import (
     encoded_windows,
     questions_of,
     spans_of,
+    split_key,
     texts_of,
 )
 from transduce.tasks.text_inputs import (
@@ -244,7 +246,10 @@ def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume:
         questions_of(recipe.data, "valid"), limit, lambda q: f"{q.question} {q.context}"
     )
     if not valid:
-        remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
+        remedy = ""
+        if recipe.data.valid is None:
+            keys = (split_key(recipe.data, q) for q in questions_of(recipe.data, "train"))
+            remedy = f"; {remedy_for_nothing_held_out(recipe.data, keys)}"
         raise DataError(f"there are no validation questions{remedy}")
     warn_of_few(recipe.data, len(valid), "questions")
     task = QuestionAnsweringTraining(recipe, answerer, windows, valid)

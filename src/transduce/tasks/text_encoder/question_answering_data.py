@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, NamedTuple
@@ -52,11 +53,13 @@ class QuestionsData:
 def questions_of(config: QuestionsData, split: Split) -> Iterator[Question]:
     """The questions of a split, streamed.  Raises DataError for what cannot be read."""
 
-    def key(question: Question) -> str:
-        by_title = config.split_by == "title" and question.title
-        return question.title if by_title else question.context
+    return read_split(config, split, read_questions, functools.partial(split_key, config))
 
-    return read_split(config, split, read_questions, key)
+
+def split_key(config: QuestionsData, question: Question) -> str:
+    """The text that decides in which split a question is."""
+    by_title = config.split_by == "title" and question.title
+    return question.title if by_title else question.context
 
 
 class SpanBatch(NamedTuple):
