@@ -164,6 +164,11 @@ def test_heads_that_do_not_fit_are_a_setting() -> None:
     for kind in (SelfAttention, CrossAttention):
         with pytest.raises(SettingError, match=r"= 2 does not divide d_model = 3; .*d_head"):
             kind(3, 2)
+        for sizes in ((4, 0), (4, -1), (-4, 2), (0, 1)):
+            with pytest.raises(SettingError, match="at least 1, not d_model = "):
+                kind(*sizes)
+        with pytest.raises(SettingError, match="d_head = 0"):
+            kind(4, 2, d_head=0)
         assert kind(8, 2).output.weight.shape == (8, 8)
 
 

@@ -96,7 +96,9 @@ class TestJsonLines:
             list(jsonl_rows(path, ("translatoin.en",)))
 
     def test_what_is_not_text(self, tmp_path: Path) -> None:
-        path = text_file(tmp_path, '{"n": 3, "t": {"de": "ein"}, "s": "\\ud800"}\n')
+        path = text_file(tmp_path, '{"n": 3, "t": {"de": "ein"}, "s": "\\ud800", "l": ["a"]}\n')
+        with pytest.raises(DataError, match="'l' is not text but list; store one text in each row"):
+            list(jsonl_rows(path, ("l",)))
         with pytest.raises(DataError, match="line 1: 'n' is not text but int"):
             list(jsonl_rows(path, ("n",)))
         with pytest.raises(DataError, match=r"'t' is not text but dict; did you mean 't\.de'"):
@@ -141,6 +143,10 @@ class TestParquet:
             DataError, match=r"row 1 has no column 'm\.fr'.* \(it has 'm\.de', 'm\.en"
         ):
             list(parquet_rows(path, ("m.fr",)))
+        with pytest.raises(
+            DataError, match=r"no column 'source' .*'m' is a map: name a key .*'m\."
+        ):
+            list(parquet_rows(path, ("source",)))
 
     def test_what_is_not_text_names_what_to_do(self, tmp_path: Path) -> None:
         path = self.written(tmp_path, [{"b": b"abc", "f": 0.5, "i": 3, "t": "x"}])

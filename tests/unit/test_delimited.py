@@ -93,6 +93,11 @@ class TestCsv:
             with pytest.raises(DataError, match='a CSV file is read by kind = "csv"'):
                 list(tsv_rows(path, columns))
 
+    def test_a_quoted_line_end_in_tsv_names_the_kind(self, tmp_path: Path) -> None:
+        path = text_file(tmp_path, '"one\nmore"\t"two"\n')
+        with pytest.raises(DataError, match=r'line 1 has no column 1.* kind = "csv" with delim'):
+            list(tsv_rows(path, (0, 1)))
+
     def test_pairs(self, tmp_path: Path) -> None:
         text_file(tmp_path, 'source;lang;target\n"a;b";de;c\n')
         settings = {"kind": "csv", "path": "data.csv", "delimiter": ";", "tag_columns": ["lang"]}

@@ -115,7 +115,9 @@ def csv_cells(
 
 
 def _csv_hint(line: str) -> str:
-    """The end of a message where a line has no tab but what separates columns of CSV."""
+    """The end of a message where a line has no tab but what CSV has: commas, an open quotation."""
+    if "\t" not in line and line.startswith('"') and line.count('"') % 2:
+        return '; quoted texts with line ends are read by kind = "csv" with delimiter = "\\t"'
     return '; a CSV file is read by kind = "csv"' if "\t" not in line and "," in line else ""
 
 

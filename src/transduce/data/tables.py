@@ -85,6 +85,8 @@ def _hint(column: str, value: Any) -> str:
         return f"; did you mean '{column}.{next(iter(value))}'?"
     if isinstance(value, bytes):
         return "; store the column as strings, as df[column].str.decode('utf-8') of pandas does"
+    if isinstance(value, list):
+        return "; store one text in each row, as df.explode(column) of pandas does"
     if isinstance(value, bool | int | float):
         return "; store the column as strings, or name another one"
     return ""
@@ -138,7 +140,10 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         )
         for column in asked:
             if column not in known:
-                raise DataError(no_column(path, column, list(known)))
+                hint = (
+                    f"; {maps[0]!r} is a map: name a key of it, as '{maps[0]}.en'" if maps else ""
+                )
+                raise DataError(no_column(path, column, list(known)) + hint)
         number = 0
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(asked)):
             for row in batch.to_pylist():
