@@ -37,7 +37,7 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     exists.
     """
     if output.exists():
-        raise RunError(f"{output} exists; give another --output")
+        raise RunError(f"{output} already exists; choose another --output")
     recipes = [read_recipe(path) for path in paths]
     sources = [path / "weights.safetensors" for path in paths]
     if last:
@@ -45,14 +45,14 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
         for path, checkpoints in zip(paths, kept, strict=True):
             if len(checkpoints) < last:
                 raise RunError(
-                    f"{path} has {len(checkpoints)} checkpoints, not {last}; training.keep_last "
-                    "says how many a run keeps"
+                    f"{path} has only {len(checkpoints)} of the {last} checkpoints; raise "
+                    "training.keep_last to keep more"
                 )
         sources = [checkpoint for checkpoints in kept for checkpoint in checkpoints[-last:]]
     if len(sources) < 2:
         raise RunError(
-            "averaging needs at least two sets of weights; give more runs, or --last N for "
-            "the last N checkpoints of a run"
+            "averaging needs at least two sets of weights; name more runs, or use --last N "
+            "for the last N checkpoints of a run"
         )
     recipe = recipes[0]
     for path, other_recipe in zip(paths[1:], recipes[1:], strict=True):

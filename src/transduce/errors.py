@@ -74,7 +74,7 @@ def needs_extra(who: str, extra: str) -> str:
     It gives no command for the package index: who bears our name there is not for a message to
     vouch for.
     """
-    return f"{who} needs the extra {extra!r}; install transduce with it, as its README shows"
+    return f"{who} needs the extra {extra!r}; see the README for how to install it"
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def reading(place: object) -> Iterator[None]:
     except IsADirectoryError:
         raise DataError(f"{place} is a directory; name a file in it") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{place} is not a whole gzip file ({error}); fetch it again") from None
+        raise DataError(f"{place} is a damaged gzip file ({error}); download it again") from None
     except OSError as error:
         raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
 
@@ -112,7 +112,7 @@ def first_line(error: BaseException) -> str:
 
 
 OUT_OF_MEMORY = (
-    "out of memory; lower training.batch_tokens, decoding.batch_tokens or --beam-size, or take a "
+    "out of memory; lower training.batch_tokens, decoding.batch_tokens or --beam-size, or use a "
     "smaller model"
 )
 

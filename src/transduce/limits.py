@@ -33,7 +33,7 @@ class Limit(NamedTuple):
         if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
             of_unit = f" of {self.unit}" if self.unit else ""
             raise SettingError(
-                f"{self.variable}={text!r} in the environment is no whole number{of_unit}; "
+                f"{self.variable}={text!r} in the environment must be a whole number{of_unit}; "
                 f"the default is {self.default}"
             )
         return int(text)
@@ -41,7 +41,7 @@ class Limit(NamedTuple):
     def remedy(self) -> str:
         """The end of a message: what to do where the file is trusted."""
         unit = f" ({self.unit})" if self.unit else ""
-        return f"where you trust it, set {self.variable} to more than {self.most()}{unit}"
+        return f"if you trust it, set {self.variable} above {self.most()}{unit}"
 
 
 LINE_LIMIT = Limit("TRANSDUCE_LIMIT_LINE", 64)
@@ -69,5 +69,5 @@ def from_json(text: str | bytes) -> Any:
 def read_json(path: Path) -> Any:
     """That of a file of a run.  Raises OSError; ValueError also for one that is too large."""
     if path.stat().st_size > RUN_FILE_LIMIT.most() << 20:
-        raise ValueError(f"it is too large; {RUN_FILE_LIMIT.remedy()}")
+        raise ValueError(f"the file is too large; {RUN_FILE_LIMIT.remedy()}")
     return from_json(path.read_bytes())

@@ -30,7 +30,7 @@ def with_new_names(settings: Mapping[str, Any], warn: bool = True) -> dict[str, 
         if name not in section:
             continue
         if renamed in section:
-            raise SettingError(f"{old} is the old name of {new}; give one of them")
+            raise SettingError(f"{old} is the old name of {new}; set only {new}")
         section[renamed] = section.pop(name)
         _note(old, new, warn)
     for (setting, before), after in VALUES.items():
@@ -76,4 +76,4 @@ def _note(old: str, new: str, warn: bool) -> None:
 
 @functools.cache
 def _warn_once(old: str, new: str) -> None:
-    logger.warning("%s is now spelled %s; the old spelling is still read", old, new)
+    logger.warning("%s has been renamed to %s; the old spelling still works", old, new)

@@ -137,12 +137,12 @@ def make_pairs(
         facts = _facts(run, job)
         if weight * facts["texts"] < 1:
             raise SettingError(
-                f"--weight {weight:g} of {facts['texts']} pairs leaves an epoch without any; "
+                f"--weight {weight:g} leaves an epoch with none of the {facts['texts']} pairs; "
                 "raise it"
             )
         facts["begun"] = _make_place(pairs, facts, overwrite)
         if pairs.is_file():
-            logger.info("%s is there already", pairs)
+            logger.info("%s already exists", pairs)
         else:
             shards = _translate(run, job, facts["texts"], directory / SHARDS)
             write_provenance(pairs, {**facts, "finished": _now()})
@@ -169,7 +169,7 @@ def _translate(run: Run, job: GenerationJob, total: int, directory: Path) -> lis
             done += len(texts)
             shown.to(done)
     if done != total:
-        raise DataError(f"{', '.join(job.files)}: changed while the texts were translated")
+        raise DataError(f"{', '.join(job.files)}: changed during translation")
     return shards
 
 
@@ -186,8 +186,8 @@ def _make_place(pairs: Path, facts: dict[str, Any], overwrite: bool) -> str:
         return str(before.get("begun", now))
     if begun and not overwrite:
         raise RunError(
-            f"{pairs.parent} holds synthetic pairs made with other {other}; --overwrite makes "
-            "them anew"
+            f"{pairs.parent} contains synthetic pairs made with different {other}; use "
+            "--overwrite to replace them"
         )
     pairs.unlink(missing_ok=True)
     shutil.rmtree(pairs.parent / SHARDS, ignore_errors=True)
@@ -215,7 +215,7 @@ def _facts(run: Run, job: GenerationJob) -> dict[str, Any]:
             digest.update(f"{len(text)}:{text}".encode())
             count += 1
     if not count:
-        raise DataError(f"{', '.join(job.files)}: there are no texts to translate")
+        raise DataError(f"{', '.join(job.files)}: no texts to translate")
     beside = {
         "runs_beside": [str(other.path.resolve()) for other in run.others],
         "runs_beside_sha256": [_weights_sha256(other) for other in run.others],

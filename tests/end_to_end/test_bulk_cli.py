@@ -174,8 +174,8 @@ class TestOnTwoNodes:
         (broken / "2.txt.gz").write_bytes(whole[:-20])
         out = tmp_path / "out"
         complaint = ended(begin(broken, out, address=address)).complaint
-        assert "1 of 3 shards failed, the others are done" in complaint
-        assert "2.txt.gz is not a whole gzip file" in complaint
+        assert "1 of 3 shards failed, the others are complete" in complaint
+        assert "2.txt.gz is a damaged gzip file" in complaint
         assert made(out) == {name: wanted[name] for name in ("1.txt", "3.txt")}
 
 
@@ -255,4 +255,4 @@ class TestMistakes:
         (tmp_path / "in.txt").write_text("a\n")
         monkeypatch.setitem(sys.modules, "ray", None)
         done = here("translate", RUN, tmp_path / "in.txt", "--ray", "--output", tmp_path / "out")
-        assert done.complaint.startswith("--ray needs the extra 'scale'; install transduce with it")
+        assert done.complaint.startswith("--ray needs the extra 'scale'; see the README")

@@ -77,7 +77,7 @@ def test_failures_are_named_and_the_exit_code_says_so(
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["--set", "training.steps=1"], 2, "nothing varies"),
+        (["--set", "training.steps=1"], 2, "no setting varies"),
         (["--set", "training.step=1,2"], 2, "did you mean 'steps'"),
         (["--set", "training.schedule.peak=1e-4..1e-2"], 2, "add --search"),
         (["--jobs", "0"], 2, "Must be >= 1"),
@@ -105,7 +105,7 @@ def test_several_at_a_time_stop_with_checkpoints_and_go_on(recipe: Path, tmp_pat
         assert process.stderr is not None
         said = process.stderr.read().decode()
     assert process.returncode == 128 + signal.SIGTERM
-    assert said.endswith("transduce: stopped with checkpoints; go on with --resume\n")
+    assert said.endswith("transduce: stopped with checkpoints; continue with --resume\n")
     assert "Traceback" not in said
     done = transduce(*arguments, *settings, "--resume")
     assert done.code == 0, done.err

@@ -128,7 +128,7 @@ def test_a_finished_run_is_not_spoiled(
     assert "holds a run already" in here(*again).complaint
     other = ("distil", run, recipe, "--run", distilled, "--beam-size", 1, *SHORT)
     assert here(*other, "--resume").complaint.endswith(
-        "holds synthetic pairs made with other decoding; --overwrite makes them anew"
+        "contains synthetic pairs made with different decoding; use --overwrite to replace them"
     )
     made = (distilled / "synthetic" / "pairs.jsonl").stat()
     done = here(*again[:-1], "training.log_every=1", "training.steps=6", "--resume")

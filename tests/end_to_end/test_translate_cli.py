@@ -315,7 +315,7 @@ def test_a_column_of_a_table_is_translated_and_the_others_kept(
     [
         ("id,txet\n1,a\n", "line 1 has no column 'text'; did you mean 'txet'?"),
         ("id,text\n1\n", "line 2 has 1 columns, but line 1 has 2"),
-        ('id,text\n1,"a\n', "line 2 is not CSV"),
+        ('id,text\n1,"a\n', "line 2 is not valid CSV"),
         ("id\ttext\n1\n", "line 2 has 1 columns, but line 1 has 2"),
         ("text,translation\na,b\n", "has a column 'translation' already"),
         ('{"text": "a"}\n', "JSON records need --jsonl"),
@@ -367,7 +367,9 @@ def test_a_limit_that_is_no_number_ends_it(
     words.write_text("abc\n")
     done = here("translate", run, words)
     assert done.code == 2
-    assert done.complaint.startswith("TRANSDUCE_LIMIT_LINE='much' in the environment is no whole")
+    assert done.complaint.startswith(
+        "TRANSDUCE_LIMIT_LINE='much' in the environment must be a whole"
+    )
 
 
 def test_inputs_and_outputs_that_cannot_be(here: Here, run: Path, tmp_path: Path) -> None:
@@ -376,7 +378,7 @@ def test_inputs_and_outputs_that_cannot_be(here: Here, run: Path, tmp_path: Path
     broken.write_bytes(gzip.compress(b"abc\n" * 99)[:-9])
     assert "no such file" in here("translate", run, tmp_path / "none").complaint
     assert "is a directory" in here("translate", run, tmp_path).complaint
-    assert "not a whole gzip file" in here("translate", run, broken).complaint
+    assert "a damaged gzip file" in here("translate", run, broken).complaint
     nowhere = tmp_path / "no" / "where"
     assert f"{nowhere} cannot be" in here("translate", run, words, "--output", nowhere).complaint
     assert "'abacus'" in here("translate", run, words, "--device", "abacus").complaint

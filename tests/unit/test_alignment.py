@@ -38,7 +38,7 @@ class TestText:
     def test_links_inside(self) -> None:
         check_inside({(1, 2)}, 2, 3, "x")
         for sizes in ((1, 3), (2, 2)):
-            with pytest.raises(DataError, match="x: the link 1-2 leads outside"):
+            with pytest.raises(DataError, match="x: the link 1-2 is out of range"):
                 check_inside({(1, 2)}, *sizes, "x")
 
 
@@ -58,7 +58,7 @@ class TestErrorRate:
         assert scores["aer"] == pytest.approx(100 * (1 - 18 / 19))
 
     def test_mistakes(self) -> None:
-        with pytest.raises(DataError, match="links for 1 pairs but gold links for 2"):
+        with pytest.raises(DataError, match="1 lines of links but 2 lines of gold links"):
             alignment_statistics([set()], [(set(), set())] * 2)
         with pytest.raises(DataError, match="no gold links"):
             alignment_statistics([], [])

@@ -127,7 +127,7 @@ def test_too_much_work_is_refused_unless_allowed(
     monkeypatch.setenv(variable, "2000000")
     check_work(options, int(options.max_lengths(torch.tensor([9]))), "max_length_extra")
     monkeypatch.setenv(variable, "many")
-    with pytest.raises(SettingError, match=f"^{variable}='many' .* no whole number"):
+    with pytest.raises(SettingError, match=f"^{variable}='many' .* must be a whole number"):
         run.translator.check(options)
 
 

@@ -65,17 +65,17 @@ def test_texts_alternate_and_objects_name_their_role(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ({"turn": ["a"]}, r"line 1 has no column 'turns'; did you mean 'turn'\?"),
-        ({"turns": "a"}, "'turns' is not a list of turns but str"),
-        ({"turns": ["a", 3]}, 'turn 2 is neither a text nor an object with "role" and "content"'),
+        ({"turns": "a"}, "'turns' must be a list of turns, not str"),
+        ({"turns": ["a", 3]}, 'turn 2 must be a string or an object with "role" and "content"'),
         (
             {"turns": [{"role": "usr", "content": "a"}]},
-            r"line 1: turn 1 has the role 'usr'; did you mean 'user'\?",
+            r"line 1: turn 1 has an unknown role, 'usr'; did you mean 'user'\?",
         ),
         (
             {"turns": [{"role": "system", "content": "a"}]},
-            r"the role 'system'; name it in data.roles \(now 'user', 'model'\)",
+            r"an unknown role, 'system'; add it to data.roles \(now 'user', 'model'\)",
         ),
-        ({"turns": [{"role": "user"}]}, "turn 1 is neither"),
+        ({"turns": [{"role": "user"}]}, "turn 1 must be"),
         (["a"], "line 1 is not a JSON object"),
     ],
 )

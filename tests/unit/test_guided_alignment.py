@@ -80,7 +80,9 @@ class TestLinks:
             "training.alignment.links=links",
             "data.filters.max_length=6",
         )
-        with pytest.raises(DataError, match=r"line 1: the link .* leads outside texts of 1 and"):
+        with pytest.raises(
+            DataError, match=r"line 1: the link .* is out of range for texts of 1 and"
+        ):
             links_of(data, tmp_path / "run", *settings)  # letters are no words
         words = [(" ".join(s), t) for s, t in pairs]
         data = write_tsv(tmp_path / "a.tsv", words)

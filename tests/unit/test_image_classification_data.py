@@ -124,7 +124,7 @@ class TestMistakes:
 
     def test_a_folder_whose_name_is_not_utf8(self, tmp_path: Path) -> None:
         section = write_folder(tmp_path / "a", stripes(40)[0], ["cat", "caf\udce9"] * 20)
-        self.fails(r"'caf\\udce9' has no name in UTF-8", DataError, settings(section), tmp_path)
+        self.fails(r"'caf\\udce9' is not valid UTF-8", DataError, settings(section), tmp_path)
 
     def test_an_image_without_a_label(self, tmp_path: Path) -> None:
         pictures, labels = stripes(40)

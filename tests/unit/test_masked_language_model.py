@@ -138,7 +138,7 @@ def test_a_generator_leaves_torchs_own_numbers_alone() -> None:
 
 
 def test_shares_beyond_one_are_refused() -> None:
-    with pytest.raises(SettingError, match="together more than 1"):
+    with pytest.raises(SettingError, match="must not add up to more than 1"):
         MaskingConfig(masked=0.8, random=0.3)
 
 

@@ -83,7 +83,7 @@ def test_messages_name_the_file_that_was_read(tmp_path: Path) -> None:
     write_tsv(tmp_path / "a.tsv", [("a", "b", "<x>")])
     with pytest.raises(DataError) as caught:
         list(read_pairs(TabSeparated(path=Path("a.tsv"), tag_columns=(2,)), tmp_path))
-    assert str(caught.value).startswith(f"{tmp_path}/a.tsv: pair 1 has the tag")
+    assert str(caught.value).startswith(f"{tmp_path}/a.tsv: pair 1 has an invalid tag")
 
 
 @pytest.mark.parametrize(

@@ -104,17 +104,17 @@ def test_equal_times_do_not_keep_the_order_of_the_file(tmp_path: Path) -> None:
     [
         (TABLE, {"user": "usr"}, r"line 1 has no column 'usr'; did you mean 'user'\?"),
         (TABLE + "eve,a,1\n", {}, r"t.csv: line 12 has 3 columns, but line 1 has 4"),
-        (TABLE + "eve,a b,1,2\n", {}, r"line 12: 'item' 'a b' has a space in it"),
+        (TABLE + "eve,a b,1,2\n", {}, r"line 12: 'item' 'a b' contains a space"),
         (TABLE + "eve,,1,2\n", {}, r"line 12: 'item' is empty"),
-        (TABLE + "eve,a,1,noon\n", {}, r"line 12: 'time' is neither a number nor a date .*'noon'"),
-        (TABLE + "eve,a,1,nan\n", {}, r"line 12: 'time' is neither"),
+        (TABLE + "eve,a,1,noon\n", {}, r"line 12: 'time' must be a number or a date .*'noon'"),
+        (TABLE + "eve,a,1,nan\n", {}, r"line 12: 'time' must be a number or"),
         (
             TABLE + "eve,a,good,2\n",
             {"rating": "rating", "min_rating": 1.0},
-            r"line 12: 'rating' is not a number but 'good'",
+            r"line 12: 'rating' must be a number, not 'good'",
         ),
-        (TABLE + 'eve,"a,1,2\n', {}, r"is not CSV: unexpected end of data"),
-        ("user,item,time\n", {}, r"none of 0 users has 3 interactions"),
+        (TABLE + 'eve,"a,1,2\n', {}, r"is not valid CSV: unexpected end of data"),
+        ("user,item,time\n", {}, r"none of 0 users has at least 3 interactions"),
         ("", {}, r"t.csv is empty"),
     ],
 )
@@ -300,7 +300,7 @@ def test_mistakes(data: Path, tmp_path: Path) -> None:
     for override, message in [
         ("data.min_interactions=2", "data.min_interactions"),
         ("training.select_by=perplexty", "select_by is 'perplexty', but validation measures"),
-        ("data.train.min_rating=3", "min_rating needs the name of a column"),
+        ("data.train.min_rating=3", "min_rating needs a rating column"),
         ("training.batch_tokens=8", "cannot hold one row of data.block = 16"),
         ("data.train.kind='json'", "data.train.kind"),
         ("data.train.usr='a'", "data.train.usr is not a setting; did you mean 'user'"),

@@ -339,5 +339,5 @@ def test_few_validation_data_are_said(
 ) -> None:
     train_tiny(data, tmp_path / "run", "training.steps=1")
     (line,) = [line for line in caplog.messages if line.startswith("validation: ")]
-    assert "pairs are few: the 95 % interval of a score of 50 % reaches 1" in line
-    assert "it would be 5; raise data.hold_out, which sets aside about as many for the test" in line
+    assert "pairs: the 95 % interval of a score of 50 % is ± 1" in line
+    assert "it is ± 5; raise data.hold_out, which sets aside about as many for the test" in line

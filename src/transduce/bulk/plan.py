@@ -98,11 +98,11 @@ def open_plan(
 def _shard(file: StoredFile, output: str, column: str | None) -> Shard:
     is_table = file.name.endswith(PARQUET)
     if file.name.endswith(UNREADABLE):
-        raise DataError(f"{file.url} cannot be read as it is compressed; .gz can, .bz2 and .xz too")
+        raise DataError(f"{file.url} has an unsupported compression; use .gz, .bz2 or .xz")
     if is_table and column is None:
-        raise SettingError(f"{file.url} is Parquet; name the column of its texts with --column")
+        raise SettingError(f"{file.url} is a Parquet file; name its text column with --column")
     if column is not None and not is_table:
-        raise SettingError(f"--column is for Parquet, which {file.url} is not")
+        raise SettingError(f"--column applies only to Parquet files, but {file.url} is a text file")
     return Shard(file.name, file.url, f"{output.rstrip('/')}/{file.name}", column)
 
 
@@ -110,9 +110,9 @@ def _check_apart(place: str, output: str, shards: Sequence[Shard]) -> None:
     """Raises SettingError where the outputs would be, or become, inputs."""
     inside = f"{output.rstrip('/')}/"
     if any(f"{shard.source}/".startswith(inside) for shard in shards):
-        raise SettingError(f"{place} lies in the directory to write to; give another --output")
+        raise SettingError(f"{place} is inside the output directory; choose another --output")
     if output.startswith(f"{absolute_url(place).rstrip('/')}/"):
-        raise SettingError(f"--output {output} lies in the directory to read; give another one")
+        raise SettingError(f"--output {output} is inside the input directory; choose another")
 
 
 def _joined(
@@ -128,9 +128,9 @@ def _joined(
     if MANIFEST in there:
         other = _difference(_read(url), manifest)
         if other:
-            raise DataError(f"{output} was made with other {other}; give another --output")
+            raise DataError(f"{output} was made with different {other}; choose another --output")
     elif there:
-        raise DataError(f"{output} holds other files, such as {min(there)}; give another --output")
+        raise DataError(f"{output} contains other files ({min(there)}); choose another --output")
     else:
         with whole_file(url) as file:
             file.write(json.dumps(manifest, ensure_ascii=False, indent=1).encode())
@@ -171,9 +171,9 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
             return part
         for name in sorted({*old, *new}):
             if name not in new:
-                return f"{part} ({name} is gone)"
+                return f"{part} ({name} was removed)"
             if name not in old:
-                return f"{part} ({name} is new)"
+                return f"{part} ({name} was added)"
             if old[name] != new[name]:
                 return f"{part} ({name} has changed)"
     return ""
@@ -186,5 +186,5 @@ def _read(url: str) -> Mapping[str, Any]:
         except ValueError:
             content = None
     if not isinstance(content, dict):
-        raise DataError(f"{url} is damaged; give another --output")
+        raise DataError(f"{url} is damaged; choose another --output")
     return content

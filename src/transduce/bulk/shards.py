@@ -130,7 +130,7 @@ def _translate_table(
         if getattr(error, "errno", None):
             raise  # the system's, for whoever opened the file
         reason = first_line(error)
-        raise DataError(f"{shard.source}: as Parquet: {reason}") from None
+        raise DataError(f"{shard.source} cannot be read as Parquet: {reason}") from None
     return done
 
 
@@ -138,7 +138,7 @@ def _schema_with_translation(arrow: Any, schema: Any, shard: Shard) -> Any:
     """Raises DataError unless the column is there, once, and text, and the new one is not."""
     if shard.column not in schema.names:
         raise DataError(
-            f"{shard.source} has no column {shard.column!r}; it has {', '.join(schema.names)}"
+            f"{shard.source} has no column {shard.column!r} (it has {', '.join(schema.names)})"
         )
     if schema.names.count(shard.column) > 1:
         raise DataError(f"{shard.source} has several columns {shard.column!r}; rename all but one")
@@ -146,9 +146,9 @@ def _schema_with_translation(arrow: Any, schema: Any, shard: Shard) -> Any:
     if arrow.types.is_dictionary(kind):
         kind = kind.value_type
     if not any(test(kind) for test in (arrow.types.is_string, arrow.types.is_large_string)):
-        raise DataError(f"{shard.source}: column {shard.column!r} is not text but {kind}")
+        raise DataError(f"{shard.source}: column {shard.column!r} must be text, not {kind}")
     if TRANSLATION in schema.names:
-        raise DataError(f"{shard.source} has a column {TRANSLATION!r} already; rename it")
+        raise DataError(f"{shard.source} already has a column {TRANSLATION!r}; rename it")
     return schema.append(arrow.field(TRANSLATION, arrow.string()))
 
 

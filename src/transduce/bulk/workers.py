@@ -114,8 +114,8 @@ class Worker:
             for run, known in zip(self._plan.spec.runs, self._plan.fingerprints, strict=True):
                 if fingerprint(run) != known:
                     raise RunError(
-                        f"{run} is missing on {socket.gethostname()}, or another model than where "
-                        "the work was begun; put it where all machines see the same"
+                        f"{run} is missing on {socket.gethostname()} or differs from the run on "
+                        "the first machine; put it on storage shared by all machines"
                     )
             self._run = self._plan.spec.load()
         return self._run
@@ -136,7 +136,7 @@ class _Messages(logging.Handler):
             self._more += 1
 
     def all(self) -> list[tuple[int, str]]:
-        more = [(logging.WARNING, f"... and {self._more} more such messages")]
+        more = [(logging.WARNING, f"... and {self._more} more messages")]
         return self._said + more[: self._more]
 
 
@@ -169,9 +169,9 @@ class _Pool:
         room = _room(ray.cluster_resources(), spec.threads, gpus)
         count = min(workers or room, len(plan.todo))
         if not count:
-            raise SettingError(f"no machine has room for a worker of {spec.threads} threads")
+            raise SettingError(f"no machine has room for a worker with {spec.threads} threads")
         if count > room:
-            logger.info("there is room for %d of %d workers; others wait for it", room, count)
+            logger.info("room for %d of %d workers; the others wait", room, count)
         actor = ray.remote(Worker).options(
             num_cpus=spec.threads, num_gpus=gpus, max_restarts=-1, max_task_retries=RETRIES
         )
@@ -207,7 +207,7 @@ class _Pool:
         if self._first_error:
             raise DataError(
                 f"{self._totals.failures} of {len(self._plan.todo)} shards failed, the others are "
-                f"done; {self._first_error}"
+                f"complete; first error: {self._first_error}"
             )
         return self._totals
 
@@ -235,7 +235,7 @@ class _Pool:
         self._first_error = self._first_error or error
         logger.error("%s", error)
         if self._totals.failures >= MAX_FAILURES:
-            raise DataError(f"given up after {MAX_FAILURES} shards that failed; {error}")
+            raise DataError(f"stopped after {MAX_FAILURES} failed shards; last error: {error}")
 
 
 def _placed(spec: TranslatorSpec, resources: dict[str, float]) -> TranslatorSpec:
@@ -243,7 +243,7 @@ def _placed(spec: TranslatorSpec, resources: dict[str, float]) -> TranslatorSpec
     if spec.device == "auto":
         return replace(spec, device="cuda" if resources.get("GPU") else "cpu")
     if spec.device != "cpu" and not resources.get("GPU"):
-        raise SettingError(f"--device {spec.device}: no machine of the cluster has a GPU")
+        raise SettingError(f"--device {spec.device}: no machine in the cluster has a GPU")
     # Of its machine's GPUs a worker sees only that which Ray gives it.
     return replace(spec, device=spec.device.partition(":")[0])
 
@@ -274,7 +274,7 @@ def _connected(ray: Any) -> Iterator[None]:
         # Ray raises bare exceptions where a machine is too busy for it to start in time.
         ray.shutdown()  # of what was started so far
         where = f"{ADDRESS}={address}"
-        raise RunError(f"Ray cannot be had ({where}): {first_line(error)}") from None
+        raise RunError(f"cannot start or reach Ray ({where}): {first_line(error)}") from None
     # Ray's own handler ends the process with the code 15.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

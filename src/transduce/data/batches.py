@@ -253,7 +253,7 @@ def resumable(
     if position > batches_in(epoch):
         raise DataError(
             f"cannot resume at batch {position} of epoch {epoch}, which has only "
-            f"{batches_in(epoch)}; restore the data and batch_tokens of that run"
+            f"{batches_in(epoch)} batches; restore the original data and batch_tokens"
         )
     while True:
         count = batches_in(epoch)

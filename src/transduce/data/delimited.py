@@ -19,7 +19,7 @@ from transduce.limits import LINE_LIMIT
 
 def _delimiter(text: str) -> str:
     if len(text) != 1 or text in '"\r\n':
-        raise ValueError(f"{text!r} is not one character that can separate columns")
+        raise ValueError(f"{text!r} is not a valid delimiter; use one character other than quotes")
     return text
 
 
@@ -32,8 +32,8 @@ def check_columns(header: bool, columns: Iterable[int | str | None]) -> None:
     for column in columns:
         if isinstance(column, str) and not header:
             raise SettingError(
-                f"header = false leaves the columns without names; give a number from 0 for "
-                f"{column!r}"
+                f"column {column!r} has no number; header = false needs columns by number, "
+                "counted from 0"
             )
 
 
@@ -55,8 +55,8 @@ def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ..
         fields = line.split("\t") if line else [""] * (last + 1)
         if last >= len(fields):
             raise DataError(
-                f"{path}: line {number} has no column {last}; columns count from 0, tabs "
-                f"separate them, and the last of this line is {len(fields) - 1}{_csv_hint(line)}"
+                f"{path}: line {number} has no column {last}; its tab-separated columns are "
+                f"numbered 0 to {len(fields) - 1}{_csv_hint(line)}"
             )
         row = tuple(fields[i] for i in indices)
         quoted.look_at(row, number)
@@ -77,8 +77,8 @@ def csv_rows(
     indices = _indices(path, names if header else [], columns)
     if max(indices) >= len(names):
         raise DataError(
-            f"{path}: line {number} has no column {max(indices)}; columns count from 0, "
-            f"{delimiter!r} separates them, and the last is {len(names) - 1}"
+            f"{path}: line {number} has no column {max(indices)}; its columns, separated by "
+            f"{delimiter!r}, are numbered 0 to {len(names) - 1}"
         )
     first = [] if header else [(number, names)]
     for _, row in itertools.chain(first, rows):
@@ -104,19 +104,19 @@ def csv_cells(
             if row and len(row) != width:
                 raise DataError(
                     f"{place}: line {number} has {len(row)} columns, but line {first} has {width}; "
-                    f"is {delimiter!r} the delimiter, and is text that holds it quoted?"
+                    f"check the delimiter ({delimiter!r}), and quote any text that contains it"
                 )
             yield number, row
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{place}: line {number} is not CSV: {error}; a quotation mark within quotes is doubled"
+            f"{place}: line {number} is not valid CSV: {error}; double any quotation mark in quotes"
         ) from None
 
 
 def _csv_hint(line: str) -> str:
     """The end of a message where a line has no tab but what separates columns of CSV."""
-    return '; a CSV file is read by kind = "csv"' if "\t" not in line and "," in line else ""
+    return '; read a CSV file with kind = "csv"' if "\t" not in line and "," in line else ""
 
 
 def _indices(
@@ -128,5 +128,5 @@ def _indices(
             raise DataError(no_column(f"{path}: line 1", column, names) + hint)
     indices = [c if isinstance(c, int) else names.index(c) for c in columns]
     if min(indices) < 0:
-        raise DataError(f"{path}: there is no column {min(indices)}; columns count from 0")
+        raise DataError(f"{path}: invalid column {min(indices)}; columns are numbered from 0")
     return indices

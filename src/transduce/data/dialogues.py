@@ -176,8 +176,8 @@ def read_dialogues(
             turns = record.value(config.turns)
             if not isinstance(turns, list):
                 raise DataError(
-                    f"{record.place}: {config.turns!r} is not a list of turns but "
-                    f"{type(turns).__name__}; name the right field as turns"
+                    f"{record.place}: {config.turns!r} must be a list of turns, not "
+                    f"{type(turns).__name__}; set `turns` to another field"
                 )
             found = [
                 _turn(turn, i, roles, f"{record.place}: turn {i + 1}")
@@ -203,10 +203,10 @@ def _turn(turn: Any, number: int, roles: Sequence[str], place: str) -> Turn:
     if isinstance(turn, str):
         return Turn(len(roles) - 2 + number % 2, turn.strip())
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
-        raise DataError(f'{place} is neither a text nor an object with "role" and "content"')
+        raise DataError(f'{place} must be a string or an object with "role" and "content"')
     role = turn.get("role")
     if role not in roles:
         known = ", ".join(map(repr, roles))
-        hint = did_you_mean(str(role), roles) or f"; name it in data.roles (now {known})"
-        raise DataError(f"{place} has the role {role!r}{hint}")
+        hint = did_you_mean(str(role), roles) or f"; add it to data.roles (now {known})"
+        raise DataError(f"{place} has an unknown role, {role!r}{hint}")
     return Turn(roles.index(role), turn["content"].strip())

@@ -279,7 +279,7 @@ def _write(
                     progress(n_read)
     count = writer.written.rows
     if not count:
-        raise NoDocumentsError("there is no document with any text")
+        raise NoDocumentsError("the documents contain no text")
     return {"documents": count, "bytes": n_bytes, "dtype": coding.side.dtype}
 
 

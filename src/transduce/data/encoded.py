@@ -149,7 +149,7 @@ def _write(
                 if progress is not None:
                     progress(report.read)
     if not report.kept:
-        raise NoPairsError(f"no pair is left after filtering: {report}")
+        raise NoPairsError(f"no pairs left after filtering: {report}")
 
 
 def cached_pairs(

@@ -63,9 +63,9 @@ class Entities:
         rows = min(self._rows, ROWS_TO_JUDGE)
         if self._escaped and self._escaped >= ENTITY_SHARE * rows:
             warn_once(
-                f"{self._name}: {self._escaped} of the first {rows} rows have entities such as "
-                f"{self._example}, which are read as text; unescape = true in that section of the "
-                "recipe reads the characters that they stand for"
+                f"{self._name}: {self._escaped} of the first {rows} rows contain entities such as "
+                f"{self._example}, kept as plain text; set unescape = true in this section of the "
+                "recipe to decode them"
             )
 
 
@@ -99,8 +99,7 @@ class QuotedCells:
         if self._quoted[i] < 0:
             return
         warn_once(
-            f"{self._path}: column {self._columns[i]!r} has cells in quotation marks, {cells}; "
-            'they are read as text. A spreadsheet\'s quoting is read by kind = "csv" with '
-            'delimiter = "\\t"'
+            f"{self._path}: column {self._columns[i]!r} has quoted cells ({cells}), and the "
+            'quotation marks are kept; to remove them, use kind = "csv" with delimiter = "\\t"'
         )
         self._quoted[i] = -sys.maxsize  # enough of this column

@@ -66,17 +66,16 @@ UNREADABLE = {
     b"7z\xbc\xaf\x27\x1c": "is a 7z archive; unpack it first, for example with 7z x",
     b"PK\x03\x04": "is a zip archive, as .docx and .xlsx files are; unpack it first, for example "
     "with unzip -p, or save it as plain text",
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "is a document of an office program; save it as plain "
-    "text",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "is an office document; save it as plain text",
     b"%PDF-": "is a PDF document; save it as plain text, for example with pdftotext",
     b"{\\rtf1": "is an RTF document; save it as plain text",
-    b"PAR1": 'is a Parquet file; data are read from one by kind = "parquet"',
+    b"PAR1": 'is a Parquet file; read it with kind = "parquet"',
 }
 """What a file is that begins so, and the remedy."""
 _BEGINNINGS = (*(packing.begins for packing in PACKINGS), *UTF_16, *UNREADABLE)
 _TAR = slice(257, 262), b"ustar"
 
-_AS_TEXT = "; put its texts into a file with one a line"
+_AS_TEXT = "; extract its texts into a file, one per line"
 _END = rb"[ \t\r]*\n"
 _PROLOGUE = rb"(?:<\?xml\b[^\t]*?\?>|<!DOCTYPE[^>]*>|\s)*"
 DOCUMENTS = {
@@ -147,8 +146,8 @@ def _check_suffix(name: str) -> None:
     packing = _named(name)
     if packing is not None:
         raise DataError(
-            f"{name} is not a whole {packing.name} file (it begins otherwise); fetch it again, or "
-            f"take {packing.suffix} off its name if it is text"
+            f"{name} is not in {packing.name} format (wrong first bytes); download it again, or "
+            f"remove {packing.suffix} from its name if it is plain text"
         )
 
 
@@ -189,7 +188,7 @@ def _unpacked(packing: Packing, file: BinaryIO, name: str) -> Iterator[bytes]:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the system's, of the file below
         raise DataError(
-            f"{name} is not a whole {packing.name} file ({error}); fetch it again"
+            f"{name} is a damaged {packing.name} file ({error}); download it again"
         ) from None
 
 

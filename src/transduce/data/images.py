@@ -111,7 +111,7 @@ def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
         found = True
         yield image
     if not found:
-        raise DataError(f"{inputs_of(config, root)[0]} holds no image")
+        raise DataError(f"{inputs_of(config, root)[0]} contains no images")
 
 
 def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
@@ -142,7 +142,7 @@ def fingerprint(config: ImagesConfig, root: Path) -> str:
             place = error.filename or path
             raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
         except ValueError as error:  # the character NUL in a name
-            raise DataError(f"{path} names a file that cannot be: {error}") from None
+            raise DataError(f"{path} contains an invalid file name: {error}") from None
     return facts.hexdigest()
 
 
@@ -196,11 +196,11 @@ def _from_zip(path: Path, labels: tuple[str, ...] | None) -> Iterator[LabelledIm
         raise DataError(f"{path}: no such file or directory") from None
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         place = f"{path}: {name}" if name else f"{path}"
-        raise DataError(f"{place} is not a whole zip archive ({error}); fetch it again") from None
+        raise DataError(f"{place} is a damaged zip archive ({error}); download it again") from None
     except (OSError, RuntimeError, NotImplementedError, UnicodeDecodeError) as error:
         # encryption, odd compression, names that are no text
         raise DataError(
-            f"{path} cannot be read: {error}; unpack it and name the directory"
+            f"{path} cannot be read: {error}; unpack it and use the directory"
         ) from None
 
 
@@ -208,11 +208,11 @@ def _from_idx(images_path: Path, labels_path: Path) -> Iterator[LabelledImage]:
     images, labels = read_idx(images_path), read_idx(labels_path)
     if images.ndim != 3 or images.dtype != np.uint8:
         raise DataError(
-            f"{images_path} holds {images.dtype} of {images.ndim} dimensions; "
-            "images are bytes of 3: image, row, column"
+            f"{images_path} has {images.ndim} dimensions of {images.dtype}; "
+            "images need 3 of uint8: image, row, column"
         )
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise DataError(f"{labels_path} does not hold a row of whole numbers, the labels")
+        raise DataError(f"{labels_path} must contain labels: one dimension of whole numbers")
     if len(images) != len(labels):
         raise DataError(
             f"{images_path} has {len(images)} images but {labels_path} has {len(labels)} labels"
@@ -250,16 +250,18 @@ def _parquet_image(value: Any, directory: Path, place: str) -> Path | bytes:
         return value
     if isinstance(value, str):
         return directory / value
-    raise DataError(f"{place} holds no image: neither the bytes of a file nor its path")
+    raise DataError(f"{place} has no image; expected the bytes of a file or its path")
 
 
 def _parquet_label(value: Any, names: list[str], place: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise DataError(f"{place}: the label is neither text nor a whole number but {value!r}")
+        raise DataError(f"{place}: the label must be text or a whole number, not {value!r}")
     if names and not 0 <= value < len(names):
-        raise DataError(f"{place}: the label is {value}, but the classes are 0 to {len(names) - 1}")
+        raise DataError(
+            f"{place}: label {value} is out of range; the classes are 0 to {len(names) - 1}"
+        )
     return names[value] if names else str(value)
 
 
@@ -278,7 +280,7 @@ def _from_table(path: Path, config: ImageTable) -> Iterator[LabelledImage]:
     rows = tsv_rows(path, (config.image, config.label))
     for number, (image, label) in enumerate(rows, 2 if header else 1):
         if not image:
-            raise DataError(f"{path}: line {number} names no image")
+            raise DataError(f"{path}: line {number} has no image path")
         file = path.parent / image
         yield LabelledImage(file, label, f"{file} (line {number} of {path.name})")
 
@@ -329,12 +331,14 @@ def _by_class(
         outer += 1
     for parts in split:
         if len(parts) < outer + 2:
-            raise DataError(f"{path}: {'/'.join(parts)} lies in no folder of a class; move it")
+            raise DataError(
+                f"{path}: {'/'.join(parts)} is outside the class folders; move it into one"
+            )
         if SURROGATES.search(parts[outer]):
-            raise DataError(f"{path}: the folder {parts[outer]!a} has no name in UTF-8; rename it")
+            raise DataError(f"{path}: folder name {parts[outer]!a} is not valid UTF-8; rename it")
         if labels is not None and parts[outer] not in labels:
             hint = did_you_mean(parts[outer], labels)
-            raise DataError(f"{path}: {parts[outer]!r} is not one of the labels set{hint}")
+            raise DataError(f"{path}: folder {parts[outer]!r} is not listed in `labels`{hint}")
     if labels is not None:
         place = {label: i for i, label in enumerate(labels)}
         split.sort(key=lambda parts: place[parts[outer]])  # stable: sorted within a class

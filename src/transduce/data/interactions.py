@@ -47,7 +47,7 @@ class InteractionsConfig:
 
     def __post_init__(self) -> None:
         if self.min_rating is not None and self.rating is None:
-            raise SettingError("min_rating needs the name of a column, rating")
+            raise SettingError("min_rating needs a rating column; set `rating` to its name")
 
 
 class Histories(NamedTuple):
@@ -93,7 +93,7 @@ def read_histories(config: InteractionsConfig, root: Path, min_interactions: int
     enough = counts >= min_interactions
     if not enough.any():
         raise DataError(
-            f"{path}: none of {len(users)} users has {min_interactions} interactions or more; "
+            f"{path}: none of {len(users)} users has at least {min_interactions} interactions; "
             "lower data.min_interactions"
         )
     order = np.lexsort((np.array(ties, np.uint64), np.array(when), user_of))
@@ -108,22 +108,22 @@ def _interactions(config: InteractionsConfig, path: Path) -> Iterator[tuple[str,
     asked = [config.user, config.item, config.time or config.user, config.rating or config.user]
     for place, (user, item, time, rating) in _rows(path, config.kind, asked):
         if len(item.split()) != 1:
-            reason = f"{item!r} has a space in it" if item.strip() else "is empty"
+            reason = f"{item!r} contains a space" if item.strip() else "is empty"
             raise DataError(
-                f"{place}: {config.item!r} {reason}; items are told apart by spaces in a history, "
-                "so name a column of identifiers"
+                f"{place}: {config.item!r} {reason}; histories separate items by spaces, so use a "
+                "column of identifiers"
             )
         if config.min_rating is not None:
             value = _number(rating)
             if value is None:
-                raise DataError(f"{place}: {config.rating!r} is not a number but {rating[:40]!r}")
+                raise DataError(f"{place}: {config.rating!r} must be a number, not {rating[:40]!r}")
             if value < config.min_rating:
                 continue
         moment = _moment(time) if config.time else 0.0
         if moment is None:
             raise DataError(
-                f"{place}: {config.time!r} is neither a number nor a date such as "
-                f"2024-05-31T12:00:00, but {time[:40]!r}"
+                f"{place}: {config.time!r} must be a number or a date such as "
+                f"2024-05-31T12:00:00, not {time[:40]!r}"
             )
         yield user, item.strip(), moment
 

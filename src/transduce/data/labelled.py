@@ -195,7 +195,7 @@ def _label(record: Record, name: str) -> str:
     value = record.value(name)
     if isinstance(value, float):
         raise DataError(
-            f"{record.place}: {name!r} is not text but float; labels are strings, whole numbers or "
-            "booleans, so convert the column, as df[column].astype(int) of pandas does"
+            f"{record.place}: {name!r} is a float, but labels are strings, whole numbers or "
+            "booleans; convert the column, for example with pandas: df[column].astype(int)"
         )
     return json.dumps(value) if isinstance(value, bool | int) else record.text(name)

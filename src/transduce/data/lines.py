@@ -47,7 +47,7 @@ def _decoded(lines: Iterator[bytes], path: Path) -> Iterator[str]:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}: line {number}, byte {error.start + 1} of the line is not valid UTF-8; "
+                f"{path}: line {number} is not valid UTF-8 at byte {error.start + 1} of the line; "
                 "convert the file, for example with iconv -f ENCODING -t UTF-8"
             ) from None
         if number == 1:
@@ -66,7 +66,7 @@ def lenient_text(raw: bytes, name: str, number: int) -> str:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError:
-        logger.warning("%s: line %d is not valid UTF-8; what is not became U+FFFD", name, number)
+        logger.warning("%s: line %d is not valid UTF-8; invalid bytes became U+FFFD", name, number)
         text = line.decode("utf-8", "replace")
     return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
 
@@ -96,7 +96,7 @@ def _lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
         number += 1
         if len(raw) > longest:
             raise DataError(
-                f"{name}: line {number} is longer than {longest >> 20} MiB; "
-                f"is this a text file with line ends? {LINE_LIMIT.remedy()}"
+                f"{name}: line {number} is longer than {longest >> 20} MiB; check that "
+                f"this is a text file with line ends; {LINE_LIMIT.remedy()}"
             )
         yield raw

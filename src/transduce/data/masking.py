@@ -40,7 +40,7 @@ class MaskingConfig:
 
     def __post_init__(self) -> None:
         if self.masked + self.random > 1:
-            raise SettingError("masking.masked and masking.random are together more than 1")
+            raise SettingError("masking.masked and masking.random must not add up to more than 1")
 
 
 class Masked(NamedTuple):

@@ -38,7 +38,7 @@ class MixedPairs:
         sizes = [len(part.source_lengths) for part in parts]
         if all(_exactly(w) * size < 1 for w, size in zip(weights, sizes, strict=True)):
             raise DataError(
-                f"weights {list(weights)} of corpora of {sizes} pairs leave an epoch without any; "
+                f"weights {list(weights)} for corpora of {sizes} pairs give an empty epoch; "
                 "raise data.train_weight, or a weight in data.mix"
             )
         self._firsts = np.concatenate([[0], np.cumsum(sizes)])

@@ -45,7 +45,7 @@ HubPath = Annotated[str, BeforeValidator(expanded)]
 
 def _plain_tag(tag: str) -> str:
     if any(sign in "<>" or sign.isspace() for sign in tag):
-        raise ValueError(f"{tag!r} has blanks, < or >; the signs < and > are put around it")
+        raise ValueError(f"tag {tag!r} contains white space, < or >; write it without brackets")
     return tag
 
 
@@ -214,8 +214,8 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
         if any("<" in value or ">" in value for value in values):
             assert not isinstance(config, ParallelFiles)
             raise DataError(
-                f"{located(config.path, root)}: pair {number} has the tag {' '.join(values)!r}; a "
-                "tag stands between `<` and `>`, so it holds neither"
+                f"{located(config.path, root)}: pair {number} has an invalid tag, "
+                f"{' '.join(values)!r}; tags must not contain `<` or `>`"
             )
         marks = tag + "".join(map(mark, values))
         yield (marks + source if source.strip() else source), target
@@ -350,5 +350,5 @@ def _parallel(source_path: Path, target_path: Path) -> Iterator[tuple[str, str]]
     if n_sources != n_targets:
         raise DataError(
             f"{source_path} has {n_sources} lines but {target_path} has {n_targets}; "
-            "line N of the one must belong to line N of the other"
+            "both files need one line per pair"
         )

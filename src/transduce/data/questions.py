@@ -144,7 +144,7 @@ def _items(row: Any, name: str, place: str) -> list[Mapping[str, Any]]:
     """The objects in a list that is a field."""
     found = _field(row, name, place)
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise DataError(f"{place}: {name!r} is not a list of objects")
+        raise DataError(f"{place}: {name!r} must be a list of objects")
     return found
 
 
@@ -160,21 +160,23 @@ def _answers(found: Any, place: str) -> Iterator[Answer]:
         texts = _field(found, "text", f"{place}: 'answers'")
         if not isinstance(texts, list):
             kind = type(texts).__name__
-            raise DataError(f"{place}: 'text' of 'answers' is not a list but {kind}")
+            raise DataError(f"{place}: 'text' of 'answers' must be a list, not {kind}")
         starts = found.get("answer_start") or [None] * len(texts)
         if not isinstance(starts, list) or len(texts) != len(starts):
-            raise DataError(f"{place}: 'answers' needs as many in 'answer_start' as in 'text'")
+            raise DataError(
+                f"{place}: 'text' and 'answer_start' of 'answers' must have the same length"
+            )
         found = [
             {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
         ]
     if not isinstance(found, Iterable) or isinstance(found, str):
-        raise DataError(f"{place}: 'answers' is not a list but {type(found).__name__}")
+        raise DataError(f"{place}: 'answers' must be a list, not {type(found).__name__}")
     for answer in found:
         if isinstance(answer, str):
             answer = {"text": answer}
         start = answer.get("answer_start") if isinstance(answer, Mapping) else None
         if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
-            raise DataError(f"{place}: 'answer_start' is not a whole number but {start!r}")
+            raise DataError(f"{place}: 'answer_start' must be a whole number, not {start!r}")
         yield Answer(_text(answer, "text", place), start)
 
 
@@ -186,19 +188,19 @@ def _title(row: Mapping[str, Any]) -> str:
 def _text(row: Any, name: str, place: str) -> str:
     found = _field(row, name, place)
     if not isinstance(found, str):
-        raise DataError(f"{place}: {name!r} is not text but {type(found).__name__}")
+        raise DataError(f"{place}: {name!r} must be text, not {type(found).__name__}")
     if not found.isascii():
         try:
             found.encode("utf-8")
         except UnicodeEncodeError as error:
             character = f"character {error.start + 1} of {name!r}"
-            raise DataError(f"{place}: {character} is half of a surrogate pair") from None
+            raise DataError(f"{place}: {character} is an unpaired surrogate") from None
     return found
 
 
 def _field(row: Any, name: str, place: str) -> Any:
     if not isinstance(row, dict):
-        raise DataError(f"{place} is not an object with a field {name!r}, but {row!r:.40}")
+        raise DataError(f"{place} must be an object with a field {name!r}, not {row!r:.40}")
     if name not in row:
         shown = ", ".join(repr(key) for key in list(row)[:8])
         raise DataError(

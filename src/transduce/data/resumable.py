@@ -130,7 +130,7 @@ def directory_lock(path: Path) -> Iterator[bool]:
         try:
             if not _is_free(handle):
                 if not waited:
-                    logger.info("waiting for another process, which prepares the same data")
+                    logger.info("waiting for another process that is preparing the same data")
                 waited = True
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if _same(path, handle):

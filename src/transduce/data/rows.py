@@ -175,8 +175,8 @@ def refuse_foreign(directory: Path, files: Collection[str]) -> None:
         foreign = {path.name for path in directory.iterdir()} - {*files, MANIFEST}
         if foreign:
             raise DataError(
-                f"{directory} holds other things, such as {min(foreign)!r}; "
-                "give what is encoded a directory of its own"
+                f"{directory} contains other files, such as {min(foreign)!r}; "
+                "use a separate directory for encoded data"
             )
 
 

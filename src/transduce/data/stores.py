@@ -67,7 +67,7 @@ def files_in(place: str) -> list[StoredFile]:
             raise DataError(f"{place}: no such file")
         files = list(_stored(store, root, found, (".", "_")))
     if not files:
-        raise DataError(f"{place}: there are no files in it")
+        raise DataError(f"{place}: no files found")
     return sorted(files, key=lambda file: file.name)
 
 
@@ -199,7 +199,7 @@ def _store_of(place: str) -> tuple[Any, str]:
     except ImportError:
         raise DataError(needs_extra("a file of another store", "scale")) from None
     if "::" in place:
-        raise DataError(f"{place}: a URL in a URL cannot be read; unpack it first")
+        raise DataError(f"{place}: nested URLs are not supported; unpack the file first")
     with _said_plainly(place):
         store, path = url_to_fs(place)
     return store, path

@@ -57,14 +57,14 @@ class Record(NamedTuple):
         if not isinstance(value, str):
             hint = _hint(column, value)
             raise DataError(
-                f"{self.place}: {column!r} is not text but {type(value).__name__}{hint}"
+                f"{self.place}: {column!r} must be text, not {type(value).__name__}{hint}"
             )
         if not value.isascii():
             try:
                 value.encode("utf-8")
             except UnicodeEncodeError as error:
                 character = f"character {error.start + 1} of {column!r}"
-                raise DataError(f"{self.place}: {character} is half of a surrogate pair") from None
+                raise DataError(f"{self.place}: {character} is an unpaired surrogate") from None
         return value
 
     def texts(self, columns: Sequence[str]) -> tuple[str, ...]:
@@ -84,9 +84,9 @@ def _hint(column: str, value: Any) -> str:
     if isinstance(value, Mapping) and value:
         return f"; did you mean '{column}.{next(iter(value))}'?"
     if isinstance(value, bytes):
-        return "; store the column as strings, as df[column].str.decode('utf-8') of pandas does"
+        return "; store strings instead, for example with pandas: df[column].str.decode('utf-8')"
     if isinstance(value, bool | int | float):
-        return "; store the column as strings, or name another one"
+        return "; store the column as strings, or use another column"
     return ""
 
 
@@ -112,9 +112,9 @@ def one_a_line(line: str) -> str:
     """The end of a message about a line of JSON, where an array or a record has several lines."""
     begins = line.strip()
     if begins.startswith("["):
-        return "; a JSON array becomes one object a line by `jq -c '.[]' FILE`"
+        return "; convert a JSON array to one object per line with `jq -c '.[]' FILE`"
     if begins == "{":
-        return "; records of several lines become one object a line by `jq -c . FILE`"
+        return "; convert multi-line records to one object per line with `jq -c . FILE`"
     return ""
 
 
@@ -126,7 +126,7 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     """
     if path.is_dir():
         raise DataError(
-            f'{path} is a directory; name a file in it, or read all its files by kind = "hub"'
+            f'{path} is a directory; name a file in it, or use kind = "hub" for all its files'
         )
     with open_parquet(path) as file:
         pyarrow = optional("pyarrow", "parquet")
@@ -221,8 +221,8 @@ def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None
     directory = Path(path)
     if not directory.is_dir():
         raise DataError(
-            f"{path} is not a directory; a data set of the Hub is {HUB}owner/name, and a file is "
-            'read by kind = "parquet", "jsonl" or as what it is'
+            f"{path} is not a directory; write a data set on the Hub as {HUB}owner/name, and "
+            'read a file with the kind of its format, such as "parquet" or "jsonl"'
         )
     if not any((directory / f).is_file() for f in ("dataset_dict.json", "state.json")):
         return datasets.load_dataset(str(directory), name, split=split, streaming=True)

@@ -126,8 +126,8 @@ class _Worker(Generic[T, R]):
 
     def _ended(self) -> DataError:
         return DataError(
-            f"a process that encodes data has ended (code {self._process.wait()}); if memory is "
-            "short, set training.threads = 1, and run it again: it goes on where it stopped"
+            f"an encoding process exited with code {self._process.wait()}; run the command again "
+            "to resume, with training.threads = 1 if memory is short"
         )
 
 

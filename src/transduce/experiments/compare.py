@@ -48,18 +48,16 @@ def compare_with_first(first: Evaluation | None, evaluation: Evaluation) -> RunC
     if first is None:
         return RunComparison(evaluation, note="the first run was not evaluated")
     if not evaluation.hypotheses or not first.hypotheses:
-        return RunComparison(
-            evaluation, note="there are no outputs that could be compared one by one"
-        )
+        return RunComparison(evaluation, note="the outputs cannot be compared one by one")
     same_inputs = list(evaluation.sources) == list(first.sources)
     answers = [list(map(list, one.references)) for one in (first, evaluation)]
     if not same_inputs or answers[0] != answers[1]:
-        return RunComparison(evaluation, note="its data are not those of the first run")
+        return RunComparison(evaluation, note="its data differ from the first run's")
     for name, signature in _signatures(evaluation).items():
         other = _signatures(first).get(name, signature)
         if signature != other:
             metric = name.removesuffix("_signature")
-            note = f"its {metric} is {signature}, that of the first run {other}"
+            note = f"its {metric} is {signature}, but the first run's is {other}"
             return RunComparison(evaluation, note=note)
     return RunComparison(evaluation, evaluation.against(first.hypotheses))
 

@@ -19,7 +19,7 @@ PICTURES = (".svg", ".png")
 def check_picture(path: Path) -> None:
     """Raises SettingError where no picture can be drawn into this file."""
     if path.suffix.lower() not in PICTURES:
-        raise SettingError(f"--plot {path}: a picture is a file in {' or '.join(PICTURES)}")
+        raise SettingError(f"--plot {path}: unsupported format; use {' or '.join(PICTURES)}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -75,7 +75,7 @@ def read_varied(overrides: Iterable[str]) -> tuple[list[str], dict[str, Values]]
         name, _, text = override.partition("=")
         name = ".".join(key.strip() for key in name.split("."))
         if name in names:
-            raise SettingError(f"--set {name} is given twice; list all its values in one")
+            raise SettingError(f"--set {name} is given twice; list all values in one option")
         names.add(name)
         values = _values(name, text)
         if isinstance(values, Range) or len(values) > 1:
@@ -95,11 +95,11 @@ def _values(name: str, text: str) -> Values:
     if dots and (ends := [_number(low), _number(high)]) and None not in ends:
         low_end, high_end = (end for end in ends if end is not None)
         if not low_end < high_end:
-            raise SettingError(f"--set {name}={text}: a range goes from the smaller number up")
+            raise SettingError(f"--set {name}={text}: a range must start at its smaller end")
         return Range(low_end, high_end)
     parts = split_values(text)
     if len(parts) > 1 and "" in parts:
-        raise SettingError(f"--set {name}={text}: there is no value beside one of the commas")
+        raise SettingError(f"--set {name}={text}: empty value; remove the extra comma")
     return tuple(dict.fromkeys(map(_canonical, parts)))
 
 

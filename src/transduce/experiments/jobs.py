@@ -171,8 +171,9 @@ def _received(receiver: Connection, process: BaseProcess) -> JobResult:
     except EOFError:
         process.join()
         code = process.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        result = JobResult(error=f"its process was ended by {how}", final=False)
+        killer = signal.Signals(-code).name if code < 0 else ""
+        how = f"was killed by {killer}" if killer else f"exited with code {code}"
+        result = JobResult(error=f"its process {how}", final=False)
     process.join()
     receiver.close()
     return result
@@ -183,7 +184,7 @@ def _signals_raised() -> Iterator[None]:
     """SIGINT and SIGTERM as InterruptedTraining, wherever they find us."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise InterruptedTraining(number, "stopped with checkpoints; go on with --resume")
+        raise InterruptedTraining(number, "stopped with checkpoints; continue with --resume")
 
     try:
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

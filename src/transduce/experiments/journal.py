@@ -59,7 +59,7 @@ class Definition:
             return Definition(dict(settings["recipe"]), varied, int(settings["search"]), fixed)
         except (KeyError, TypeError, ValueError):
             raise RunError(
-                f"{directory / SWEEP_FILE} is damaged; begin the sweep anew in another --runs"
+                f"{directory / SWEEP_FILE} is damaged; start a new sweep in another --runs"
             ) from None
 
 
@@ -71,8 +71,8 @@ def runs_in(path: Path) -> list[Path]:
     ended = {path / name: result for _, name, result in _remembered(path)}
     for run, result in ended.items():
         if result is not None and result.error:
-            how = "compared by what there is" if run in runs else "left out"
-            _log.warning("%s: %s, as it failed: %s", run, how, result.error)
+            how = "compared as far as it got" if run in runs else "left out"
+            _log.warning("%s failed and is %s: %s", run, how, result.error)
     return runs
 
 

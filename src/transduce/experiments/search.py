@@ -25,7 +25,7 @@ def check_optuna() -> None:
         import optuna  # noqa: F401
     except ImportError:
         missing = needs_extra("--search", "sweep")
-        raise SettingError(f"{missing}; without it, --set lists of values make a grid") from None
+        raise SettingError(f"{missing}, or use a grid: --set with lists of values") from None
 
 
 class OptunaSearch:

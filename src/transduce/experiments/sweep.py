@@ -207,7 +207,7 @@ class _Sweeper:
 
 def _told(result: JobResult) -> str:
     scores = "  ".join(f"{name} {value:.4g}" for name, value in result.scores.items())
-    return f"ended after step {result.step:,}: {scores}"
+    return f"finished after step {result.step:,}: {scores}"
 
 
 def _defined(
@@ -216,33 +216,31 @@ def _defined(
     """Where the sweep is, what it is, and what it was if it goes on."""
     if (recipe / SWEEP_FILE).is_file():
         if not resume:
-            raise RunError(f"{recipe} holds a sweep already; go on with --resume")
+            raise RunError(f"{recipe} already contains a sweep; continue with --resume")
         if overrides or directory is not None:
             raise SettingError(
-                f"{recipe} says itself what varies and where; leave out --set and --runs, or give "
-                "the recipe"
+                f"{recipe} already defines its varied settings and its directory; drop --set and "
+                "--runs, or start from a recipe"
             )
         before = Definition.read(recipe)
         return recipe, dataclasses.replace(before, search=search or before.search), before
     fixed, varied = read_varied(overrides)
     given = tuple(one for one in overrides if one not in fixed)
     if not varied:
-        raise SettingError("nothing varies; give --set section.name=value,value")
+        raise SettingError("no setting varies; list values with --set section.name=value,value")
     directory = directory if directory is not None else Path("runs") / f"{recipe.stem}-sweep"
     now = Definition(load_recipe(recipe)[1], given, search, tuple(fixed))
     if (directory / SWEEP_FILE).is_file():
         if not resume:
-            raise RunError(
-                f"{directory} holds a sweep already; go on with --resume, or give another --runs"
-            )
+            raise RunError(f"{directory} already contains a sweep; use --resume or another --runs")
         before = Definition.read(directory)
         varied_so = _in_order_of(before, given)
         now = dataclasses.replace(now, varied=varied_so, search=search or before.search)
         return directory, now, before
     if directory.exists() and not directory.is_dir():
-        raise RunError(f"{directory} is a file; give another --runs")
+        raise RunError(f"{directory} is a file; choose another --runs")
     if directory.is_dir() and any(file.name != ".lock" for file in directory.iterdir()):
-        raise RunError(f"{directory} exists and is not a sweep; give another --runs")
+        raise RunError(f"{directory} exists but is not a sweep; choose another --runs")
     return directory, now, None
 
 
@@ -261,19 +259,19 @@ def _check_same(directory: Path, before: Definition, now: Definition) -> None:
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
             raise SettingError(
-                f"{directory} was begun with other settings of {name!r}; give another --runs"
+                f"{directory} was started with different {name!r} settings; choose another --runs"
             )
     if bool(before.search) != bool(now.search):
         kind = "search" if before.search else "grid"
-        raise SettingError(f"{directory} was begun as a {kind}; give another --runs")
+        raise SettingError(f"{directory} was started as a {kind}; choose another --runs")
     old_varied, new_varied = read_varied(before.varied)[1], read_varied(now.varied)[1]
     same = old_varied == new_varied
     if not now.search and list(old_varied) == list(new_varied):
         same = all(_within(old_varied[name], new_varied[name]) for name in new_varied)
     if not same:
         raise SettingError(
-            f"{directory} was begun with --set {' '.join(before.varied)}; a grid may get more "
-            "values, nothing else may change"
+            f"{directory} was started with --set {' '.join(before.varied)}; only further "
+            "values may be added to a grid"
         )
 
 
@@ -299,7 +297,7 @@ def _checked(definition: Definition, varied: dict[str, Values], where: str) -> R
     """
     ranges = [name for name, values in varied.items() if isinstance(values, Range)]
     if ranges and not definition.search:
-        raise SettingError(f"--set {ranges[0]}: a range is for a search; add --search N")
+        raise SettingError(f"--set {ranges[0]}: ranges need a search; add --search N")
     first: SettingError | None = None
     for overrides in combinations(varied):
         try:
@@ -309,7 +307,7 @@ def _checked(definition: Definition, varied: dict[str, Values], where: str) -> R
             first = first or error
             continue
         if "training.select_by" in varied:
-            raise SettingError("training.select_by decides which run is best; it cannot vary")
+            raise SettingError("training.select_by selects the best run, so it cannot vary")
         return recipe
     assert first is not None
     raise first

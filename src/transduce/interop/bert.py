@@ -204,7 +204,7 @@ def _task(config: Config, kind: str) -> str:
     task = _TASKS.get(architecture.removeprefix(name))
     if task is None or not architecture.startswith(name):
         known = ", ".join(name + ending for ending in _TASKS)
-        raise DataError(f"{config.path}: a {architecture} cannot be imported; only {known}")
+        raise DataError(f"{config.path}: {architecture} is not supported; use {known}")
     return task
 
 
@@ -270,8 +270,8 @@ def _masked_head(config: Config, family: _Family, copier: Copier, numbering: Num
     dense, norm, decoder = family.masked_head
     if config.one_of("hidden_act", ACTIVATIONS, "gelu") != "gelu" and family.prefix != "roberta":
         raise DataError(
-            f"{config.path}: the masked-token head of a model with hidden_act = "
-            f"{config.values['hidden_act']!r} cannot be imported, only with 'gelu'"
+            f"{config.path}: a masked-token head with hidden_act = "
+            f"{config.values['hidden_act']!r} is not supported, only with 'gelu'"
         )
     if numbering.mask is None:
         raise DataError(f"{config.path.parent}: the tokenizer has no mask token")
@@ -284,7 +284,7 @@ def _masked_head(config: Config, family: _Family, copier: Copier, numbering: Num
         if not torch.equal(reordered(matrix, rows), tied):
             raise DataError(
                 f"{config.path.parent}: {decoder}.weight differs from the word embeddings; only "
-                "models whose two matrices are one can be imported"
+                "tied weights are supported"
             )
     # Old files have the bias by two names, new ones by one of them.
     names = [name for name in (f"{decoder}.bias", family.masked_bias) if name in checkpoint]
@@ -300,7 +300,7 @@ def _label_head(config: Config, family: _Family, copier: Copier) -> tuple[str, .
     labels = config.labels()
     if config.values.get("problem_type") not in (None, "single_label_classification"):
         raise DataError(
-            f"{config.path}: problem_type = {config.values['problem_type']!r} cannot be imported, "
+            f"{config.path}: problem_type = {config.values['problem_type']!r} is not supported, "
             "only one label per text"
         )
     pooler, output = family.label_head

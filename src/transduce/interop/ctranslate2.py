@@ -43,16 +43,16 @@ def check_expressible(config: EncoderDecoderConfig) -> None:
     """Raises RunError, naming the setting, for a model that CTranslate2 cannot express."""
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         if not isinstance(stack, TransformerConfig):
-            raise RunError(f"CTranslate2 has no stack like model.{side}.kind = {stack.kind!r}")
+            raise RunError(f"CTranslate2 does not support model.{side}.kind = {stack.kind!r}")
         if stack.positions == "alibi":
-            raise RunError(f"CTranslate2 has no positions like model.{side}.positions = 'alibi'")
+            raise RunError(f"CTranslate2 does not support model.{side}.positions = 'alibi'")
         if stack.d_head is not None and stack.d_head * stack.n_heads != config.d_model:
             raise RunError(
-                f"CTranslate2 has heads of d_model / n_heads alone, not of model.{side}.d_head = "
-                f"{stack.d_head}"
+                f"CTranslate2 does not support model.{side}.d_head = {stack.d_head}, only "
+                "d_model / n_heads"
             )
     if config.encoder.norm_epsilon != config.decoder.norm_epsilon:  # type: ignore[union-attr]
-        raise RunError("CTranslate2 has one norm_epsilon for both model.encoder and model.decoder")
+        raise RunError("CTranslate2 needs the same norm_epsilon in model.encoder and model.decoder")
 
 
 def write_ctranslate2(
@@ -72,7 +72,7 @@ def write_ctranslate2(
     CTranslate2 adds the end of sentence by itself.  Raises RunError for what it cannot express.
     """
     if precision == "bf16":
-        raise SettingError("CTranslate2 computes in float32 or int8 on a CPU, not in bf16")
+        raise SettingError("CTranslate2 supports float32 and int8 on a CPU, not bf16")
     check_expressible(config)
     assert isinstance(config.encoder, TransformerConfig)
     assert isinstance(config.decoder, TransformerConfig)

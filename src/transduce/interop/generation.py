@@ -69,7 +69,9 @@ def decoding(said: Config, config: Config) -> dict[str, Any]:
         least = _natural(said, "min_new_tokens")
     for name in _not_followed(said, config, beams):
         shown = reprlib.repr(said.values.get(name))
-        logger.warning("%s: %s = %s is not followed in decoding", said.path, name, shown)
+        logger.warning(
+            "%s: ignoring %s = %s, which decoding here does not support", said.path, name, shown
+        )
     return {
         "beam_size": beams,
         "length_penalty": "none" if penalty == 0 else "mean",
@@ -92,8 +94,8 @@ def _longest(said: Config, config: Config) -> int:
         return said.integer("max_length")
     max_length = min(UNSAID + BEGUN, config.integer("max_position_embeddings", 1024))
     message = (
-        "%s does not say max_length: outputs have %d tokens at most, their end counted, as in "
-        "transformers; --set decoding.max_length_extra=... allows more"
+        "%s has no max_length; limiting outputs to %d tokens including the end, as in "
+        "transformers; raise the limit with --set decoding.max_length_extra=..."
     )
     logger.warning(message, said.path, max_length - BEGUN)
     return max_length

@@ -24,7 +24,7 @@ def import_gpt2(directory: Path, config: Config) -> ImportedModel:
     architecture = config.architecture("GPT2LMHeadModel")
     if architecture not in ("GPT2LMHeadModel", "GPT2Model"):
         raise DataError(
-            f"{config.path}: a {architecture} cannot be imported; only GPT2LMHeadModel, GPT2Model"
+            f"{config.path}: {architecture} is not supported; use GPT2LMHeadModel or GPT2Model"
         )
     config.require("add_cross_attention", False, False)
     checkpoint = open_checkpoint(directory)

@@ -79,7 +79,7 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
 def _check(config: Config) -> None:
     architecture = config.architecture("MarianMTModel")
     if architecture != "MarianMTModel":
-        raise DataError(f"{config.path}: a {architecture} cannot be imported; only MarianMTModel")
+        raise DataError(f"{config.path}: {architecture} is not supported; use MarianMTModel")
     config.require("normalize_before", False, False)
     config.require("add_final_layer_norm", False, False)
     config.require("normalize_embedding", False, False)
@@ -89,7 +89,7 @@ def _special_tokens(config: Config) -> tuple[int, int, int]:
     """The ids of padding, of what decoding starts with, and of the end."""
     pad, eos = config.token("pad_token_id"), config.token("eos_token_id")
     if pad is None or eos is None:
-        raise DataError(f"{config.path} does not say pad_token_id and eos_token_id")
+        raise DataError(f"{config.path} must set pad_token_id and eos_token_id")
     start = config.token("decoder_start_token_id")
     return pad, pad if start is None else start, eos
 

@@ -28,7 +28,7 @@ def import_directory(directory: Path) -> ImportedModel:
     kind = config.values.get("model_type")
     if not isinstance(kind, str) or kind not in IMPORTERS:
         raise DataError(
-            f"{config.path}: model_type = {kind!r} cannot be imported; what can is "
+            f"{config.path}: model_type = {kind!r} is not supported; supported types are "
             f"{', '.join(IMPORTERS)}"
         )
     return IMPORTERS[kind](directory, config)

@@ -34,7 +34,7 @@ def read_pixels(directory: Path, size: int) -> dict[str, Any]:
     if str(kind).startswith("DeiT"):
         said = {**_DEIT, **said}
     elif not str(kind).startswith("ViT"):
-        logger.warning("%s: %r is read as if it were %r", path, kind, _PROCESSOR)
+        logger.warning("%s: treating %r as %r", path, kind, _PROCESSOR)
     return {"fit": _fit(Config(said, path), size), **_scale(Config(said, path))}
 
 
@@ -69,8 +69,8 @@ def _fit(said: Config, size: int) -> str:
     if not said.flag("do_resize", True):
         if cropped:
             raise DataError(
-                f"{said.path}: do_center_crop = true without do_resize cannot be imported; here "
-                "images are always resized"
+                f"{said.path}: do_center_crop = true without do_resize is not supported, as "
+                "images are always resized here"
             )
         _warn(said, "do_resize = false", f"images are resized to {size} x {size} pixels")
         return "squash"
@@ -80,17 +80,21 @@ def _fit(said: Config, size: int) -> str:
     kept = _side(said, "crop_size", side)[0] if cropped else side
     if not MIN_SHARE * side <= kept <= side:
         raise DataError(
-            f"{said.path}: crop_size = {kept} after a size of {side} cannot be imported; here the "
-            "model sees the whole image"
+            f"{said.path}: crop_size = {kept} after a size of {side} is not supported, as the "
+            "model gets the whole image here"
         )
     if kept < side:
         whole = "the whole image" if square else "all of the middle square"
-        _warn(said, f"crop_size = {kept} after a size of {side}", f"the model sees {whole}")
+        _warn(said, f"crop_size = {kept} after a size of {side}", f"the model gets {whole}")
     if kept != size:
-        made = f"images are made {size} x {size}, which is config.json's image_size"
+        made = f"images are resized to {size} x {size}, the image_size in config.json"
         _warn(said, f"a size of {kept} pixels", made)
     if not square and not cropped:
-        _warn(said, "size.shortest_edge without do_center_crop", "the middle square is taken")
+        _warn(
+            said,
+            "size.shortest_edge without do_center_crop",
+            "images are cropped to the middle square",
+        )
     return "squash" if square else "crop"
 
 
@@ -107,10 +111,10 @@ def _side(said: Config, name: str, default: int) -> tuple[int, bool]:
     if set(sides) == {"shortest_edge"}:
         return Config(sides, said.path).integer("shortest_edge"), False
     raise DataError(
-        f"{said.path}: {name} = {value!r} cannot be imported, only equal height and width, or "
+        f"{said.path}: {name} = {value!r} is not supported; use equal height and width, or "
         "shortest_edge"
     )
 
 
 def _warn(said: Config, theirs: str, ours: str) -> None:
-    logger.warning("%s: %s is not followed; %s", said.path, theirs, ours)
+    logger.warning("%s: ignoring %s; %s", said.path, theirs, ours)

@@ -82,14 +82,14 @@ class Config:
     def require(self, name: str, wanted: Any, default: Any) -> None:
         """Raises DataError unless the setting is `wanted`, the only value that we can follow."""
         if (value := self._value(name, default)) != wanted:
-            raise DataError(f"{self.path}: {name} = {value!r} cannot be imported, only {wanted!r}")
+            raise DataError(f"{self.path}: {name} = {value!r} is not supported, only {wanted!r}")
 
     def one_of(self, name: str, table: dict[str, Any], default: str | None = None) -> Any:
         """What `table` says of a setting's value."""
         value = self._value(name, default)
         if not isinstance(value, str) or value not in table:
             known = ", ".join(map(repr, table))
-            raise DataError(f"{self.path}: {name} = {value!r} cannot be imported, only {known}")
+            raise DataError(f"{self.path}: {name} = {value!r} is not supported, only {known}")
         return table[value]
 
     def architecture(self, default: str) -> str:
@@ -103,12 +103,12 @@ class Config:
         try:
             labels = tuple(printable_name(str(names[str(i)])) for i in range(len(names)))
         except (KeyError, TypeError):
-            raise DataError(f"{self.path}: id2label does not name labels from 0 on") from None
+            raise DataError(f"{self.path}: id2label must number the labels from 0") from None
         labels = self._told_apart(labels)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise DataError(
-                f"{self.path}: id2label must name two labels or more, all different; models that "
-                "give a number instead of a label cannot be imported"
+                f"{self.path}: id2label must name at least two labels, all different; regression "
+                "models are not supported"
             )
         return labels
 
@@ -117,9 +117,7 @@ class Config:
         counts = Counter(labels)
         common = [name for name, count in counts.items() if count > 1]
         if common:
-            message = (
-                "%s: id2label has %s several times; the label's number is put behind, as in %r"
-            )
+            message = "%s: id2label repeats %s; adding the number of the label, as in %r"
             example = f"{common[0]} ({labels.index(common[0])})"
             logger.warning(message, self.path, reprlib.repr(common)[1:-1], example)
         return tuple(f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(labels))
@@ -128,7 +126,7 @@ class Config:
         value = self.values.get(name)
         value = default if value is None else value
         if value is None:
-            raise DataError(f"{self.path} does not say {name}")
+            raise DataError(f"{self.path} has no {name}")
         return value
 
 
@@ -160,8 +158,8 @@ class Checkpoint:
             new = re.sub(pattern, replacement, name)
             if new in renamed:
                 raise DataError(
-                    f"{self.directory}: the tensors {renamed[new]!r} and {in_file!r} are meant for "
-                    "one place"
+                    f"{self.directory}: the tensors {renamed[new]!r} and {in_file!r} map to the "
+                    "same parameter"
                 )
             renamed[new] = in_file
         self._name_in_file = renamed
@@ -177,14 +175,14 @@ class Checkpoint:
         in_file = self._name_in_file[name]
         if (found := self.shape(name)) != shape:
             raise DataError(
-                f"{self.directory}: the tensor {in_file!r} has shape {found}, but by config.json "
-                f"it is {shape}"
+                f"{self.directory}: the tensor {in_file!r} has shape {found}, but config.json "
+                f"implies {shape}"
             )
         tensor: Tensor = self._file(name).get_tensor(in_file)
         if tensor.dtype not in FLOATS:
             raise DataError(
-                f"{self.directory}: the tensor {in_file!r} holds {tensor.dtype}, not "
-                "floating-point numbers; quantised models cannot be imported"
+                f"{self.directory}: the tensor {in_file!r} has dtype {tensor.dtype}, not floating "
+                "point; quantised models are not supported"
             )
         self._taken.add(name)
         return tensor.to(torch.float32)
@@ -201,8 +199,8 @@ class Checkpoint:
                 continue
             if not _matches(name, needless):
                 raise DataError(
-                    f"{self.directory}: nothing is known of the tensor {in_file!r}; this is a "
-                    "model of another make, which cannot be imported"
+                    f"{self.directory}: unexpected tensor {in_file!r}; this model variant is not "
+                    "supported"
                 )
             left_out.append(in_file)
         return tuple(left_out)
@@ -241,8 +239,8 @@ def open_checkpoint(directory: Path) -> Checkpoint:
         raise DataError(f"{directory} has several safetensors files, but no {INDEX}")
     for pickle in (path.name for pattern in PICKLES for path in sorted(directory.glob(pattern))):
         raise DataError(
-            f"{directory} has its weights in {pickle} alone, a pickle, which could run any code; "
-            "load it with transformers where you trust it, and save_pretrained it as safetensors"
+            f"{directory} has weights only in {pickle}, a pickle, which can run arbitrary code; if "
+            "you trust it, load it in transformers and use save_pretrained to write safetensors"
         )
     raise DataError(f"{directory} has no weights: model.safetensors is missing")
 
@@ -253,7 +251,7 @@ def open_safetensors(path: Path) -> Any:
         return safetensors.safe_open(path, framework="pt")
     except (OSError, safetensors.SafetensorError) as error:
         raise DataError(
-            f"{path} is not a whole safetensors file ({error}); copy it again"
+            f"{path} is not a complete safetensors file ({error}); copy it again"
         ) from None
 
 
@@ -266,7 +264,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
     except ValueError as error:
         raise DataError(f"{path} is not JSON ({error})") from None
     if not isinstance(content, kind):
-        raise DataError(f"{path} does not hold a JSON {'object' if kind is dict else 'list'}")
+        raise DataError(f"{path} must contain a JSON {'object' if kind is dict else 'list'}")
     return content
 
 
@@ -282,7 +280,7 @@ def _sharded(directory: Path, index: dict[str, Any]) -> dict[str, Path]:
     for tensor, name in shards.items():
         if tensor not in held[name]:
             raise DataError(
-                f"{directory / name} lacks the tensor {tensor!r}, which the index says it holds"
+                f"{directory / name} lacks the tensor {tensor!r}, which the index lists"
             )
     return {tensor: directory / name for name in names for tensor in held[name]}
 

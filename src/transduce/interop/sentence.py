@@ -46,15 +46,15 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
     for module in read_json(path, list):
         kind = str(module.get("type", "") if isinstance(module, dict) else "").rpartition(".")[2]
         if kind not in modules:
-            raise DataError(f"{path}: a module {kind!r} cannot be imported")
+            raise DataError(f"{path}: module {kind!r} is not supported")
         modules[kind].append(module)
     if (count := len(modules["Pooling"])) != 1:
         raise DataError(
-            f"{path} names {count} Pooling modules instead of one; without modules.json the mean "
-            "of the tokens is taken"
+            f"{path} lists {count} Pooling modules instead of one; remove modules.json to use mean "
+            "pooling"
         )
     if any(module.get("path") not in (None, "", ".") for module in modules["Transformer"]):
-        raise DataError(f"{path}: the Transformer module must lie in the directory itself")
+        raise DataError(f"{path}: the Transformer module must be in the directory itself")
     _warn_of_prompt(directory / "config_sentence_transformers.json")
     files = [directory / name for name in _SETTINGS if (directory / name).is_file()]
     said = read_json(files[0]) if files else {}
@@ -71,7 +71,9 @@ def _pooling(directory: Path, place: Any, modules: Path) -> str:
     """Our pooling for that of the Pooling module in `place`, which `modules` names."""
     parts = place.split("/") if isinstance(place, str) else [""]
     if {"", ".", ".."} & set(parts) or "\\" in place or Path(place).is_absolute():
-        raise DataError(f"{modules}: the path {place!r} of Pooling is not a directory beside it")
+        raise DataError(
+            f"{modules}: the Pooling path {place!r} is not a directory beside this file"
+        )
     path = directory / place / "config.json"
     said = read_json(path)
     if "pooling_mode" in said:  # one setting in newer files, in older ones one for each way
@@ -83,8 +85,8 @@ def _pooling(directory: Path, place: Any, modules: Path) -> str:
         chosen = [_OLDER.get(name, name.removeprefix(prefix)) for name in on]
     if len(chosen) != 1 or chosen[0] not in tuple(_POOLING):
         raise DataError(
-            f"{path}: pooling by {' and '.join(map(repr, chosen)) or 'nothing'} cannot be "
-            f"imported, only one of {', '.join(map(repr, _POOLING))}"
+            f"{path}: pooling by {' and '.join(map(repr, chosen)) or 'nothing'} is not "
+            f"supported; use one of {', '.join(map(repr, _POOLING))}"
         )
     return _POOLING[chosen[0]]
 
@@ -95,5 +97,5 @@ def _warn_of_prompt(path: Path) -> None:
     prompts, name = said.get("prompts"), said.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     if prompt:
-        message = "%s: the default prompt %r is not followed; write it before every text"
+        message = "%s: the default prompt %r is not added automatically; write it before every text"
         logger.warning(message, path, prompt)

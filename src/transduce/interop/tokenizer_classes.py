@@ -196,5 +196,5 @@ def _known_class(named: Any, path: Path, known: Iterable[str]) -> str:
         if name in tuple(known):
             return str(name)
     raise DataError(
-        f"{path}: tokenizer_class = {named!r} cannot be imported, only {', '.join(known)}"
+        f"{path}: tokenizer_class = {named!r} is not supported, only {', '.join(known)}"
     )

@@ -108,7 +108,7 @@ def _decoder(decoder: Any, path: Path) -> dict[int, AddedToken]:
     try:
         return {_number(int(i)): _token(value, path) for i, value in decoder.items()}
     except (AttributeError, ValueError):
-        raise DataError(f"{path}: added_tokens_decoder does not hold ids and tokens") from None
+        raise DataError(f"{path}: added_tokens_decoder must map ids to tokens") from None
 
 
 def _older_added(directory: Path, special: Iterable[str]) -> dict[int, AddedToken]:
@@ -125,7 +125,7 @@ def _older_added(directory: Path, special: Iterable[str]) -> dict[int, AddedToke
         for value in listed or ():
             added[_number(value["id"])] = _token(value, path)
     except (KeyError, TypeError, ValueError):
-        raise DataError(f"{path}: the added tokens are not tokens with ids") from None
+        raise DataError(f"{path}: every added token needs an id") from None
     return added
 
 
@@ -159,7 +159,7 @@ def _token(value: Any, path: Path, special: bool | None = None) -> AddedToken:
     """A token given as a string or as an object of its content and flags."""
     value = {"content": value} if isinstance(value, str) else value
     if not isinstance(value, dict) or not isinstance(value.get("content"), str):
-        raise DataError(f"{path}: {value!r} is no token, which has a content")
+        raise DataError(f"{path}: token {value!r} has no content")
     flags = {name: value[name] for name in _FLAGS if value.get(name) is not None}
     if not all(isinstance(flag, bool) for flag in flags.values()):
         raise DataError(

@@ -67,16 +67,16 @@ def read_tokenizer(
     kind = CLASSES[name]
     if settings.values.get("fast_tokenizer_files"):
         raise DataError(
-            f"{settings.path}: fast_tokenizer_files, a tokenizer.json for each version of a "
-            "library, cannot be imported; leave it out to read tokenizer.json"
+            f"{settings.path}: fast_tokenizer_files, one tokenizer.json per library version, is "
+            "not supported; remove it to use tokenizer.json"
         )
     content, where = _content(directory, name)
     if not isinstance(content.get("model"), dict):
-        raise DataError(f"{where} holds no tokenizer: it has no model")
+        raise DataError(f"{where} has no tokenizer model")
     if kind.model is not None and _model_kind(content) != kind.model:
         if is_named:
             raise DataError(
-                f"{where}: its model is a {_model_kind(content)}, but a {name} has a {kind.model}"
+                f"{where}: the model is {_model_kind(content)}, but {name} needs {kind.model}"
             )
         kind = CLASSES["TokenizersBackend"]
     found = {ours: token.content for ours, token in settings.special(kind.special).items()}
@@ -118,7 +118,7 @@ def read_marian_tokenizers(
         _require(directory, name)
         pieces = read_json(directory / name)
         if not all(isinstance(token, int) and token >= 0 for token in pieces.values()):
-            raise DataError(f"{directory / name} does not hold pieces and their ids")
+            raise DataError(f"{directory / name} must map pieces to ids")
         if unknown not in pieces:
             raise DataError(f"{directory / name} has no token {unknown!r}")
         vocabularies.append(pieces)
@@ -144,7 +144,7 @@ def read_marian_tokenizers(
 
 def _require(directory: Path, name: str) -> None:
     if not (directory / name).is_file():
-        raise DataError(f"{directory} has no {name}, which Marian's tokenizer needs")
+        raise DataError(f"{directory} has no {name}; the Marian tokenizer needs it")
 
 
 def _numbered(
@@ -167,9 +167,7 @@ def _content(directory: Path, name: str) -> tuple[dict[str, Any], Path]:
     files = [directory / file for file in kind.files]
     if kind.older is None or not all(file.is_file() for file in files):
         others = f", or {' with '.join(kind.files)}" if kind.files else ""
-        raise DataError(
-            f"{directory} has no tokenizer that a {name} could read: tokenizer.json{others}"
-        )
+        raise DataError(f"{directory} has no tokenizer for {name}; expected tokenizer.json{others}")
     try:
         return {"model": {"type": kind.model, **kind.older(files)}}, files[0]
     except RunError as error:
@@ -199,7 +197,7 @@ def _made(
     with library_errors("cannot read it"):
         for stage in stages:
             if _canonical(stage, content[stage]) != _canonical(stage, definition[stage]):
-                message = "%s: its %s is not what the tokenizer's class and %s say, which counts"
+                message = "%s: ignoring its %s, which differs from the tokenizer class and %s"
                 logger.warning(message, where, stage, settings.path.name)
     return definition
 
@@ -215,7 +213,7 @@ def _canonical(stage: str, steps: Any) -> Any:
 
 
 def _say_training(where: Path, setting: str, value: Any) -> None:
-    message = "%s: %s = %s serves training; texts are cut without it"
+    message = "%s: ignoring %s = %s, which is for training only"
     logger.info(message, where, setting, reprlib.repr(value))
 
 
@@ -238,7 +236,7 @@ def _with_added(
     numbers = [(token.content, i, tokenizer.token_to_id(token.content)) for i, token in wanted]
     for content, said, number in numbers:
         if said not in (None, number):
-            message = "%s: the added token %r has id %d there, but is numbered %d as elsewhere"
+            message = "%s: the added token %r has id %d there; using %d, as transformers does"
             logger.warning(message, settings.path, content, said, number)
             break
     return tokenizer
@@ -270,7 +268,7 @@ def _ids(
             ids[ours] = tokens[0]
         elif ours in ("bos", "eos"):
             raise DataError(
-                f"{where}: there is no token for the {'begin' if ours == 'bos' else 'end'} of a "
+                f"{where}: no token marks the {'beginning' if ours == 'bos' else 'end'} of a "
                 f"text ({' or '.join(map(repr, found)) or theirs[0]})"
             )
     return ids

@@ -24,7 +24,7 @@ def import_vit(directory: Path, config: Config) -> ImportedModel:
     architecture = config.architecture("ViTForImageClassification")
     if architecture not in _TASKS:
         raise DataError(
-            f"{config.path}: a {architecture} cannot be imported; only {', '.join(_TASKS)}"
+            f"{config.path}: {architecture} is not supported; use {' or '.join(_TASKS)}"
         )
     task = _TASKS[architecture]
     checkpoint = open_checkpoint(directory)

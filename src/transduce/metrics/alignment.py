@@ -30,8 +30,8 @@ def alignment_statistics(
     found, gold = list(found), list(gold)
     if len(found) != len(gold):
         raise DataError(
-            f"there are links for {len(found)} pairs but gold links for {len(gold)}; both need "
-            "one line for each pair"
+            f"{len(found)} lines of links but {len(gold)} lines of gold links; give one line per "
+            "pair in both"
         )
     if not gold:
         raise DataError("nothing to measure: there are no gold links")

@@ -40,7 +40,7 @@ def make_metric(name: str, language: str = "") -> Metric:
 def check_metric(name: str) -> None:
     """Raises SettingError, with the nearest right name, unless there is such a metric."""
     if name not in METRICS:
-        hint = did_you_mean(name, METRICS) or f"; there are {', '.join(METRICS)}"
+        hint = did_you_mean(name, METRICS) or f"; choose from {', '.join(METRICS)}"
         raise SettingError(f"{name!r} is not a metric{hint}")
 
 

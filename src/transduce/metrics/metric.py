@@ -58,12 +58,14 @@ def check_items(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) 
     if len(hypotheses) != len(references):
         raise DataError(
             f"{len(hypotheses)} hypotheses but references for {len(references)} items; "
-            "give one hypothesis for each item, empty ones included"
+            "give one hypothesis per item, even if it is empty"
         )
     if not hypotheses:
         raise DataError("nothing to measure: there are no hypotheses and no references")
     for number, item in enumerate(references, start=1):
         if isinstance(item, str):  # a str is a sequence of str too: its letters would be counted
-            raise DataError(f"the references of item {number} are a string; give a list of strings")
+            raise DataError(
+                f"the references of item {number} must be a list of strings, not a string"
+            )
         if not item:
-            raise DataError(f"item {number} has no reference; give it one, or leave the item out")
+            raise DataError(f"item {number} has no reference; add one, or leave the item out")

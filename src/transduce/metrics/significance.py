@@ -29,13 +29,11 @@ def few_items(count: int, what: str = "items") -> str:
         return ""
     if count == 1:
         one = what.removesuffix("s")
-        return (
-            f"1 {one} has no 95 % interval; that of {ENOUGH_ITEMS} reaches 5 points to either side"
-        )
+        return f"only 1 {one}, too few for a 95 % interval; with {ENOUGH_ITEMS} it is ± 5 points"
     reach = min(98 / math.sqrt(count), 50)
     return (
-        f"{count} {what} are few: the 95 % interval of a score of 50 % reaches {reach:.0f} points "
-        f"to either side; with {ENOUGH_ITEMS} it would be 5"
+        f"only {count} {what}: the 95 % interval of a score of 50 % is ± {reach:.0f} points; "
+        f"with {ENOUGH_ITEMS} it is ± 5"
     )
 
 
@@ -45,8 +43,8 @@ def few_tokens(count: int, what: str = "tokens") -> str:
         return ""
     reach = 1.96 * SPREAD / math.sqrt(count)
     return (
-        f"{count:,} {what} are few: the 95 % interval of the loss reaches some {reach:.2f} nats to "
-        f"either side; with {ENOUGH_TOKENS:,} it would be 0.05"
+        f"only {count:,} {what}: the 95 % interval of the loss is about ± {reach:.2f} nats; "
+        f"with {ENOUGH_TOKENS:,} it is ± 0.05"
     )
 
 
@@ -137,9 +135,9 @@ def _middle(scores: Statistics) -> tuple[float, float]:
 def _resample(rows: Statistics, samples: int, seed: int) -> Statistics:
     """Sums (samples, k) of the statistics (n, k) of drawn items."""
     if samples < 1:
-        raise SettingError(f"samples is {samples}; a bootstrap needs at least 1, 1000 is usual")
+        raise SettingError(f"samples must be at least 1, not {samples}; 1000 is usual")
     if seed < 0:
-        raise SettingError(f"seed is {seed}; it must not be negative")
+        raise SettingError(f"seed must not be negative, but is {seed}")
     rng = np.random.default_rng(seed)
     n = len(rows)
     sums = np.empty((samples, rows.shape[1]))

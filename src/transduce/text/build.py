@@ -54,8 +54,8 @@ def train_tokenizer(config: AnyTokenizer, lines: Iterable[str]) -> Tokenizer:
             return load_tokenizer(Path(config.path))
         case ImportedConfig():
             raise SettingError(
-                f"a tokenizer of kind {config.kind!r} cannot be trained; it comes with the run "
-                "that `transduce import` makes, which fine_tune.run can name"
+                f"a tokenizer of kind {config.kind!r} cannot be trained; use `transduce import` "
+                "and name the resulting run in fine_tune.run"
             )
 
 

@@ -115,7 +115,7 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         normalizer = self._tokenizer.normalizer
         for token in self._tokenizer.get_added_tokens_decoder().values():
             if token.normalized and normalizer and not normalizer.normalize_str(token.content):
-                raise RunError(f"nothing is left of the added token {token.content!r} normalised")
+                raise RunError(f"the added token {token.content!r} is empty after normalisation")
 
     def _plain(self, text: str) -> str:
         text = self.normalizer.apply(text)

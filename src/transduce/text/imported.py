@@ -49,11 +49,11 @@ class Numbering:
         for name in ("pad", "unk", "bos", "eos", "mask"):
             if (getattr(self, name) or 0) >= self.size:
                 raise SettingError(
-                    f"the id of {name}, {getattr(self, name)}, is not among the {self.size} of "
-                    "the vocabulary"
+                    f"the id of {name}, {getattr(self, name)}, is outside the vocabulary of "
+                    f"{self.size}"
                 )
         if self.mask is not None and self.mask in self.specials:
-            raise SettingError(f"the id of mask, {self.mask}, is that of another special token")
+            raise SettingError(f"the id of mask, {self.mask}, belongs to another special token")
 
     @property
     def specials(self) -> tuple[int | None, ...]:
@@ -130,7 +130,7 @@ class ImportedTokenizer(Tokenizer):
         highest = max(vocabulary, default=0)
         if highest >= self.numbering.size:
             raise RunError(
-                f"the tokenizer gives ids up to {highest}, but the model knows only "
+                f"the tokenizer has ids up to {highest}, but the model has only "
                 f"{self.numbering.size}"
             )
 

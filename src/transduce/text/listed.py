@@ -71,8 +71,8 @@ class ListedTokenizer(Tokenizer):
         most = max(counts.values())
         if most < config.min_count:
             raise SettingError(
-                f"the vocabulary's min_count = {config.min_count} leaves no {cls.kind}: the most "
-                f"frequent occurs {most} times; set it to {most} or less"
+                f"the vocabulary's min_count = {config.min_count} leaves no {cls.kind}; the most "
+                f"frequent occurs {most} times, so set it to {most} or less"
             )
         kept = [u for u, count in counts.items() if count >= config.min_count or cls.is_tag(u)]
         return cls(sorted(kept, key=lambda unit: (-counts[unit], unit)), normalizer)
@@ -138,10 +138,10 @@ class ListedTokenizer(Tokenizer):
         """The tokenizer of a file's content.  Raises RunError when its symbols cannot be."""
         for unit in file.symbols:
             if list(cls.split(unit)) != [unit] or Normalizer().apply(unit) != unit:
-                raise RunError(f"{unit!r} cannot be one of the {cls.kind} of a vocabulary")
+                raise RunError(f"{unit!r} is not allowed in a vocabulary of {cls.kind}")
         if len(set(file.symbols)) < len(file.symbols):
             twice = Counter(file.symbols).most_common(1)[0][0]
-            raise RunError(f"{twice!r} stands twice among the symbols")
+            raise RunError(f"{twice!r} appears twice among the symbols")
         return cls(
             file.symbols, Normalizer(normalization=file.normalization, lowercase=file.lowercase)
         )

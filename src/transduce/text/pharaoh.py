@@ -55,6 +55,6 @@ def check_inside(links: Iterable[Link], n_source: int, n_target: int, where: str
     for source, target in links:
         if source >= n_source or target >= n_target:
             raise DataError(
-                f"{where}: the link {source}-{target} leads outside texts of {n_source} and "
-                f"{n_target} units; they are counted from 0"
+                f"{where}: the link {source}-{target} is out of range for texts of {n_source} and "
+                f"{n_target} units, counted from 0"
             )

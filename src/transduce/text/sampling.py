@@ -57,8 +57,8 @@ def check_sampling(setting: str, alpha: float, kind: str) -> None:
     """Raises SettingError where a tokenizer of some kind is to be sampled from, and cannot be."""
     if alpha and kind not in SAMPLED_KINDS:
         raise SettingError(
-            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram'; one of kind "
-            f"{kind!r} has a single way to cut a text"
+            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram'; kind "
+            f"{kind!r} has only one segmentation of a text"
         )
 
 
@@ -71,7 +71,7 @@ def sampler_for(setting: str, alpha: float, tokenizer: Tokenizer) -> Segmentatio
         return None
     if not isinstance(tokenizer, SubwordTokenizer):
         raise SettingError(
-            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram', which that of "
-            "another run is not; leave the setting out"
+            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram', but the other "
+            "run has another kind; remove the setting"
         )
     return SegmentationSampler(tokenizer, alpha)

@@ -109,7 +109,7 @@ class SubwordTokenizer(Tokenizer):
         tokenizer = cls(_train(config, texts), config.kind, normalizer)
         if tokenizer.size < config.size:
             _log.warning(
-                "tokenizer size lowered from %d to %d: the text offers no more pieces",
+                "reduced the tokenizer size from %d to %d: the text yields no more pieces",
                 config.size,
                 tokenizer.size,
             )
@@ -236,7 +236,7 @@ class SubwordTokenizer(Tokenizer):
         except (ValueError, IndexError, SettingError):
             raise RunError("damaged, or not a tokenizer that transduce saved") from None
         if zlib.crc32(model) != footer.crc32:
-            raise RunError("damaged: the content does not match its checksum; copy it anew")
+            raise RunError("damaged: the content does not match its checksum; copy it again")
         normalizer = Normalizer(normalization=footer.normalization, lowercase=footer.lowercase)
         try:
             return cls(model, footer.kind, normalizer)
@@ -278,7 +278,7 @@ def _train(config: SubwordConfig, texts: Iterator[str]) -> bytes:
             ) from None
         raise SettingError(
             f"the vocabulary's size = {config.size} is too small for the characters of this text; "
-            f"where [text] has it, set it to {sizes[2]} or more, or lower character_coverage"
+            f"set it to {sizes[2]} or more in [text], or lower character_coverage"
         ) from None
     return written.getvalue()
 

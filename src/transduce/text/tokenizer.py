@@ -21,7 +21,7 @@ UNK = 1
 BOS = 2
 EOS = 3
 NO_TEXT = (
-    "there is no text to make a vocabulary of: every line is blank, or data.hold_out sets all of "
+    "there is no text to train a vocabulary on: every line is blank, or data.hold_out sets all of "
     "them aside"
 )
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")

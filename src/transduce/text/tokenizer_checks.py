@@ -55,7 +55,7 @@ def check_steps(definition: Mapping[str, Any]) -> None:
             growth *= _check_step(part, stage)
         if growth > MAX_GROWTH:
             raise RunError(
-                f"{stage}: its Replace rules may make a text more than {MAX_GROWTH} times longer"
+                f"{stage}: Replace rules may make a text more than {MAX_GROWTH} times longer"
             )
 
 
@@ -66,11 +66,11 @@ def _check_step(part: Mapping[str, Any], stage: str) -> float:
         case {"type": "Precompiled"}:
             _check_precompiled(part.get("precompiled_charsmap"))
         case {"type": "FixedLength", "length": 0}:
-            raise RunError(f"{stage}: FixedLength has length = 0, which cuts nothing")
+            raise RunError(f"{stage}: FixedLength needs a length above 0")
         case {"type": "Strip", "stop": int(stop)} if stop:
-            raise RunError(f"{stage}: Strip has stop = {stop}; only 0 is safe in the library")
+            raise RunError(f"{stage}: Strip with stop = {stop} is not supported, only with 0")
         case {"type": "Prepend", "prepend": ""}:
-            raise RunError(f"{stage}: Prepend has nothing to put before a text")
+            raise RunError(f"{stage}: Prepend needs a string that is not empty")
         case {"type": "Prepend", "prepend": str(content)}:
             growth = 1 + len(content)
         case {"type": "Replace", "pattern": {"String": str(found)}, "content": str(content)}:
@@ -79,14 +79,14 @@ def _check_step(part: Mapping[str, Any], stage: str) -> float:
             form = form_of(expression)
             if form.runs_away:
                 raise RunError(
-                    f"{stage}: a search for the regular expression {expression[:100]!r} may take "
-                    "for ever (repetitions within repetitions)"
+                    f"{stage}: the regular expression {expression[:100]!r} may take exponential "
+                    "time (nested repetitions)"
                 )
             if part.get("type") == "Replace":
                 longest = len(str(part.get("content")))
                 growth = longest / form.least if form.least else float("inf")
     if growth == float("inf"):
-        raise RunError(f"{stage}: Replace puts something where it finds nothing: {part!r:.200}")
+        raise RunError(f"{stage}: Replace matches the empty string: {part!r:.200}")
     return max(1, growth)
 
 
@@ -110,7 +110,7 @@ def _check_merges(model: Mapping[str, Any]) -> None:
     for merge in merges if prefix else ():
         pair = merge.split(" ") if isinstance(merge, str) else merge
         if isinstance(pair, list) and pair and len(str(pair[-1])) < len(prefix):
-            raise RunError(f"the merge {merge!r} goes on with less than {prefix!r}")
+            raise RunError(f"the second part of merge {merge!r} is shorter than {prefix!r}")
 
 
 def _check_unknown(model: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
@@ -173,6 +173,6 @@ def _check_precompiled(encoded: Any) -> None:
         raise damaged
     if len(starts) and (ends[np.searchsorted(ends, starts)] - starts).max() > MAX_LENGTH_TARGET:
         raise RunError(
-            f"normalizer Precompiled: its map puts more than {MAX_LENGTH_TARGET} bytes into a text "
-            "in one place"
+            f"normalizer Precompiled: one entry of its map inserts more than {MAX_LENGTH_TARGET} "
+            "bytes"
         )
