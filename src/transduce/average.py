@@ -1,4 +1,4 @@
-"""The mean weights of several runs, or of several checkpoints of one, as a run of their own."""
+"""Average the weights of several runs, or of several checkpoints of a run, into a new run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from transduce.training.checkpoints import checkpoints_of, served_weights
 from transduce.training.weights import average, read_tensors
 
 ONLY_TRAINING = ("dropout", "label_dropout", "init")
-"""Settings of a model at which only its training looks."""
+"""Model settings that affect training only."""
 COMPARED_AS_FILES = ("tokenizer", "source", "target")
-"""Sections of `text` that make the tokenizers, and so decide nothing once these are there."""
+"""Sections of `text` that describe tokenizers; the tokenizer files themselves are compared."""
 OF_THE_DATA = ("inputs", "roles", "block")
-"""Settings of `data`, or what follows from them, that decide how an input is laid out."""
+"""Settings of `data`, or facts derived from them, that decide the layout of an input."""
 MISSING = object()
 
 
@@ -33,8 +33,7 @@ def _vocabularies(path: Path) -> dict[str, bytes]:
 def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     """Write a run with the mean weights of several runs, or of the last checkpoints of one.
 
-    Raises RunError when the models or their inputs differ, other than in dropout, or `output`
-    exists.
+    Raises RunError if the models or their inputs differ, except in dropout, or if `output` exists.
     """
     if output.exists():
         raise RunError(f"{output} already exists; choose another --output")
@@ -71,7 +70,7 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
 
 
 def check_alike(path: Path, recipe: Recipe, first_path: Path, first: Recipe) -> None:
-    """Raises RunError, which names the setting, unless the weights may be averaged."""
+    """Raises RunError, naming the setting, if the weights cannot be averaged."""
     ours, theirs = dict(_decisive(first)), dict(_decisive(recipe))
     for name in {**ours, **theirs}:
         one, other = ours.get(name, MISSING), theirs.get(name, MISSING)
@@ -84,7 +83,7 @@ def check_alike(path: Path, recipe: Recipe, first_path: Path, first: Recipe) -> 
 
 
 def _decisive(recipe: Recipe) -> Iterator[tuple[str, Any]]:
-    """All that decides what the weights mean and are fed with, by dotted name."""
+    """Settings that decide the meaning of the weights and their inputs, by dotted name."""
     yield "task", recipe.task
     yield from _flat(to_dict(recipe.model), "model.")
     text = to_dict(getattr(recipe, "text", {}))
@@ -110,7 +109,7 @@ def _flat(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 def _tags(recipe: TranslationRecipe) -> list[str]:
-    """The tags before the sources; of those in columns, which the vocabulary knows, that."""
+    """The tags before the sources; for tags from columns, those in the vocabulary."""
     corpora = [part.train for part, _ in recipe.data.corpora() if part.train is not None]
     fixed = {pairs.tag for pairs in corpora}
     columns = {"of columns" for p in corpora if not isinstance(p, ParallelFiles) and p.tag_columns}

@@ -1,4 +1,4 @@
-"""Rows out of tables with delimiters: TSV, which has no quoting, and CSV, which has."""
+"""Read rows of delimited tables: TSV without quoting, CSV with quoting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Delimiter = Annotated[str, AfterValidator(_delimiter)]
 
 
 def check_columns(header: bool, columns: Iterable[int | str | None]) -> None:
-    """Raises SettingError for names of columns in a file that has none."""
+    """Raises SettingError for column names in a file without a header."""
     for column in columns:
         if isinstance(column, str) and not header:
             raise SettingError(
@@ -40,9 +40,9 @@ def check_columns(header: bool, columns: Iterable[int | str | None]) -> None:
 def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ...]]:
     """Columns of a tab-separated file, by number from 0, or by name.
 
-    As soon as one column is a name, the first line is a header.  There is no quoting: a tab
-    always separates, a line end always ends; cells that a spreadsheet has quoted are warned of.
-    An empty line is a row of empty texts.  Raises DataError for a missing column.
+    If any column is a name, the first line is a header.  There is no quoting: every tab and line
+    end separates; cells quoted by a spreadsheet cause a warning.  An empty line is a row of empty
+    texts.  Raises DataError for a missing column.
     """
     lines = enumerate(read_lines(path), 1)
     names: list[str] = []
@@ -67,10 +67,10 @@ def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ..
 def csv_rows(
     path: Path, columns: Sequence[int | str], delimiter: str = ",", header: bool = True
 ) -> Iterator[tuple[str, ...]]:
-    """Columns of a CSV file, by name or by number from 0, as RFC 4180 quotes them.
+    """Columns of a CSV file, by name or by number from 0, quoted as in RFC 4180.
 
-    A line end within quotes belongs to the text; blank lines are passed over.  Raises DataError
-    for a missing column, and for what `csv_cells` does not read.
+    A line end inside quotes belongs to the text; blank lines are skipped.  Raises DataError for a
+    missing column, and as `csv_cells` does.
     """
     rows = (row for row in csv_cells(read_lines(path), str(path), delimiter) if row[1])
     number, names = next(rows, (1, []))
@@ -88,10 +88,10 @@ def csv_rows(
 def csv_cells(
     lines: Iterable[str], place: str, delimiter: str = ","
 ) -> Iterator[tuple[int, list[str]]]:
-    """The number of the line where each row begins, and its cells; none for a blank line.
+    """Number of the first line of each row, and its cells; blank lines have none.
 
-    lines: without their ends; no more is taken than a row needs.  place: the file's name, for
-    messages.  Raises DataError for what is no CSV, and for a row with more or fewer cells than the
+    lines: without their ends, read only as far as a row needs.  place: the file's name, for
+    messages.  Raises DataError for invalid CSV, and for a row with more or fewer cells than the
     first.
     """
     csv.field_size_limit(LINE_LIMIT.most() << 20)
@@ -115,14 +115,14 @@ def csv_cells(
 
 
 def _csv_hint(line: str) -> str:
-    """The end of a message where a line has no tab but what separates columns of CSV."""
+    """End of a message about a line that has no tabs but the separators of CSV."""
     return '; read a CSV file with kind = "csv"' if "\t" not in line and "," in line else ""
 
 
 def _indices(
     path: Path, names: list[str], columns: Sequence[int | str], hint: str = ""
 ) -> list[int]:
-    """Numbers of columns.  names: of the header, if any.  hint: the end of the message."""
+    """Indices of columns.  names: the header, if any.  hint: the end of the message."""
     for column in columns:
         if isinstance(column, str) and column not in names:
             raise DataError(no_column(f"{path}: line 1", column, names) + hint)

@@ -1,8 +1,8 @@
-"""Formats of text files by their first bytes: compression, encoding, and files that are no text.
+"""Detect formats of text files by their first bytes: compression, encoding, and non-text files.
 
-gzip, bzip2, xz and UTF-16 are read, whatever the name of the file; what cannot be read is refused
-with its name and the remedy.  Nothing is read ahead of what is asked for, so that lines come out of
-a pipe as they go in.
+gzip, bzip2, xz and UTF-16 are read, whatever the file name; other formats are refused with the name
+and the remedy.  Reading never runs ahead of the request, so lines pass through a pipe without
+delay.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 2**16
 DOCUMENT_BYTES = 2**13
-"""Enough to know a document by."""
+"""Number of bytes enough to recognise a document."""
 NOT_UTF_8 = b"\xff"
-"""Stands for half a character of UTF-16 at the end of a file."""
+"""Replacement for half a UTF-16 character at the end of a file."""
 
 
 class Packing(NamedTuple):
-    """A compression that is read, and written where the name of a file asks for it."""
+    """A compression for reading, and for writing to a file with its suffix."""
 
     name: str
     suffix: str
@@ -71,7 +71,7 @@ UNREADABLE = {
     b"{\\rtf1": "is an RTF document; save it as plain text",
     b"PAR1": 'is a Parquet file; read it with kind = "parquet"',
 }
-"""What a file is that begins so, and the remedy."""
+"""First bytes of unreadable formats, with their names and the remedies."""
 _BEGINNINGS = (*(packing.begins for packing in PACKINGS), *UTF_16, *UNREADABLE)
 _TAR = slice(257, 262), b"ustar"
 
@@ -89,14 +89,15 @@ DOCUMENTS = {
     "an HTML page": re.compile(rb"(?:<!doctype html\b|<html\b(?!.*</html>))[^\t\n]*\n", re.I),
     "an XML document": re.compile(rb"<\?xml\s+version\s*=[^\t\n]*\?>[^\t\n]*(?:\n|$)"),
 }
-"""Documents whose markup would be taken for text, by beginnings that no line of text has."""
+"""Documents with markup that would be taken for text, by beginnings no text line has."""
 
 
 def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
-    """The text of an open file as UTF-8: unpacked, and from UTF-16 where that is its mark.
+    """The text of an open file as UTF-8, unpacked, and converted from UTF-16 with a byte order
+    mark.
 
-    name: the file's, for messages, and for what its suffix promises.  Raises DataError, perhaps
-    while reading, for a format that is no text and for damage.
+    name: the file's name, for messages and for its suffix.  Raises DataError, possibly while
+    reading, for a format that is not text and for damage.
     """
     head, chunks = _begun(_chunks_of(file))
     packing = _packing_of(head)
@@ -114,7 +115,7 @@ def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
 
 
 def check_no_document(head: bytes, name: str) -> None:
-    """Raises DataError where a text, by its first bytes, is a document with markup around texts."""
+    """Raises DataError if the first bytes are from a document with markup."""
     head = head[:DOCUMENT_BYTES].removeprefix(codecs.BOM_UTF8).lstrip()
     for what, beginning in DOCUMENTS.items():
         if beginning.match(head):
@@ -122,7 +123,7 @@ def check_no_document(head: bytes, name: str) -> None:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether the size of a file is its text's: a regular file, not packed, not in UTF-16."""
+    """True if the size of a file equals its text's: regular, not packed, not UTF-16."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -131,7 +132,7 @@ def is_plain(path: Path) -> bool:
 
 
 def packed(file: BinaryIO, name: str) -> BinaryIO:
-    """A file to write, in which what is written is compressed if the name ends so."""
+    """A file to write, compressed if its name ends so."""
     packing = _named(name)
     return file if packing is None else cast(BinaryIO, packing.writer(file))
 
@@ -142,7 +143,7 @@ def _named(name: str) -> Packing | None:
 
 
 def _check_suffix(name: str) -> None:
-    """Raises DataError for a name that promises a compression; the file was found to have none."""
+    """Raises DataError if the name has a compression suffix but the content is not compressed."""
     packing = _named(name)
     if packing is not None:
         raise DataError(
@@ -159,9 +160,9 @@ def _packing_of(head: bytes) -> Packing | None:
 
 
 def _begun(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Enough of the first bytes to know the format by, and all chunks again.
+    """The first bytes, enough to detect the format, and all chunks again.
 
-    No beginning of a format has a line end, so that a line which is there is not waited with.
+    No format begins with a line end, so a complete line is never held back.
     """
     head = b""
     for chunk in chunks:
@@ -193,7 +194,7 @@ def _unpacked(packing: Packing, file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _from_utf_16(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """As UTF-8; what is no character becomes bytes that are not UTF-8, to be reported as such."""
+    """Convert to UTF-8; invalid characters become invalid UTF-8, to be reported as such."""
     decoder = codecs.getincrementaldecoder("utf-16")("surrogatepass")
     for chunk in chunks:
         if text := decoder.decode(chunk):
@@ -205,18 +206,18 @@ def _from_utf_16(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class _Stream(io.RawIOBase):
-    """Chunks as a file."""
+    """Chunks as a file object."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._left = memoryview(b"")
 
     def readable(self) -> bool:
-        """It is for reading."""
+        """Always True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer with what is there, waiting only if there is nothing; 0 at the end."""
+        """Fill a buffer with available bytes, waiting only if there are none; 0 at the end."""
         if not self._left:
             self._left = memoryview(next(self._chunks, b""))
         into = memoryview(buffer)

@@ -1,4 +1,4 @@
-"""Images with labels or captions, from any of the formats that such data sets come in."""
+"""Read images with labels or captions from common data set formats."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ImageFolder:
 
     kind: Literal["folder"] = "folder"
     path: FilePath
-    """The directory or archive; one folder around those of the classes makes no difference."""
+    """The directory or archive; one enclosing folder makes no difference."""
     labels: tuple[str, ...] | None = None
-    """The classes in their order; by default the names of the folders, sorted."""
+    """The classes in order; by default the sorted names of the folders."""
 
 
 @section
@@ -46,9 +46,9 @@ class IdxFiles:
 
     kind: Literal["idx"] = "idx"
     images: FilePath
-    """File of the images: bytes, one grey image after the other."""
+    """File of images: bytes, one grey image after the other."""
     labels: FilePath
-    """File of the labels: one whole number for each image."""
+    """File of labels: one whole number per image."""
 
 
 @section
@@ -59,18 +59,18 @@ class ParquetImages:
     path: FilePath
     """The file or directory."""
     image: str = "image"
-    """Column of the images: bytes of a file, or the struct that `datasets` writes."""
+    """Column of images: file bytes, or the struct written by `datasets`."""
     label: str = "label"
-    """Column of the labels: text, or whole numbers, for which their names stand if known."""
+    """Column of labels: text, or whole numbers, replaced by their names if known."""
 
 
 @section
 class ImageTable:
-    """A tab-separated file that names image files and tells the label or caption of each."""
+    """A tab-separated file with the path and the label or caption of each image."""
 
     kind: Literal["table"] = "table"
     path: FilePath
-    """The table; the files it names are looked for from its own directory."""
+    """The table; image paths are relative to its directory."""
     image: Column = 0
     """Column of the image file: a number from 0, or a name from the header line."""
     label: Column = 1
@@ -85,8 +85,8 @@ ImagesConfig = Annotated[
 class LabelledImage(NamedTuple):
     """One image, not yet decoded.
 
-    image: path of a file, the bytes of one, or grey pixels (h, w) uint8.
-    label: its class or caption.  place: how messages call it.
+    image: path of a file, its bytes, or grey pixels (h, w) uint8.
+    label: its class or caption.  place: its name in messages.
     """
 
     image: Path | bytes | NDArray[np.uint8]
@@ -94,17 +94,17 @@ class LabelledImage(NamedTuple):
     place: str
 
     def decode(self, channels: Channels) -> Tensor:
-        """The pixels, uint8 (c, h, w).  Raises DataError for a broken file."""
+        """Pixels, uint8 (c, h, w).  Raises DataError for a broken file."""
         if isinstance(self.image, np.ndarray):
             return torch.from_numpy(self.image.copy()).expand(channels, -1, -1)
         return read_image(self.image, channels, self.place)
 
 
 def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
-    """Every image in the order of the input, or of the sorted folders, streamed.
+    """Stream all images in the order of the input, or of the sorted folders.
 
-    root: the directory that relative paths start from.  Raises DataError, while reading, for
-    any input that is not what the section says it is, and when there is no image at all.
+    root: the directory that relative paths start from.  Raises DataError, while reading, if the
+    input does not match its section, and if there are no images.
     """
     found = False
     for image in _images(config, root):
@@ -115,7 +115,7 @@ def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
 
 
 def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
-    """The files and directories that the settings name, and the shards of a Parquet directory."""
+    """Files and directories in the settings, and the shards of a Parquet directory."""
     if isinstance(config, IdxFiles):
         return [root / config.images, root / config.labels]
     path = root / config.path
@@ -125,9 +125,9 @@ def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
 
 
 def fingerprint(config: ImagesConfig, root: Path) -> str:
-    """A hash that changes with the settings, and with the place, size or dates of any input.
+    """Hash of the settings and of the place, size and dates of all inputs.
 
-    Every image counts as an input, save those that a Parquet file only names.  Raises DataError
+    Every image is an input, except images referenced by path in a Parquet file.  Raises DataError
     if a file is missing.
     """
     facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
@@ -266,7 +266,7 @@ def _parquet_label(value: Any, names: list[str], place: str) -> str:
 
 
 def _names_of_labels(schema: Any, column: str) -> list[str]:
-    """What the numbers of a column stand for, as the `datasets` library notes it in the file."""
+    """Label names of an integer column, as recorded in the file by the `datasets` library."""
     try:
         noted = from_json((schema.metadata or {})[b"huggingface"])
         names = noted["info"]["features"][column]["names"]
@@ -286,7 +286,7 @@ def _from_table(path: Path, config: ImageTable) -> Iterator[LabelledImage]:
 
 
 def _names_below(path: Path) -> list[str]:
-    """Images in a directory, at any depth, by their names from there, with / between folders."""
+    """Relative names of images in a directory, at any depth, with / between folders."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -305,7 +305,7 @@ def _names_below(path: Path) -> list[str]:
 
 
 def _leads_back(folder: Path, top: Path) -> bool:
-    """Whether it is a link to a folder on the way to it from the top, which would never end."""
+    """True if a link leads to a folder above it, which would never end."""
     if not folder.is_symlink():
         return False
     way = [folder.parent, *folder.parent.parents][: len(folder.relative_to(top).parts)]
@@ -322,7 +322,7 @@ def _is_image(name: str) -> bool:
 def _by_class(
     names: list[str], labels: tuple[str, ...] | None, path: Path
 ) -> Iterator[tuple[str, str]]:
-    """(class, name) class by class, sorted, for names like `cat/17.jpg` or `train/cat/17.jpg`."""
+    """(class, name) sorted by class, for names like `cat/17.jpg` or `train/cat/17.jpg`."""
     split = sorted(name.split("/") for name in names)
     outer = 0  # folders around those of the classes
     while split and all(len(p) > outer + 2 and p[outer] == split[0][outer] for p in split):

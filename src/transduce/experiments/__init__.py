@@ -1,1 +1,1 @@
-"""Many runs: sweeps over settings, and comparisons of what came of them."""
+"""Run many trainings: sweeps over settings, and comparisons of the results."""

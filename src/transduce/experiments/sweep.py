@@ -1,4 +1,4 @@
-"""A sweep: one recipe, some settings varied, a run for each combination or trial."""
+"""Sweep: train one recipe with varied settings, one run per combination or trial."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ logger = logging.getLogger("transduce")
 
 
 class SearchAlgorithm(Protocol):
-    """Decides what to try next."""
+    """Chooses the next trial."""
 
     def ask(self) -> Overrides | None:
-        """What the next run differs by; None where nothing is left to try."""
+        """Overrides of the next run; None if nothing is left."""
 
     def tell(self, overrides: Overrides, result: JobResult) -> None:
-        """How a run of these overrides ended."""
+        """Report the outcome of a run."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class SweptRun:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that ended and that differ in nothing but the seed."""
+    """Finished runs that differ in the seed only."""
 
     overrides: Overrides
-    """Other settings in which they differ from the rest of the sweep."""
+    """Other settings that differ from the rest of the sweep."""
     runs: Sequence[SweptRun]
 
     def scores(self, name: str) -> list[float]:
@@ -76,15 +76,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What came of a sweep."""
+    """Results of a sweep."""
 
     directory: Path
     varied: tuple[str, ...]
     """Names of the settings that vary."""
     select_by: str
-    """The validation score that decides."""
+    """The deciding validation score."""
     runs: Sequence[SweptRun]
-    """All runs that were begun, failed ones included, in the order of their beginning."""
+    """All started runs, including failed ones, in the order of their start."""
 
     def __repr__(self) -> str:
         best = f", best by {self.select_by}: {self.best.path.name}" if self.best else ""
@@ -97,7 +97,7 @@ class Sweep:
 
     @property
     def groups(self) -> list[Group]:
-        """The runs that ended, those together that differ in the seed alone."""
+        """Finished runs, grouped if they differ in the seed only."""
         found: dict[Overrides, list[SweptRun]] = {}
         for run in self.runs:
             if not run.result.error:
@@ -138,11 +138,11 @@ def sweep(
 
     recipe: a TOML file, or a run directory; with `resume` also the directory of a sweep.
     overrides: `a.b=value` for all runs; `a.b=value,value` and, in a search, `a.b=low..high` vary.
-    directory: where the runs go; by default `runs/` and the recipe's name with `-sweep`.
-    jobs: how many runs to train at a time, each in a process of its own.
-    resume: go on with the sweep that is there; more values or more trials may be asked for.
-    Raises SettingError where nothing varies or no combination is a recipe, RunError where the
-    directory cannot be used, InterruptedTraining at a signal.  A run that fails raises nothing.
+    directory: output directory; by default `runs/` and the recipe's name with `-sweep`.
+    jobs: number of runs to train at a time, each in its own process.
+    resume: continue an existing sweep; values or trials may be added.
+    Raises SettingError if nothing varies or no combination is a valid recipe, RunError if the
+    directory cannot be used, InterruptedTraining at a signal.  A failed run raises nothing.
     """
     directory, definition, before = _defined(recipe, tuple(overrides), directory, search, resume)
     _, varied = read_varied(definition.varied)
@@ -172,7 +172,7 @@ def sweep(
 
 
 class _Sweeper:
-    """Trains what a plan asks for and has not been trained."""
+    """Train the runs of a plan that are not yet trained."""
 
     def __init__(
         self, definition: Definition, plan: SearchAlgorithm, journal: SweepJournal
@@ -192,7 +192,7 @@ class _Sweeper:
                 logger.info("%s %s", job.path, how)
 
     def _next(self) -> Job | None:
-        """The next run to train; those that are known already are told to the plan."""
+        """The next run to train; known results are reported to the plan."""
         while (overrides := self.plan.ask()) is not None:
             path = self.journal.directory / self.journal.name(overrides)
             result = self.journal.results.get(path.name)
@@ -213,7 +213,7 @@ def _told(result: JobResult) -> str:
 def _defined(
     recipe: Path, overrides: Overrides, directory: Path | None, search: int, resume: bool
 ) -> tuple[Path, Definition, Definition | None]:
-    """Where the sweep is, what it is, and what it was if it goes on."""
+    """Directory and definition of the sweep, and the earlier definition if it is resumed."""
     if (recipe / SWEEP_FILE).is_file():
         if not resume:
             raise RunError(f"{recipe} already contains a sweep; continue with --resume")
@@ -245,7 +245,7 @@ def _defined(
 
 
 def _in_order_of(before: Definition, varied: Overrides) -> Overrides:
-    """What varies, in the order in which it was given first: a run is known by its overrides."""
+    """Varied settings in their original order, which identifies a run by its overrides."""
     names = list(read_varied(before.varied)[1])
     by_name = {next(iter(read_varied([one])[1])): one for one in varied}
     if len(by_name) != len(varied) or by_name.keys() != set(names):
@@ -254,7 +254,7 @@ def _in_order_of(before: Definition, varied: Overrides) -> Overrides:
 
 
 def _check_same(directory: Path, before: Definition, now: Definition) -> None:
-    """Raises SettingError where the runs so far would not belong to what is asked for now."""
+    """Raises SettingError if the existing runs do not belong to the requested sweep."""
     old, new = (_without_root(with_overrides(d.recipe, d.fixed)) for d in (before, now))
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
@@ -276,12 +276,12 @@ def _check_same(directory: Path, before: Definition, now: Definition) -> None:
 
 
 def _within(old: Values, new: Values) -> bool:
-    """Whether a list of values has all that an older one has."""
+    """True if a list of values includes all of an older one."""
     return not isinstance(old, Range) and not isinstance(new, Range) and set(old) <= set(new)
 
 
 def _without_root(settings: Any) -> dict[str, Any]:
-    """Settings without data.root, which may have been moved."""
+    """Settings without data.root, which may have moved."""
     data = settings.get("data")
     if not isinstance(data, dict):
         return dict(settings)
@@ -289,11 +289,10 @@ def _without_root(settings: Any) -> dict[str, Any]:
 
 
 def _checked(definition: Definition, varied: dict[str, Values], where: str) -> Recipe:
-    """The first combination that is a recipe; of a search the ends of ranges stand for all.
+    """The first combination that is a valid recipe; for a search, of the ends of ranges.
 
-    Raises SettingError where the setting that decides varies, or what is wrong with the first
-    combination where none is a recipe: a misspelt name, say.  Where some are, the others fail
-    when it is their turn.
+    Raises SettingError if the deciding setting varies, or, if no combination is valid, the error of
+    the first one, such as a misspelt name.  Otherwise invalid ones fail in their turn.
     """
     ranges = [name for name, values in varied.items() if isinstance(values, Range)]
     if ranges and not definition.search:
@@ -314,7 +313,8 @@ def _checked(definition: Definition, varied: dict[str, Values], where: str) -> R
 
 
 def _rooted(definition: Definition, parsed: Recipe) -> Definition:
-    """The same with data.root, and what else is a path, absolute, so that it goes on anywhere."""
+    """The definition with data.root and other paths made absolute, so that it can be resumed
+    anywhere."""
     meant = to_dict(parsed)
     root = f"data.root={_escaped(parsed.data.root)}"
     recipe = apply_overrides(definition.recipe, [root, *_made_absolute(definition.recipe, meant)])
@@ -323,7 +323,7 @@ def _rooted(definition: Definition, parsed: Recipe) -> Definition:
 
 
 def _rooted_values(definition: Definition, varied: Mapping[str, Values]) -> Overrides:
-    """What varies, with paths among the values absolute: a run goes by them, from anywhere."""
+    """Varied settings with paths among the values made absolute."""
     found = []
     for given, (name, values) in zip(definition.varied, varied.items(), strict=True):
         if isinstance(values, Range) or not any(isinstance(value_of(v), str) for v in values):
@@ -337,7 +337,7 @@ def _rooted_values(definition: Definition, varied: Mapping[str, Values]) -> Over
 def _rooted_value(
     definition: Definition, varied: Mapping[str, Values], name: str, text: str
 ) -> str:
-    """The text of a value, or of the path that the recipe makes of it."""
+    """Text of a value, or of the absolute path that the recipe makes of it."""
     value = value_of(text)
     for overrides in combinations({**varied, name: (text,)}) if isinstance(value, str) else ():
         try:
@@ -360,7 +360,7 @@ def _made_absolute(
 ) -> Iterator[str]:
     """Overrides for the paths among settings that their recipe, `meant`, has made absolute.
 
-    They are written as a user writes them, since each run of the sweep parses them anew.
+    Values are in the user's syntax, since each run of the sweep parses them again.
     """
     for key, value in said.items():
         name, other = f"{section}{key}", meant.get(key)
@@ -373,5 +373,5 @@ def _made_absolute(
 
 
 def _escaped(path: str) -> str:
-    """The text that stands for a path where `$` may begin the name of a variable."""
+    """Text of a path, with each `$` that could begin a variable escaped."""
     return path.replace("$", "$$")

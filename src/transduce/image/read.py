@@ -1,4 +1,4 @@
-"""Files to arrays of pixels: photographs and drawings through pillow, and IDX files by hand."""
+"""Read files as arrays of pixels: photographs and drawings with pillow, and IDX files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ CHUNK_BYTES = 2**24
 
 
 def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tensor:
-    """The pixels of an image file, as uint8 (c, h, w), the way that it is meant to be looked at.
+    """Pixels of an image file, as uint8 (c, h, w), in viewing orientation.
 
-    A camera's rotation (EXIF) is applied, transparency is laid over white, 16 bits become 8,
-    of several pictures the first is taken.  channels: 1 for grey, 3 for red, green and blue.
-    place: how messages call the image; by default the path.  Raises DataError for a file that
-    is missing, broken, of an unknown format or so large that it may be an attack.
+    A camera's rotation (EXIF) is applied, transparency is blended over white, 16 bits become 8, and
+    the first of several frames is used.  channels: 1 for grey, 3 for red, green and blue.
+    place: its name in messages, by default the path.  Raises DataError for a file that is missing,
+    broken, of an unknown format or so large that it may be an attack.
     """
     if not place:
         place = str(file) if isinstance(file, Path) else "the image"
@@ -69,10 +69,9 @@ def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tenso
 
 
 def read_idx(path: Path) -> NDArray[Any]:
-    """The array in an IDX file, the format of MNIST, plain or compressed by gzip.
+    """The array in an IDX file, the format of MNIST, plain or compressed with gzip.
 
-    Raises DataError for a missing or damaged file, and unless its size is the one that its
-    header tells.
+    Raises DataError for a missing or damaged file, or if its size differs from its header.
     """
     with reading(path):
         with path.open("rb") as file:
@@ -106,7 +105,7 @@ def _pixels(image: PillowImage, mode: str) -> Tensor:
 
 
 def _eight_bits(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """Grey values of 16 bits, 0 to 65535, to the nearest of 0 to 255."""
+    """Scale grey values of 16 bits, 0 to 65535, to the nearest of 0 to 255."""
     wide = pixels.astype(np.int64)
     if wide.min() < 0 or wide.max() > 65535:
         raise ValueError("32-bit pixels are not supported; save it with 8 or 16 bits")

@@ -1,1 +1,1 @@
-"""What goes on inside a model."""
+"""Inspect models: attention weights, alignments and pictures."""

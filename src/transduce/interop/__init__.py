@@ -1,1 +1,1 @@
-"""Models made elsewhere, turned into ours."""
+"""Import models from other toolkits, and export to them."""

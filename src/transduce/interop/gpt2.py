@@ -1,4 +1,4 @@
-"""GPT-2: its matrices are kept the other way round, and one token both begins and ends a text."""
+"""Import GPT-2: its matrices are transposed, and one token both begins and ends a text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
 
 
 def import_gpt2(directory: Path, config: Config) -> ImportedModel:
-    """The model of a directory whose `model_type` is gpt2."""
+    """Import a directory with `model_type` gpt2."""
     architecture = config.architecture("GPT2LMHeadModel")
     if architecture not in ("GPT2LMHeadModel", "GPT2Model"):
         raise DataError(

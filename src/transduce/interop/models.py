@@ -1,4 +1,4 @@
-"""Which models can be imported, by the `model_type` of their `config.json`."""
+"""Choose an importer by the `model_type` in `config.json`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
 
 
 def import_directory(directory: Path) -> ImportedModel:
-    """The model of a Hugging Face directory.  Raises DataError of one line."""
+    """Import the model of a Hugging Face directory.  Raises DataError with one line."""
     config = read_config(directory)
     kind = config.values.get("model_type")
     if not isinstance(kind, str) or kind not in IMPORTERS:

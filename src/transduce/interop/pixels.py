@@ -1,4 +1,4 @@
-"""What a ViT's `preprocessor_config.json` says is done to images, as settings of ours."""
+"""Convert a ViT's `preprocessor_config.json` to image settings."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ logger = logging.getLogger("transduce")
 
 BILINEAR = 2
 MIN_SHARE = 0.8
-"""Of a side that a crop must leave; we show the model the whole, so less would be another image."""
+"""Minimum share of a side that a crop must leave.  As models here get the whole image, a smaller
+crop would be another image."""
 _PROCESSOR = "ViTImageProcessor"
 _DEIT = {"size": 256, "do_center_crop": True, "crop_size": 224, "resample": 3}
-"""What a DeiT's processor does where its file is silent."""
+"""Defaults of DeiT's processor."""
 
 
 def read_pixels(directory: Path, size: int) -> dict[str, Any]:
-    """`fit`, `mean` and `std` of images, where the directory says.  size: the model's, in pixels.
+    """Image settings `fit`, `mean` and `std` from the directory.  size: the model's, in pixels.
 
-    Where images will differ a little from theirs, a warning says so.  Raises DataError where they
-    would be others.
+    Logs a warning for small differences from the original images.  Raises DataError for larger
+    ones.
     """
     path = directory / "preprocessor_config.json"
     if not path.is_file():
@@ -64,7 +65,7 @@ def _numbers(said: Config, name: str) -> list[float]:
 
 
 def _fit(said: Config, size: int) -> str:
-    """Whether images that are not square are squashed or cropped."""
+    """Squash or crop images that are not square."""
     cropped = said.flag("do_center_crop", False)
     if not said.flag("do_resize", True):
         if cropped:
@@ -99,7 +100,7 @@ def _fit(said: Config, size: int) -> str:
 
 
 def _side(said: Config, name: str, default: int) -> tuple[int, bool]:
-    """Pixels of a side, and whether both sides are made so long, or only the shorter one."""
+    """Pixels of a side, and True if both sides get this length, False for the shorter one only."""
     value = said.values.get(name)
     value = default if value is None else value
     if not isinstance(value, dict):

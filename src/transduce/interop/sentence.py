@@ -1,4 +1,4 @@
-"""The files of sentence-transformers: how a sentence's vector is made of its tokens'."""
+"""Read sentence-transformers files: pooling of token vectors to a sentence vector."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _SETTINGS = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta",
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """What the files say; by default what is done without them."""
+    """Settings in the files, with defaults for missing files."""
 
     pooling: str = "mean"
     normalize: bool = True
-    """Whether vectors are scaled to length 1."""
+    """Scale vectors to length 1."""
     max_length: int | None = None
-    """Tokens of a text that are read; None is as many as the model can."""
+    """Maximum tokens of a text; None for the limit of the model."""
     lower_case: bool = False
-    """Whether texts are put into small letters first, whatever the tokenizer does."""
+    """Lower-case texts first, whatever the tokenizer does."""
 
 
 def read_sentence_settings(directory: Path) -> SentenceSettings:
-    """The settings of a sentence-transformers model, or the usual where it is none.
+    """Settings of a sentence-transformers model, or the defaults for other models.
 
-    Raises DataError for what we have not.
+    Raises DataError for unsupported settings.
     """
     path = directory / "modules.json"
     if not path.is_file():
@@ -68,7 +68,7 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
 
 
 def _pooling(directory: Path, place: Any, modules: Path) -> str:
-    """Our pooling for that of the Pooling module in `place`, which `modules` names."""
+    """Our pooling for the Pooling module in `place`, named by `modules`."""
     parts = place.split("/") if isinstance(place, str) else [""]
     if {"", ".", ".."} & set(parts) or "\\" in place or Path(place).is_absolute():
         raise DataError(
@@ -92,7 +92,7 @@ def _pooling(directory: Path, place: Any, modules: Path) -> str:
 
 
 def _warn_of_prompt(path: Path) -> None:
-    """Says it where a text is put before every text by default, which we do not."""
+    """Warn about a default prompt for every text, which is not supported."""
     said = read_json(path) if path.is_file() else {}
     prompts, name = said.get("prompts"), said.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None

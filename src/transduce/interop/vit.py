@@ -1,4 +1,5 @@
-"""ViT, with or without labels: its patches are cut by a convolution as wide as its steps."""
+"""Import ViT, with or without labels; its patches are cut by a convolution with equal width and
+stride."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _TASKS = {
 
 
 def import_vit(directory: Path, config: Config) -> ImportedModel:
-    """The model of a directory whose `model_type` is vit."""
+    """Import a directory with `model_type` vit."""
     architecture = config.architecture("ViTForImageClassification")
     if architecture not in _TASKS:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Measuring outputs against references, and telling a better system from a lucky one."""
+"""Score outputs against references, and test whether one system is better than another."""
 
 from transduce.metrics.measure import METRICS, make_metric, measure
 from transduce.metrics.metric import Metric

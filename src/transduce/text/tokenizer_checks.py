@@ -1,7 +1,7 @@
-"""Checks of a definition for the library `tokenizers`, before the library sees it.
+"""Check definitions for the library `tokenizers` before loading them.
 
-Some definitions end a program inside the library, or take all time or memory, and many of them
-only at the first text that meets the wrong place.  They are refused when a tokenizer is loaded.
+Some definitions crash inside the library, or exhaust time or memory, many of them only at the first
+text that reaches the faulty step.  They are refused when a tokenizer is loaded.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from transduce.errors import RunError
 from transduce.text.backtracking import form_of
 
 MAX_GROWTH = 4096
-"""Times that all `Replace` rules together may lengthen a text."""
+"""Maximum factor by which all `Replace` rules together may lengthen a text."""
 MAX_LENGTH_TARGET = 512
-"""Bytes that one entry of a `Precompiled` map may put into a text."""
+"""Maximum bytes that one entry of a `Precompiled` map may insert."""
 _LEAF, _HAS_LEAF = 1 << 31, 1 << 8
 
 
 @contextmanager
 def library_errors(failed: str) -> Iterator[None]:
-    """Raises RunError of one line for all that the library raises, its panics included."""
+    """Convert all errors of the library, including panics, to a RunError with one line."""
     try:
         yield
     except RunError:
@@ -39,7 +39,7 @@ def library_errors(failed: str) -> Iterator[None]:
 
 
 def check_definition(definition: Mapping[str, Any]) -> None:
-    """Raises RunError for what would end a program, or never end, at some text."""
+    """Raises RunError for a definition that could crash or hang on some text."""
     model = definition.get("model")
     if isinstance(model, dict):
         _check_unknown(model, definition)
@@ -60,7 +60,7 @@ def check_steps(definition: Mapping[str, Any]) -> None:
 
 
 def _check_step(part: Mapping[str, Any], stage: str) -> float:
-    """Factor by which a step may lengthen a text.  Raises RunError for one that cannot be."""
+    """Factor by which a step may lengthen a text.  Raises RunError for an invalid step."""
     growth = 1.0
     match part:
         case {"type": "Precompiled"}:
@@ -91,7 +91,7 @@ def _check_step(part: Mapping[str, Any], stage: str) -> float:
 
 
 def definition_parts(*stages: Any) -> Iterator[dict[str, Any]]:
-    """The steps of normalizers, pre-tokenizers or decoders, sequences taken apart in order."""
+    """Steps of normalizers, pre-tokenizers or decoders, with sequences flattened in order."""
     waiting = list(reversed(stages))
     while waiting:
         stage = waiting.pop()
@@ -103,7 +103,7 @@ def definition_parts(*stages: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check_merges(model: Mapping[str, Any]) -> None:
-    """Raises RunError for a merge whose later part is shorter than what it must begin with."""
+    """Raises RunError for a merge with a second part shorter than the continuation prefix."""
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if not isinstance(prefix, str) or not isinstance(merges, list):
         return
@@ -114,7 +114,7 @@ def _check_merges(model: Mapping[str, Any]) -> None:
 
 
 def _check_unknown(model: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
-    """Raises RunError where a piece that is not in the vocabulary would be an error."""
+    """Raises RunError if pieces outside the vocabulary would raise an error."""
     vocabulary, name = model.get("vocab"), "unk_token"
     if isinstance(vocabulary, list):
         vocabulary, name = [piece[:1] for piece in vocabulary if isinstance(piece, list)], "unk_id"
@@ -133,17 +133,17 @@ def _check_unknown(model: Mapping[str, Any], definition: Mapping[str, Any]) -> N
 
 
 def byte_letters() -> Iterator[str]:
-    """The letters that stand for the 256 bytes in byte-level vocabularies."""
+    """Letters that represent the 256 bytes in byte-level vocabularies."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     yield from map(chr, plain)
     yield from map(chr, range(256, 512 - len(plain)))
 
 
 def _check_precompiled(encoded: Any) -> None:
-    """Raises RunError unless every search in a map of SentencePiece ends within it.
+    """Raises RunError unless every lookup in a SentencePiece map stays inside it.
 
-    The map is a double-array trie of 32-bit units, each with a label, a flag and the offset of
-    its children, whose leaves are places in a text of targets with a NUL behind each.
+    The map is a double-array trie of 32-bit units, each with a label, a flag and the offset of its
+    children; leaves are positions in a text of targets, each ended by NUL.
     """
     damaged = RunError("normalizer Precompiled: its map is damaged; copy the file again")
     try:
