@@ -15,7 +15,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,15 +26,9 @@ from transduce.nn.transformer import DecoderLayer, EncoderLayer
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
+from transduce.training.task import TrainingTask
 
 T = TypeVar("T")
-
-
-class _LossTask(Protocol):
-    @property
-    def model(self) -> nn.Module: ...
-
-    def loss(self, batch: Any) -> LossSums: ...
 
 
 class _Root(nn.Module):
@@ -54,7 +48,7 @@ class Shards:
     All of them have to ask for a loss, and for its gradient, equally often.
     """
 
-    def __init__(self, task: _LossTask) -> None:
+    def __init__(self, task: TrainingTask) -> None:
         """Shard the model in place; it has to be the same on all ranks, and not yet optimized."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
