@@ -38,7 +38,7 @@ def calibrate(
     json
         Print one JSON object.
     """
-    from transduce.tasks.common import has_split
+    from transduce.tasks.splits import has_split
     from transduce.tasks.translation.quality_estimation import (
         correlation,
         fit_quality,

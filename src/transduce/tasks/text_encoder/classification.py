@@ -34,7 +34,7 @@ from transduce.tasks.labels import (
     load_labels,
     new_head,
 )
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split
 from transduce.tasks.text_encoder.classification_data import (
     READ_TOGETHER,
     EncodedExamples,
@@ -106,12 +106,10 @@ class ClassifierEvaluation:
 
 
 @section
-class ClassificationRecipe:
-    """Everything that makes a run what it is."""
+class ClassificationRecipe(Recipe):
+    """Recipe of a text classifier."""
 
     task: Literal["classification"] = "classification"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout and the order of the data."""
     data: LabelledData = LabelledData()
     text: ClassifierTextConfig = ClassifierTextConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()

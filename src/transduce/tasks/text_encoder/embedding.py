@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.config import parse, section
@@ -20,8 +19,9 @@ from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
-from transduce.tasks.common import Root, rooted, with_weights
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.common import rooted, with_weights
+from transduce.tasks.sections import RootedData
+from transduce.tasks.task import Evaluation, Example, Recipe, Split
 from transduce.tasks.text_inputs import (
     RowMaker,
     TextConfig,
@@ -31,18 +31,9 @@ from transduce.tasks.text_inputs import (
     vocabulary_rows,
 )
 from transduce.text import Tokenizer
-from transduce.training.config import TrainingConfig
 
 BATCH_TOKENS = 4096
 """Positions, padding included, in a batch of texts."""
-
-
-@section
-class EmbeddingData:
-    """Nothing: there is nothing to train on."""
-
-    root: Root = "."
-    """Directory that relative paths would start from."""
 
 
 @section
@@ -54,16 +45,13 @@ class EmbeddingEvaluation:
 
 
 @section
-class EmbeddingRecipe:
-    """Everything that makes a run what it is."""
+class EmbeddingRecipe(Recipe):
+    """Recipe of an imported encoder of texts."""
 
     task: Literal["embedding"] = "embedding"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides nothing."""
-    data: EmbeddingData = EmbeddingData()
+    data: RootedData = RootedData()
     text: TextConfig = TextConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
-    training: TrainingConfig = TrainingConfig()
     evaluation: EmbeddingEvaluation = EmbeddingEvaluation()
 
     def __post_init__(self) -> None:

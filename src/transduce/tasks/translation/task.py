@@ -31,14 +31,18 @@ from transduce.tasks.common import (
     describe_batch,
     find_device,
     prepare_training,
-    sampled,
     with_weights,
 )
 from transduce.tasks.provenance import record_provenance
+from transduce.tasks.splits import sampled
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.translation.data import encoded_pairs, saved_vocabularies, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
-from transduce.tasks.translation.recipe import TranslationRecipe, default_metrics, read_pairs_of
+from transduce.tasks.translation.recipe import (
+    TranslationRecipe,
+    default_metrics,
+    read_pairs_of,
+)
 from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.translation.translator import Translator
