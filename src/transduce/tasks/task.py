@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import typing
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,17 +103,21 @@ class Predictor(Protocol):
 class Task(NamedTuple):
     """A row of `TASKS`."""
 
+    recipe: type[Recipe]
+    """Section of its recipes."""
     parse: Callable[[Mapping[str, Any], str], Recipe]
-    """Settings, and the name of their file for messages, as a recipe."""
+    """Settings, and the name of their file for messages -> recipe."""
     train: Callable[[Any, Path, bool], Outcome]
     """Recipe, run directory, whether to resume -> how it ended."""
     load: Callable[[Any, Path, str], Predictor]
     """Recipe, run directory, device -> trained model."""
+    pipeline_tag: str = ""
+    """Name of the task on the Hugging Face Hub; empty where it has none."""
 
     @property
-    def recipe(self) -> type[Recipe]:
-        """The section that its recipes are."""
-        return typing.get_type_hints(self.parse)["return"]  # type: ignore[no-any-return]
+    def name(self) -> str:
+        """Name of the task in recipes."""
+        return self.recipe.task
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ from transduce.tasks.language_model.task import (
 from transduce.tasks.per_input import Cancelled, OwnOptions
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split, split_fingerprint
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, TextStream
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task, TextStream
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
@@ -384,3 +384,12 @@ def _encoded(
                 f"{part} has no dialogue with anything to learn from; is data.loss_on = "
                 f"{recipe.data.loss_on!r} meant, and are there enough dialogues?"
             ) from error
+
+
+DIALOGUE = Task(
+    DialogueRecipe,
+    parse_dialogue,
+    train_dialogue,
+    load_dialogue,
+    pipeline_tag="text-generation",
+)

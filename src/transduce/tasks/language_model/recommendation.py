@@ -46,7 +46,7 @@ from transduce.tasks.common import (
 from transduce.tasks.language_model.task import PackedTraining, check_block
 from transduce.tasks.sections import TrainingData
 from transduce.tasks.splits import check_trainable
-from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import chunks, to_padded, tokenizer_for, tokenizer_of
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
@@ -380,3 +380,11 @@ def item_counts(histories: Histories, tokenizer: Tokenizer) -> Tensor:
     counts = torch.from_numpy(np.bincount(ids, minlength=tokenizer.size))
     counts[: len(SPECIAL_TOKENS)] = 0
     return counts
+
+
+RECOMMENDATION = Task(
+    RecommendationRecipe,
+    parse_recommendation,
+    train_recommendation,
+    load_recommendation,
+)

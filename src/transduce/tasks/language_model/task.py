@@ -48,7 +48,7 @@ from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
-from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
@@ -369,3 +369,12 @@ def _encoded_split(
             count.to,
             processes,
         )
+
+
+LANGUAGE_MODEL = Task(
+    LanguageModelRecipe,
+    parse_language_model,
+    train_language_model,
+    load_language_model,
+    pipeline_tag="text-generation",
+)

@@ -34,7 +34,7 @@ from transduce.tasks.labels import (
     load_labels,
     new_head,
 )
-from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.classification_data import (
     READ_TOGETHER,
     EncodedExamples,
@@ -335,3 +335,12 @@ def _encoded(
         logger.warning("%d %s texts are blank; they %s", len(data.of_blanks), split, what)
     logger.info("%s: %d texts, %d tokens", split, len(data), data.texts.lengths.sum())
     return data
+
+
+CLASSIFICATION = Task(
+    ClassificationRecipe,
+    parse_classification,
+    train_classification,
+    load_classification,
+    pipeline_tag="text-classification",
+)

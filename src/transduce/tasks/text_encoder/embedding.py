@@ -21,7 +21,7 @@ from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
 from transduce.tasks.common import rooted, with_weights
 from transduce.tasks.sections import RootedData
-from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import (
     RowMaker,
     TextConfig,
@@ -167,3 +167,12 @@ def load_embedding(recipe: EmbeddingRecipe, run: Path, device: str) -> TextEmbed
     """The encoder of a run directory.  Raises RunError for what is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TextEmbedder(recipe, tokenizer), run, device)
+
+
+EMBEDDING = Task(
+    EmbeddingRecipe,
+    parse_embedding,
+    train_embedding,
+    load_embedding,
+    pipeline_tag="feature-extraction",
+)

@@ -28,7 +28,7 @@ from transduce.tasks.common import (
 )
 from transduce.tasks.labels import new_head
 from transduce.tasks.splits import sampled
-from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.answerer import Answerer, SpanConfig, WindowsConfig
 from transduce.tasks.text_encoder.question_answering_data import (
     READ_TOGETHER,
@@ -256,3 +256,12 @@ def load_question_answering(
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TrainedAnswerer(recipe, tokenizer), run, device)
+
+
+QUESTION_ANSWERING = Task(
+    QuestionAnsweringRecipe,
+    parse_question_answering,
+    train_question_answering,
+    load_question_answering,
+    pipeline_tag="question-answering",
+)

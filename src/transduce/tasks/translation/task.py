@@ -35,12 +35,13 @@ from transduce.tasks.common import (
 )
 from transduce.tasks.provenance import record_provenance
 from transduce.tasks.splits import sampled
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Split, Task
 from transduce.tasks.translation.data import encoded_pairs, saved_vocabularies, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
 from transduce.tasks.translation.recipe import (
     TranslationRecipe,
     default_metrics,
+    parse_translation,
     read_pairs_of,
 )
 from transduce.tasks.translation.shortlist import load_shortlist
@@ -348,3 +349,12 @@ def references_by_source(
         listed = list(pairs)
         return [s for s, _ in listed], [[t] for _, t in listed]
     return group_by_source(pairs)
+
+
+TRANSLATION = Task(
+    TranslationRecipe,
+    parse_translation,
+    train_translation,
+    load_translation,
+    pipeline_tag="translation",
+)

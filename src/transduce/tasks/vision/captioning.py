@@ -36,7 +36,7 @@ from transduce.tasks.common import (
     rooted,
     with_weights,
 )
-from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
@@ -344,3 +344,12 @@ def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Caption
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
     tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
     return with_weights(lambda: Captioner(recipe, tokenizer, cache), run, device)
+
+
+CAPTIONING = Task(
+    CaptioningRecipe,
+    parse_captioning,
+    train_captioning,
+    load_captioning,
+    pipeline_tag="image-to-text",
+)

@@ -36,7 +36,7 @@ from transduce.tasks.labels import (
     load_labels,
     new_head,
 )
-from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
     ImageDataConfig,
@@ -286,3 +286,12 @@ def load_image_classification(
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
     labels, cache = load_labels(run), run.parent / ".cache"
     return with_weights(lambda: ImageClassifier(recipe, labels, cache), run, device)
+
+
+IMAGE_CLASSIFICATION = Task(
+    ImageClassificationRecipe,
+    parse_image_classification,
+    train_image_classification,
+    load_image_classification,
+    pipeline_tag="image-classification",
+)

@@ -19,7 +19,7 @@ from transduce.nn.heads.label import Pooling, pool
 from transduce.nn.initialise import initialise
 from transduce.tasks.common import rooted, with_weights
 from transduce.tasks.sections import RootedData
-from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.embedding import (
     EmbeddingEvaluation,
     EmbeddingPrediction,
@@ -122,3 +122,12 @@ def train_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, resume: bool)
 def load_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, device: str) -> ImageEmbedder:
     """The encoder of a run directory.  Raises RunError for what is missing or damaged."""
     return with_weights(lambda: ImageEmbedder(recipe), run, device)
+
+
+IMAGE_EMBEDDING = Task(
+    ImageEmbeddingRecipe,
+    parse_image_embedding,
+    train_image_embedding,
+    load_image_embedding,
+    pipeline_tag="image-feature-extraction",
+)
