@@ -61,7 +61,7 @@ class EncoderDecoder(nn.Module):
         self,
         front_end: FrontEnd,
         encoder: Encoder,
-        target_front_end: TextFrontEnd,
+        target_front_end: FrontEnd,
         decoder: Decoder,
         head: VocabularyHead,
     ) -> None:

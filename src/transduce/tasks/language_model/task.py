@@ -182,7 +182,7 @@ class PackedTraining:
         self, model: DecoderOnly, train: PackedBatches, smoothing: float, r_drop: float = 0.0
     ) -> None:
         self.model = model
-        self.d_model = model.front_end.embedding.embedding_dim
+        self.d_model = model.head.weight.shape[1]
         self.smoothing = smoothing
         self.r_drop = r_drop
         self.batches = train
