@@ -119,7 +119,7 @@ def lower_case_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Translat
     def right(texts: list[str], options: DecodingOptions, first: int = 0) -> list[SimpleNamespace]:
         return [SimpleNamespace(text=f"u\u0308ber {text}") for text in texts]
 
-    monkeypatch.setattr(task.translator, "translate", right)
+    monkeypatch.setattr(task.translator, "translate_lines", right)
     return task
 
 
