@@ -13,9 +13,7 @@ from torch import Tensor, nn
 from transduce.config import parse, section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
-from transduce.models.encoder_only import EncoderOnlyConfig
-from transduce.models.stacks import build_encoder
-from transduce.nn.front_ends.text import TextFrontEnd
+from transduce.models.encoder_only import EncoderOnlyConfig, text_encoder
 from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
@@ -68,13 +66,10 @@ class TextEmbedding(nn.Module):
 
     def __init__(self, config: EncoderOnlyConfig, vocabulary_size: int, normalize: bool) -> None:
         super().__init__()
-        n_segments = 2 if config.segments else 0
-        d_model = config.d_model
-        self.front_end = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings, n_segments)
-        self.encoder = build_encoder(config.encoder, d_model)
+        self.front_end, self.encoder = text_encoder(config, vocabulary_size)
         self.pooling = config.pooling
         self.normalize = normalize
-        initialise(self, d_model)
+        initialise(self, config.d_model)
 
     def forward(self, x: Padded) -> Tensor:
         """Ids (b, t), or with segments (b, t, 2) -> vectors (b, m)."""
