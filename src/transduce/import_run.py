@@ -1,4 +1,4 @@
-"""A run directory made from a Hugging Face directory: `import_run`."""
+"""Import of a Hugging Face directory as a run directory: `import_run`."""
 
 from __future__ import annotations
 

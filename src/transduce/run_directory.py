@@ -1,4 +1,4 @@
-"""A run directory: everything a training run made, and all that is needed to use it.
+"""Run directory: reading, writing and locking it, and the recipe in it.
 
     runs/NAME/
         recipe.toml             every setting, spelled out

@@ -1,4 +1,4 @@
-"""`transduce calibrate`: learn to say how good a translation is, without a reference."""
+"""`transduce calibrate`: learn to estimate translation quality without a reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `transduce distil` and `transduce backtranslate` share: make pairs, then train on them."""
+"""Shared part of `distil` and `backtranslate`: make pairs, then train on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoder by itself: GPT and every other model of what comes next."""
+"""Decoder-only model: GPT and its kin."""
 
 from __future__ import annotations
 

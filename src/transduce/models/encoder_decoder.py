@@ -1,4 +1,4 @@
-"""Source in, target out: front end, encoder, decoder and head, wired as in Figure 1."""
+"""Encoder-decoder model, wired as in Figure 1."""
 
 from __future__ import annotations
 

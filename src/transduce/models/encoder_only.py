@@ -1,4 +1,4 @@
-"""An encoder under a head of its own: BERT, ViT, and convolution over text."""
+"""Encoder-only model under a head: BERT, ViT, convolution over text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task joins data, model, loss and metric.  `TASKS` is the table of all of them."""
+"""Table of tasks: `TASKS`.  A task joins data, model, loss and metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several tasks do alike: roots, devices, tokenizers, starting from another run."""
+"""Shared code of tasks: roots, devices, tokenizers, starting from another run."""
 
 from __future__ import annotations
 

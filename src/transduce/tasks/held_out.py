@@ -1,4 +1,4 @@
-"""The remedy where splits that are set aside from the training data are empty."""
+"""Remedy for empty splits that are set aside from the training data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every task promises: how a recipe, a prediction and a trained model look from outside."""
+"""Protocols of tasks: recipe, prediction, predictor, evaluation."""
 
 from __future__ import annotations
 

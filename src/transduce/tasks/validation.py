@@ -1,4 +1,4 @@
-"""Validation data: a checksum that tells others apart, and a warning where they are few."""
+"""Checksum of validation data, and a warning where they are few."""
 
 from __future__ import annotations
 

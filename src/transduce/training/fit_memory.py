@@ -1,4 +1,4 @@
-"""How large batches may be: found before training begins, by steps that are then forgotten.
+"""Search for the largest batches that fit, before training begins.
 
 A step keeps its size, `batch_tokens` times `accumulate`: it is cut into the fewest batches that
 fit, or up to twice as many where rows are alike and only those hold as many of them.  On a GPU the

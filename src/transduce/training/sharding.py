@@ -1,5 +1,4 @@
-"""Fully sharded training (FSDP2): of each weight, its gradient and what the optimizer keeps of it,
-every rank has a part of the rows.
+"""Fully sharded training (FSDP2): each rank holds some of the rows of every weight.
 
 A Transformer layer is gathered just before it is used, forwards and backwards, and let go of
 afterwards; all that is not such a layer is gathered for the whole of a batch.  What is sharded is

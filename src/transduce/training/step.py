@@ -1,4 +1,4 @@
-"""One step of the optimizer over one or more batches, whatever may go wrong in it."""
+"""One step of the optimizer over one or more batches, with its faults handled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of answering in a conversation: a language model of turns that belong to roles."""
+"""Dialogue: a language model of turns that belong to roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of saying what a user takes next: sequential recommendation, as next-item prediction.
+"""Sequential recommendation: prediction of a user's next item.
 
 The items of a user, oldest first, are a text whose words are whole items, and a decoder learns
 what comes next in it (SASRec: Kang and McAuley 2018; here with softmax over all items for a loss).

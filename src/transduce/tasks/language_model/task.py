@@ -1,4 +1,4 @@
-"""The task of saying what comes next, trained on texts: GPT."""
+"""Language modelling: training on texts, perplexity and bits per byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of giving a label to a text, or to a pair of texts."""
+"""Classification of a text or of a pair of texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labelled texts of a recipe's files, as the batches a classifier learns from."""
+"""Labelled texts of a recipe, as batches for a classifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of turning a text into a vector, with the encoder of an imported model."""
+"""Embedding of texts, by the encoder of an imported model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained masked language model in use: what stands at `<mask>`, and a vector for each text."""
+"""Masked language model in use: tokens for `<mask>`, and a vector for each text."""
 
 from __future__ import annotations
 

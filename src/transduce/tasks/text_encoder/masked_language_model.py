@@ -1,4 +1,4 @@
-"""The task of guessing hidden tokens (masked language modelling; Devlin et al. 2019).
+"""Masked language modelling (Devlin et al. 2019).
 
 [BOS] the cat [MASK] on the mat [EOS]      encoder -> head at [MASK] -> sat
 [BOS] a line  [EOS] the next?   [EOS]      first vector -> next_sentence -> whether it is

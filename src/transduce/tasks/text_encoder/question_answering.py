@@ -1,4 +1,4 @@
-"""The task of answering a question by a piece of a passage (extractive question answering)."""
+"""Extractive question answering: training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions of a recipe's files, as the windows that a model learns to answer from."""
+"""Questions of a recipe, as windows for training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a translation recipe's files to vocabularies, and to pairs of token ids on the disk."""
+"""Vocabularies and encoded pairs of a translation recipe."""
 
 from __future__ import annotations
 

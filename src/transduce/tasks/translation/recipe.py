@@ -1,4 +1,4 @@
-"""The recipe of a task from text to text: one TOML file, one experiment."""
+"""Recipe of translation and every other task from text to text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of turning text into text, trained on pairs: translation, spelling to sound, …"""
+"""Translation and every other task from text to text: training and evaluation."""
 
 from __future__ import annotations
 

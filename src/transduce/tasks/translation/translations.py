@@ -1,4 +1,4 @@
-"""What a translator gives: translations, the candidates among them, and alignments."""
+"""Results of a translator: translations, candidates, alignments."""
 
 from __future__ import annotations
 

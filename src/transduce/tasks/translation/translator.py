@@ -1,4 +1,4 @@
-"""A trained model with its tokenizers: texts in, texts out."""
+"""Translator: a trained model with its tokenizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything about a translator beside its model and tokenizers, known when it is made."""
+"""Settings and auxiliary models of a translator, fixed when it is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of saying in words what an image shows: image front end, text decoder."""
+"""Image captioning: image front end, text decoder."""
 
 from __future__ import annotations
 

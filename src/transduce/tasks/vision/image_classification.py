@@ -1,4 +1,4 @@
-"""The task of telling what an image shows: ViT."""
+"""Image classification by a ViT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of turning an image into a vector, with the encoder of an imported ViT."""
+"""Embedding of images, by the encoder of an imported ViT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks on images share: where their images come from, and the splits of them."""
+"""Shared code of tasks on images: sources of images, and their splits."""
 
 from __future__ import annotations
 
