@@ -1,4 +1,4 @@
-"""Average the weights of several runs, or of several checkpoints of a run, into a new run."""
+"""Mean weights of several runs, or of several checkpoints of one, as a run of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors caused by the user, and no others.
+"""Errors that a user can cause: the tree of `TransduceError`.
 
     TransduceError            base: one clear line that names the place and the remedy
     ├── SettingError          a recipe, `--set` or an option has an invalid value

@@ -1,4 +1,4 @@
-"""Limits on files and requests, so that none can exhaust memory or block the process.
+"""Limits on the memory and time that a file or a request may take.
 
 Each limit is an environment variable, set by the person who runs the program: not a setting of the
 recipe, which may come from the same stranger as the file.  Limits on decoding are in

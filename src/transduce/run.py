@@ -1,4 +1,4 @@
-"""A trained model in use, and the ways to get one: `load`, `train`, `average_runs`."""
+"""Trained runs in use: `Run`, `load`, `train`, `average_runs`."""
 
 from __future__ import annotations
 

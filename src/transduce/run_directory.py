@@ -1,4 +1,4 @@
-"""A run directory: everything a training run made, and all that is needed to use it.
+"""Run directory: reading, writing and locking it, and the recipe in it.
 
     runs/NAME/
         recipe.toml             every setting, spelled out
@@ -403,7 +403,9 @@ def write_run(
         write_weights(aside / "weights.safetensors", weights)
         told = f"{told}\n\n{provenance_text(aside)}"
         names = [run.resolve().name for run in made_of]
-        card = card_text(path.name, recipe, told, files_to_hand_on(aside), made_of=names)
+        tag = TASKS[recipe.task].pipeline_tag
+        files = files_to_hand_on(aside)
+        card = card_text(path.name, recipe, told, files, made_of=names, pipeline_tag=tag)
         write_text(aside / "README.md", card)
         aside.rename(path)
 
@@ -442,7 +444,8 @@ def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
         f"Trained on:\n\n{data_told(recipe.data)}\n\n{provenance_text(path)}"
     )
     name, made_of = path.resolve().name, [base] if base else []
-    return card_text(name, recipe, told, files_to_hand_on(path), outcome.scores, made_of)
+    tag, files = TASKS[recipe.task].pipeline_tag, files_to_hand_on(path)
+    return card_text(name, recipe, told, files, outcome.scores, made_of, pipeline_tag=tag)
 
 
 def files_to_hand_on(path: Path) -> list[str]:

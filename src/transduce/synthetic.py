@@ -1,4 +1,4 @@
-"""Synthetic pairs: texts and their translations by a trained run, as training data for another run.
+"""Synthetic pairs: texts and a run's outputs, as training data of another run.
 
     RUN/synthetic/
         pairs.jsonl                 one object with "source" and "target" per line

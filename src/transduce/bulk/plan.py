@@ -1,4 +1,4 @@
-"""Plan of a bulk job: one shard per file, and an output directory reserved for this job.
+"""Plan of a bulk translation: a shard for every file, and an output directory of its own.
 
     OUTPUT/
         _transduce.json         origin: weights, settings, inputs

@@ -1,6 +1,6 @@
-"""Translate one shard, a text file or a Parquet table, into another of the same kind.
+"""Translation of one shard: a file of text or a Parquet table in, one of the same kind out.
 
-Used by each worker; a plain loop over the shards would give the same files.
+A worker does no more than a bare loop over the shards would do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Translate the shards of a plan with Ray actors, on one machine or many.
+"""Ray actors that translate the shards of a plan, on one machine or many.
 
 Ray schedules whole shards and retries one if its worker or machine dies.  Translating a shard twice
 gives the same file, and renaming puts one copy in place, so Ray's "at least once" becomes "exactly

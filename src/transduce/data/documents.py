@@ -1,4 +1,4 @@
-"""Documents: independent texts such as books, articles or log lines.
+"""Documents: single texts, such as books, articles or lines of a log.
 
 They are kept exactly as they are, including line ends and spaces, for language modelling.  On disk
 each is a row of ids between BOS and EOS (see `data.rows`):

@@ -1,4 +1,4 @@
-"""Filter training pairs, and count the reasons."""
+"""Filters of training pairs, with a count of each reason."""
 
 from __future__ import annotations
 

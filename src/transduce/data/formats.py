@@ -1,4 +1,4 @@
-"""Detect formats of text files by their first bytes: compression, encoding, and non-text files.
+"""Formats of text files by their first bytes: compression, encoding, binary files.
 
 gzip, bzip2, xz and UTF-16 are read, whatever the file name; other formats are refused with the name
 and the remedy.  Reading never runs ahead of the request, so lines pass through a pipe without

@@ -1,4 +1,4 @@
-"""Tables of user-item interactions, and each user's history."""
+"""Tables of interactions of users with items, and the history of each user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learn a translation table of source and target tokens from pairs alone.
+"""Lexicon of source and target tokens, learnt from pairs alone.
 
 IBM model 1 (Brown et al. 1993) with the prior of Dyer et al. (2013), which favours the diagonal.
 The probability that target token j of n comes from source token i of m is, up to normalisation over

@@ -1,4 +1,4 @@
-"""Read lines of text strictly: invalid UTF-8 is an error with its position, never a guess.
+"""Lines of text, read strictly: an error names the place of bytes that are no UTF-8.
 
 `lenient_text` keeps one line out for every line in.
 """

@@ -1,4 +1,4 @@
-"""Word alignments of the training pairs, as ragged rows of links."""
+"""Links between the tokens of each training pair, as ragged rows."""
 
 from __future__ import annotations
 

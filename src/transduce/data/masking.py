@@ -1,4 +1,4 @@
-"""Mask tokens for prediction (Devlin et al. 2019, section 3.1), anew for each batch."""
+"""Masking of tokens (Devlin et al. 2019, section 3.1), drawn anew each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prepare the next items in a thread while the current one is in use."""
+"""Preparation of the next items in a thread while the present one is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encode texts in other processes, keeping their order.
+"""Work on texts by other processes, with results in the order of the texts.
 
 A worker is a separate interpreter, not a fork: it inherits no locks, connections or threads, and it
 ends with its parent, however that ends.

@@ -1,1 +1,1 @@
-"""Run many trainings: sweeps over settings, and comparisons of the results."""
+"""Several runs: sweeps over settings, and comparisons."""

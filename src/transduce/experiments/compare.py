@@ -1,4 +1,4 @@
-"""Compare runs: differing settings, and significance of score differences."""
+"""Comparison of runs: settings that differ, scores, and their significance."""
 
 from __future__ import annotations
 

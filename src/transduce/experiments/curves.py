@@ -1,4 +1,4 @@
-"""Plot the curves of several runs."""
+"""Training curves of several runs as a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search settings with Optuna, from the results of earlier runs."""
+"""Search by Optuna: settings of the next trial from the scores of earlier ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert images of common formats to tensors, with light augmentation for training."""
+"""Images of the usual formats to tensors, with light augmentation."""
 
 from transduce.image.read import read_idx, read_image
 from transduce.image.transform import (

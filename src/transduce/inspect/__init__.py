@@ -1,1 +1,1 @@
-"""Inspect models: attention weights, alignments and pictures."""
+"""Inspection of a model: attention, alignment, pictures."""

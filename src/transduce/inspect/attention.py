@@ -1,4 +1,4 @@
-"""Record the attention weights of a running model."""
+"""Attention weights of a model, recorded while it runs."""
 
 from __future__ import annotations
 

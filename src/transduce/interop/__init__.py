@@ -1,1 +1,1 @@
-"""Import models from other toolkits, and export to them."""
+"""Import of models made elsewhere, and export to CTranslate2."""

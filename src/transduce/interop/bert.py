@@ -1,4 +1,4 @@
-"""Import BERT, RoBERTa and DistilBERT, with the head saved with their weights.
+"""BERT, RoBERTa and DistilBERT, with the head that their weights were saved with.
 
 RoBERTa counts positions from the padding id, has no segments, has two end marks between the texts
 of a pair, and other names for its heads; DistilBERT has no segments either, and other names

@@ -1,4 +1,4 @@
-"""Export an encoder-decoder as a CTranslate2 model directory.
+"""CTranslate2: an encoder-decoder as a directory that it loads.
 
 Weights go into the specification by name; models beyond the specification are refused.  Ids are
 unchanged, so a vocabulary is only a list of names for them.

@@ -1,4 +1,4 @@
-"""Convert Marian's `generation_config.json` to decoding options."""
+"""Marian's `generation_config.json` as decoding options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copy Transformer layers with other toolkits' names into layers of this package."""
+"""Transformer layers by their names in other libraries, copied into ours."""
 
 from __future__ import annotations
 

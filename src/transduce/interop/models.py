@@ -1,4 +1,4 @@
-"""Choose an importer by the `model_type` in `config.json`."""
+"""Table of importers, by the `model_type` of `config.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert a ViT's `preprocessor_config.json` to image settings."""
+"""A ViT's `preprocessor_config.json` as settings of images."""
 
 from __future__ import annotations
 

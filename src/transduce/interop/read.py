@@ -1,4 +1,4 @@
-"""Read a Hugging Face directory: `config.json` and tensors, each either used or refused.
+"""Reader of `config.json` and its tensors, each of which is used or refused.
 
 Only safetensors files are read.  Pickles are not, since reading one can run arbitrary code.
 """

@@ -1,4 +1,4 @@
-"""Read sentence-transformers files: pooling of token vectors to a sentence vector."""
+"""Files of sentence-transformers: pooling of the vectors of tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import tokenizer files of a Hugging Face directory, and map their ids to ours."""
+"""Tokenizer files of a Hugging Face directory, and their ids in our order."""
 
 from __future__ import annotations
 

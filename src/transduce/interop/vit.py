@@ -1,5 +1,4 @@
-"""Import ViT, with or without labels; its patches are cut by a convolution with equal width and
-stride."""
+"""ViT, with or without labels: patches by a convolution of equal kernel and stride."""
 
 from __future__ import annotations
 

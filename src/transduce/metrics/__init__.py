@@ -1,4 +1,4 @@
-"""Score outputs against references, and test whether one system is better than another."""
+"""Scores of outputs against references, and their significance."""
 
 from transduce.metrics.measure import METRICS, make_metric, measure
 from transduce.metrics.metric import Metric

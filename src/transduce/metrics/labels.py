@@ -1,4 +1,4 @@
-"""Macro-averaged F1 of labels, with equal weight for rare labels."""
+"""Accuracy and macro-F1 of labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look up metrics by name, and compute several at once."""
+"""Table of metrics by name, and several of them at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base of all metrics: statistics per item that add up, and a score from their sum.
+"""Protocol of metrics: statistics per item that add up, and a score of their sum.
 
 The score of a corpus is a function of the *sum* of the items' statistics, never a mean of item
 scores.  Items can therefore be counted in any order or in parts, and a bootstrap sample costs one

@@ -1,4 +1,4 @@
-"""Rank of the right candidate among many: hit rate, NDCG, mean reciprocal rank.
+"""Hit rate, NDCG and mean reciprocal rank of rankings.
 
 With one right answer per question all three are functions of its rank alone, counted from 1:
 

@@ -1,4 +1,4 @@
-"""Confidence intervals of scores, and significance of differences between systems."""
+"""Confidence intervals of scores, and the paired bootstrap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error rates of sequences of symbols: phones, words.  Symbols are separated by white space.
+"""Error rates of sequences of symbols, such as phones or words, between spaces.
 
 An item may have several equally right references (a word with several pronunciations).  Two fields
 use "WER" differently: see `ItemErrorRate` (spelling to sound) and `word_error_rate` (speech).

@@ -1,4 +1,4 @@
-"""Added tokens of imported tokenizers: strings matched before all other segmentation."""
+"""Tokens added to an imported tokenizer: strings that are found before all else."""
 
 from __future__ import annotations
 

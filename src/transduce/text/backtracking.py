@@ -1,4 +1,4 @@
-"""Detect regular expressions that may run for ever, or match nothing, by their form alone.
+"""Regular expressions with exponential backtracking, recognised by their form.
 
 Backtracking takes exponential time if a repeated group can match one text in several ways: it
 contains a repetition itself, as in `(a+)+`, or alternatives, as in `(a|aa)*`.  Repetitions in a row

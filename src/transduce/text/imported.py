@@ -1,4 +1,4 @@
-"""Base of imported tokenizers: renumber their ids to the order used here.
+"""Shared code of imported tokenizers: their ids, put into the order of ours.
 
 In other toolkits special ids can be anywhere; here PAD, UNK, BOS and EOS are 0 to 3, the rest
 follows in its own order, and MASK, if any, comes last, one past the tokenizer's own ids.

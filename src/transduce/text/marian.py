@@ -1,4 +1,4 @@
-"""Marian's tokenizers: SentencePiece splits the text, and a separate list numbers the pieces.
+"""Marian's tokenizers: SentencePiece pieces, numbered by a separate list.
 
 Source and target have a SentencePiece model each, and usually share one list of pieces.
 """

@@ -1,4 +1,4 @@
-"""Normalise text before any tokenizer: explicit rules, in plain Python."""
+"""Normalisation of text before every tokenizer, by stated rules."""
 
 from __future__ import annotations
 

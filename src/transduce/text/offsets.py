@@ -1,4 +1,4 @@
-"""Find the characters of a text behind each of its tokens.
+"""Spans of characters that the tokens of a text stand for.
 
 Tokenizers give ids, not positions, and may lower case, strip accents, fold width, drop spaces, mark
 the beginnings of words, spell a character in bytes or leave it unknown.  Text and tokens are

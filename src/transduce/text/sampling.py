@@ -1,4 +1,4 @@
-"""Subword regularisation: sample a new segmentation of a text each time it is used in training."""
+"""Subword regularisation: another segmentation of a text in each epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts written without spaces between words."""
+"""Scripts without spaces between words."""
 
 from __future__ import annotations
 

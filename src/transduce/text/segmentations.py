@@ -1,4 +1,4 @@
-"""Random segmentations of words, determined by given random numbers alone.
+"""Random segmentations of words, determined by the numbers drawn.
 
 SentencePiece can sample segmentations too, but from version 0.2.3 on, equal seeds give different
 ones in each process, which rules it out for exactly resumable training.

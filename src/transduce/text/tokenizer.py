@@ -1,4 +1,4 @@
-"""Interface of all tokenizers: text to token ids and back.
+"""Protocol of tokenizers: text to token ids and back.
 
 The first four ids mean the same in every tokenizer, so that models, decoders and data work with any
 of them.  Ids of the vocabulary proper start at 4.

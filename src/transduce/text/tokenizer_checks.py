@@ -1,4 +1,4 @@
-"""Check definitions for the library `tokenizers` before loading them.
+"""Checks of a tokenizer's definition before the library `tokenizers` reads it.
 
 Some definitions crash inside the library, or exhaust time or memory, many of them only at the first
 text that reaches the faulty step.  They are refused when a tokenizer is loaded.
