@@ -18,9 +18,9 @@ VALUES = {("model.encoder.kind", "windows"): "text-cnn"}
 
 
 def with_new_names(settings: Mapping[str, Any], warn: bool = True) -> dict[str, Any]:
-    """Settings of a recipe with every old spelling replaced, each warned of once.
+    """Settings of a recipe with every old spelling replaced, with one warning for each.
 
-    warn: leave the warning out for recipes that a run has kept.  Raises SettingError for a setting
+    warn: false for recipes kept by a run.  Raises SettingError for a setting
     under its old and its new name.
     """
     result = dict(settings)
@@ -43,7 +43,7 @@ def with_new_names(settings: Mapping[str, Any], warn: bool = True) -> dict[str, 
 
 
 def overrides_with_new_names(overrides: Iterable[str]) -> list[str]:
-    """The same for overrides `a.b=value`."""
+    """Overrides `a.b=value` with every old spelling replaced."""
     found = []
     for override in overrides:
         given, equals, value = override.partition("=")

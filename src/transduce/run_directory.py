@@ -40,12 +40,12 @@ from torch import Tensor
 from transduce.config import (
     apply_overrides,
     did_you_mean,
-    final,
     load_toml,
     parse,
     to_dict,
     to_toml,
 )
+from transduce.config_paths import literal
 from transduce.errors import RunError, SettingError
 from transduce.limits import read_json
 from transduce.renamed_settings import overrides_with_new_names, with_new_names
@@ -106,7 +106,7 @@ def load_recipe(path: Path) -> tuple[Path, dict[str, Any]]:
     home = file.parent
     marks = (home / ".lock", home / "weights.safetensors", *checkpoints_of(home))
     written = file.name == "recipe.toml" and any(mark.exists() for mark in marks)
-    return file, final(settings) if written else settings
+    return file, literal(settings) if written else settings
 
 
 def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def read_recipe(path: Path) -> Recipe:
     if not (path / "recipe.toml").is_file():
         raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
     check_files(path)
-    settings = final(load_toml(path / "recipe.toml"))
+    settings = literal(load_toml(path / "recipe.toml"))
     try:
         return _closed_recipe(settings, str(path / "recipe.toml"))
     except SettingError:

@@ -83,7 +83,7 @@ class TestParse:
     def test_what_is_no_list(self) -> None:
         """A shell takes the quotes of ["x"] away."""
         assert refusal({"name": "a", "tags": "[x]"}) == (
-            'tags must be a list, as in ["a", "b"] (within single quotes for a shell), not \'[x]\''
+            'tags must be a list, as in ["a", "b"] (in single quotes for a shell), not \'[x]\''
         )
 
     def test_unknown_name_suggests_the_nearest(self) -> None:
@@ -343,9 +343,11 @@ class TestRecipe:
     def test_root_with_variables(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("CORPORA", str(tmp_path))
         assert recipe("data.root=$CORPORA/x").data.root == str(tmp_path / "x")
-        assert "names the variable NOWHERE_AT_ALL" in recipe_refusal("data.root=$NOWHERE_AT_ALL/x")
+        assert "environment variable NOWHERE_AT_ALL is not set" in recipe_refusal(
+            "data.root=$NOWHERE_AT_ALL/x"
+        )
         refused = recipe_refusal('text.source={kind="file",path="$NOWHERE_AT_ALL/x"}')
-        assert "text.source.path: names the variable NOWHERE_AT_ALL" in refused
+        assert "text.source.path: the environment variable NOWHERE_AT_ALL is" in refused
 
 
 def test_setting_names_go_through_unions() -> None:

@@ -126,7 +126,7 @@ class TestStart:
         monkeypatch.setenv("RUNS", str(tmp_path))
         config = parse(FineTuneConfig, {"run": "$RUNS/base"})
         assert config.run == str(tmp_path / "base")
-        with pytest.raises(SettingError, match="variable NOWHERE, which is not set"):
+        with pytest.raises(SettingError, match="variable NOWHERE is not set"):
             parse(FineTuneConfig, {"run": "$NOWHERE/base"})
 
 

@@ -8,6 +8,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "transduce"
 # The floors of docs/architecture.md.  A module's floor is that of its longest prefix here.
 FLOORS = {
     "transduce.errors": -1,  # the ground under the ground floor
+    "transduce.config_paths": -1,
     "transduce.deprecation": -1,
     "transduce.config": 0,
     "transduce.limits": 0,
@@ -141,7 +142,7 @@ def test_no_circles_between_modules() -> None:
 
 
 def test_text_and_settings_do_not_need_torch() -> None:
-    light = {f"transduce.{name}" for name in ("text", "config", "limits", "errors")}
+    light = {f"transduce.{name}" for name in ("text", "config", "config_paths", "limits", "errors")}
     for module, imported in imports():
         if home(module) in light:
             assert home(imported) in light

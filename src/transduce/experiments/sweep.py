@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from transduce.config import Final, apply_overrides, to_dict
+from transduce.config import apply_overrides, to_dict
+from transduce.config_paths import LiteralText
 from transduce.errors import RunError, SettingError
 from transduce.experiments.grid import (
     Grid,
@@ -369,7 +370,7 @@ def _made_absolute(
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             yield from _made_absolute(value, other, f"{name}.")
         elif isinstance(value, str) and isinstance(other, str):
-            changed = isinstance(value, Final) or value != other
+            changed = isinstance(value, LiteralText) or value != other
             if changed and Path(other).is_absolute():
                 yield f"{name}={_escaped(other)}"
 

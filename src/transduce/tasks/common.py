@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator
 from torch import nn
 
-from transduce.config import Final, absolute, expanded, final, load_toml, merge, to_dict
+from transduce.config import load_toml, merge, to_dict
+from transduce.config_paths import LiteralText, absolute_path, expanded_path, literal
 from transduce.data.resumable import directory_lock
 from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import DataError, RunError, SettingError
@@ -48,7 +49,7 @@ class HasModel(Protocol):
 
 
 P = TypeVar("P", bound=HasModel)
-Root = Annotated[str, BeforeValidator(expanded)]
+Root = Annotated[str, BeforeValidator(expanded_path)]
 """A directory that relative paths start from; may hold `~` and `$VARIABLE`."""
 
 PLACE_VERSION = 3
@@ -359,7 +360,7 @@ def base_settings(run: Path) -> dict[str, Any]:
     if not (run / "recipe.toml").is_file():
         raise RunError(f"fine_tune.run: {run} is not a run directory")
     check_files(run)
-    found: dict[str, Any] = final(load_toml(run / "recipe.toml"))
+    found: dict[str, Any] = literal(load_toml(run / "recipe.toml"))
     for name in ("data", "text", "image", "model"):
         if not isinstance(found.get(name, {}), dict):
             raise RunError(f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is no section")
@@ -376,7 +377,7 @@ def named_base(settings: Mapping[str, Any]) -> Path | None:
     if not isinstance(base, str | Path):
         return None
     try:
-        return Path(absolute(base))
+        return Path(absolute_path(base))
     except ValueError as error:
         raise SettingError(f"fine_tune.run: {error}") from None
 
@@ -417,7 +418,7 @@ def rooted(recipe: T) -> T:
     Raises SettingError for a place that no recipe can name.
     """
     try:
-        root = absolute(Final(recipe.data.root))  # type: ignore[attr-defined]
+        root = absolute_path(LiteralText(recipe.data.root))  # type: ignore[attr-defined]
     except ValueError as error:
         raise SettingError(f"data.root: {error}") from None
     data = dataclasses.replace(recipe.data, root=root)  # type: ignore[attr-defined]

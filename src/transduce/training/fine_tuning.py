@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from transduce.config import absolute, nearest, section
+from transduce.config import nearest, section
+from transduce.config_paths import absolute_path
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.training.distributed import Ranks
@@ -63,7 +64,7 @@ class LoraConfig:
 class FineTuneConfig:
     """Start from the weights of another run."""
 
-    run: Annotated[str, BeforeValidator(absolute)]
+    run: Annotated[str, BeforeValidator(absolute_path)]
     """Run directory, trained or imported; may hold `~` and `$VARIABLE`."""
     freeze: tuple[str, ...] = ()
     """Patterns of the names of parameters that stay as they are."""
