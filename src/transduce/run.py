@@ -1,4 +1,4 @@
-"""A trained model in use, and the ways to get one: `load`, `train`, `average_runs`."""
+"""A trained model in use: `Run`, and `load`, which makes one of a run directory."""
 
 from __future__ import annotations
 
@@ -11,46 +11,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
-import torch
-
-from transduce.config import to_dict, to_toml
+from transduce.config import to_dict
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
+from transduce.deprecation import forwarded
 from transduce.errors import RunError, SettingError, TransduceError
 from transduce.nn.kernels.bf16 import relative_slowdown, to_bf16
 from transduce.nn.kernels.int8 import to_int8
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
-from transduce.run_directory import (
-    as_recipe,
-    claimed,
-    is_begun_by_this_job,
-    model_card,
-    note_budget,
-    read_recipe,
-    with_budget_of,
-    with_size,
-    with_size_of,
-)
+from transduce.recipes import read_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.per_input import Cancelled
-from transduce.tasks.task import Evaluation, Prediction, Recipe, Split, TextStream
+from transduce.tasks.task import Evaluation, Prediction, Split, TextStream
 from transduce.tasks.translation.ctranslate2 import with_ctranslate2
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.tasks.translation.translations import Alignment, Translation
 from transduce.tasks.translation.translator import Translator
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.curves import kept_scores
-from transduce.training.distributed import Ranks, process_group, restarts
-from transduce.training.fit_memory import FoundBudget
-from transduce.training.memory import give_back_freed_memory
-from transduce.training.trainer import Outcome
-from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")
 
@@ -386,69 +370,4 @@ def load(
     return Run(Path(path), device, precision, engine)
 
 
-def train(
-    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
-    run: str | os.PathLike[str] | None = None,
-    overrides: Iterable[str] = (),
-    resume: bool = False,
-    overwrite: bool = False,
-) -> tuple[Path, Outcome]:
-    """Train from a recipe: the path of a TOML file, its settings, or the parsed recipe itself.
-
-    run: directory to make, by default `runs/` and the recipe's name.  overrides: `a.b=value`.
-    resume: go on where an interrupted run stopped.  overwrite: delete what is in `run`.
-    Returns the run directory and how training ended; use it with `load`.  Started by torchrun, all
-    its processes train together; they need one file system.  Where one of them dies and torchrun
-    starts them again, they resume by themselves.
-    """
-    threads = torch.get_num_threads()
-    try:
-        with process_group() as ranks:
-            if not ranks.is_main:
-                ranks.barrier()  # in `trainer.train` the first one says that the data are prepared
-            parsed, name = as_recipe(recipe, overrides)
-            path = Path(run) if run is not None else Path("runs") / name
-            if ranks.is_main:
-                if resume or is_begun_by_this_job(path):
-                    parsed = with_budget_of(path, parsed)
-                outcome = _train_and_describe(parsed, path, resume, overwrite)
-            elif (path / "recipe.toml").is_file():
-                parsed = with_size_of(path, parsed)
-                outcome = _trained(parsed, path, resume or restarts() > 0)[1]
-            else:
-                raise RunError(
-                    f"process {ranks.rank} does not see {path.resolve()}, which process 0 has "
-                    "made; give a --run on a file system that all machines share"
-                )
-    finally:
-        give_back_freed_memory()  # whoever goes on from here has other uses for it ...
-        torch.set_num_threads(threads)  # ... and training.threads was this run's
-    return path, outcome
-
-
-def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: bool) -> Outcome:
-    again = is_begun_by_this_job(path)
-    with claimed(path, parsed, resume or again, overwrite and not again):
-        write_text(path / "recipe.toml", to_toml(parsed))
-        # Started again, all ranks go on, if only from the beginning.
-        parsed, outcome = _trained(parsed, path, resume or restarts() > 0)
-        write_text(path / "README.md", model_card(path, parsed, outcome))
-    return outcome
-
-
-def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]:
-    """The recipe that was trained by, and how it ended.
-
-    Where it asks for the batches that fit into the memory, all is begun anew once they are found,
-    so that the run is that of a recipe which had them from the first.
-    """
-    try:
-        return recipe, TASKS[recipe.task].train(recipe, path, resume)
-    except FoundBudget as found:
-        budget = found.batch_tokens, found.accumulate
-    give_back_freed_memory()
-    ranks = Ranks.present()
-    recipe = note_budget(path, recipe, *budget) if ranks.is_main else with_size(recipe, *budget)
-    if not ranks.is_main:
-        ranks.barrier()  # in `trainer.train` the first one says that the data are prepared
-    return recipe, TASKS[recipe.task].train(recipe, path, resume)
+__getattr__ = forwarded(__name__, "transduce.train_run", {"train": "train"})

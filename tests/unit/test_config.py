@@ -24,7 +24,7 @@ from transduce.data.pairs import JsonLines, ParallelFiles
 from transduce.errors import SettingError
 from transduce.models.presets import PRESETS
 from transduce.nn.recurrent import RecurrentEncoderConfig
-from transduce.run_directory import as_recipe
+from transduce.recipes import as_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 from transduce.text import CharactersConfig, SubwordConfig

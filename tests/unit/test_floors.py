@@ -25,16 +25,19 @@ FLOORS = {
     "transduce.inspect": 4,
     "transduce.interop": 4,
     "transduce.tasks": 5,
-    "transduce.run_directory": 6,
-    "transduce.run": 7,
-    "transduce.import_run": 7,
-    "transduce.export_run": 8,
-    "transduce.synthetic": 8,
-    "transduce.bulk": 8,
-    "transduce.experiments": 8,
-    "transduce": 8,  # the public names, imported on demand
-    "transduce.cli": 9,
-    "transduce.__main__": 10,
+    "transduce.recipes": 6,
+    "transduce.run_directory": 7,
+    "transduce.run": 8,
+    "transduce.train_run": 8,
+    "transduce.import_run": 8,
+    "transduce.average": 8,
+    "transduce.export_run": 9,
+    "transduce.synthetic": 9,
+    "transduce.bulk": 9,
+    "transduce.experiments": 9,
+    "transduce": 9,  # the public names, imported on demand
+    "transduce.cli": 10,
+    "transduce.__main__": 11,
 }
 
 

@@ -13,7 +13,7 @@ from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.experiments.sweep import sweep
-from transduce.run_directory import as_recipe, read_recipe
+from transduce.recipes import as_recipe, read_recipe
 from transduce.tasks.common import base_settings
 from transduce.tasks.translation.recipe import parse_translation, read_pairs_of
 

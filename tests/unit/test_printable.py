@@ -14,7 +14,7 @@ from transduce.data.labelled import LabelledJsonLines, read_labelled
 from transduce.data.pairs import TabSeparated, read_pairs
 from transduce.errors import DataError, RunError, printable, printable_name
 from transduce.interop.read import Config
-from transduce.run_directory import parse_recipe
+from transduce.recipes import parse_recipe
 from transduce.tasks.labels import load_labels
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.recipe import parse_translation

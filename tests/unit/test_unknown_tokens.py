@@ -12,7 +12,7 @@ import transduce
 from helpers.hugging_face import sentences, word_piece
 from helpers.tiny_run import reversal_pairs, stack, tiny_settings, write_tsv
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
-from transduce.run_directory import parse_recipe
+from transduce.recipes import parse_recipe
 from transduce.tasks.language_model.dialogue import TrainedDialogue
 from transduce.tasks.language_model.task import TrainedLanguageModel
 from transduce.tasks.text_encoder.classification import TextClassifier

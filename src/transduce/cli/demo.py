@@ -128,7 +128,7 @@ def _read_figures(run: Path) -> dict[str, Any] | None:
 def _train(run: Path, again: bool, minutes: float | None, show: Show) -> float:
     """Train from nothing, or go on with what was interrupted; returns the seconds it took."""
     import transduce
-    from transduce.run_directory import parse_recipe
+    from transduce.recipes import parse_recipe
 
     words = run.parent / f"{run.name}-data" / "words.tsv"
     settings = demo_recipe(words.parent, minutes)

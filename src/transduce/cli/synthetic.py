@@ -53,7 +53,8 @@ class Student:
         """
         import torch
 
-        from transduce.run_directory import SYNTHETIC, as_recipe, check_available
+        from transduce.recipes import as_recipe
+        from transduce.run_directory import SYNTHETIC, check_available
         from transduce.synthetic import PAIRS, with_pairs
         from transduce.tasks.common import check_trainable, find_device
         from transduce.tasks.translation.recipe import TranslationRecipe

@@ -28,7 +28,8 @@ from transduce.experiments.grid import (
 from transduce.experiments.jobs import Job, JobResult, in_parallel, sequentially
 from transduce.experiments.journal import SWEEP_FILE, Definition, SweepJournal
 from transduce.experiments.search import OptunaSearch, check_optuna
-from transduce.run_directory import load_recipe, locked, parse_recipe, with_overrides
+from transduce.recipes import load_settings, parse_recipe, with_overrides
+from transduce.run_directory import locked
 from transduce.tasks.task import Recipe
 
 logger = logging.getLogger("transduce")
@@ -230,7 +231,7 @@ def _defined(
     if not varied:
         raise SettingError("nothing varies; give --set section.name=value,value")
     directory = directory if directory is not None else Path("runs") / f"{recipe.stem}-sweep"
-    now = Definition(load_recipe(recipe)[1], given, search, tuple(fixed))
+    now = Definition(load_settings(recipe)[1], given, search, tuple(fixed))
     if (directory / SWEEP_FILE).is_file():
         if not resume:
             raise RunError(
