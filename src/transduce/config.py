@@ -46,7 +46,7 @@ def section(cls: type[T]) -> type[T]:
 
 
 def field_help(cls: type) -> dict[str, str]:
-    """Help text by field: the docstring under it, as one line; empty without the source file."""
+    """The docstring under each field of a section, as one line; none without its source file."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     except OSError:

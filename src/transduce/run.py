@@ -42,14 +42,14 @@ EngineName = Literal["pytorch", "ctranslate2"]
 P = TypeVar("P", bound=Prediction)
 
 STREAM_TEXTS = 512
-"""Texts that are translated together when they come from an iterable."""
+"""Texts of an iterable that are translated together."""
 
 
 class Run:
     """A trained model, loaded from its run directory: `transduce.load(path)`.
 
-    predictor: what the task made of it.  model: its network.  precision, engine: as `load` has
-    them.  others: the runs that decode with it (`with_models`).
+    predictor: made by the task, for its inputs.  model: the network.  precision, engine: as in
+    `load`.  others: runs that decode with it (`with_models`).
     """
 
     others: tuple[Run, ...] = ()
@@ -65,7 +65,7 @@ class Run:
             if device not in ("auto", "cpu"):
                 raise SettingError(
                     f"engine 'ctranslate2' is for the CPU, not for {device!r}; leave out one of "
-                    "the two"
+                    "them"
                 )
             device = "cpu"
         self.path, self.precision, self.engine = path, precision, engine
@@ -76,8 +76,8 @@ class Run:
         if engine == "ctranslate2":
             if not isinstance(self.predictor, TrainedTranslator):
                 raise RunError(
-                    f"{path} is a run of the task {self.recipe.task!r}, which engine 'ctranslate2' "
-                    "cannot do; leave out --engine"
+                    f"{path} is a run of the task {self.recipe.task!r}; engine 'ctranslate2' is "
+                    "for translation, so leave out --engine"
                 )
             self.predictor = with_ctranslate2(self.predictor, precision)
         elif precision == "int8":
@@ -111,12 +111,12 @@ class Run:
         *,
         kind: type[Prediction] | None = None,
     ) -> Iterator[Prediction]:
-        """The answer to each input, lazily, in order, whatever the task.
+        """The prediction for each input, lazily, in order, whatever the task.
 
-        inputs: texts, or for a task with several texts an input (`predictor.inputs`) tuples of
-        them.  options: how to decode, where anything is decoded; by default as the recipe says.
-        kind: class of the predictions of this task, such as `LabelPrediction`, for type checkers.
-        Raises RunError where the task has others.
+        inputs: texts, or tuples of texts for a task with several per input (`predictor.inputs`).
+        options: for decoding, if there is any; by default the recipe's.  kind: class of the
+        predictions of this task, such as `LabelPrediction`, for type checkers.  Raises RunError
+        where the task has others.
         """
         rest, first = iter(inputs), 0
         while chunk := list(itertools.islice(rest, STREAM_TEXTS)):
@@ -124,8 +124,8 @@ class Run:
             for prediction in self.predictor.predict(parts, options, first):
                 if kind is not None and not isinstance(prediction, kind):
                     raise RunError(
-                        f"{self.path} is a run of the task {self.recipe.task!r}, which gives a "
-                        f"{type(prediction).__name__}, no {kind.__name__}"
+                        f"{self.path} is a run of the task {self.recipe.task!r}, whose predictions "
+                        f"are of class {type(prediction).__name__}, not {kind.__name__}"
                     )
                 yield prediction
             first += len(chunk)
@@ -134,8 +134,8 @@ class Run:
         """A new conversation with a run of the task `dialogue`.  Raises RunError for others."""
         if not isinstance(self.predictor, TrainedDialogue):
             raise RunError(
-                f"{self.path} is a run of the task {self.recipe.task!r}, which does not converse; "
-                "use predict"
+                f"{self.path} is a run of the task {self.recipe.task!r}, not 'dialogue'; use "
+                "predict"
             )
         return Conversation(self.predictor, options)
 
@@ -146,15 +146,15 @@ class Run:
         first: int = 0,
         cancelled: Cancelled | None = None,
     ) -> Sequence[Prediction | TransduceError]:
-        """The answer to each input, or the error where there is none, in order, whatever the task.
+        """The prediction for each input, or its error, in order, whatever the task.
 
         Options that cannot be followed, and images that cannot be read, are errors of their inputs
-        alone; all others are answered as `predict` would.
+        alone; all others are answered as by `predict`.
 
-        options: of all inputs, or a sequence with those of each; a mapping holds only those that
-        differ from the recipe's.  first: number of the first input in a longer row of them.
-        cancelled: called between steps with the place of an input, from 0.  One for which it is
-        true leaves its batch, and its answer is a CancelledError.
+        options: of all inputs, or a sequence with one for each; a mapping holds only settings that
+        differ from the recipe's.  first: number of the first input in a longer sequence of them.
+        cancelled: called between steps with the index of an input, from 0.  An input for which it
+        returns true leaves its batch, and its answer is a CancelledError.
         """
         parts = [(one,) if isinstance(one, str) else tuple(one) for one in inputs]
         if options is None or isinstance(options, DecodingOptions | Mapping):
@@ -198,7 +198,7 @@ class Run:
     ) -> Translation | Iterator[Translation]:
         """The translation of one text, or, lazily, of each text of an iterable, in order.
 
-        options: how to decode; by default as the recipe says.
+        options: for decoding; by default the recipe's.
         """
         if isinstance(texts, str):
             return self.translator.translate([texts], options)[0]
@@ -210,10 +210,10 @@ class Run:
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """Translations of texts that are at hand; options of all, or a list with those of each.
+        """Translations of a sequence of texts; options of all, or a list with one for each.
 
-        `first` is the number of the first of them in a longer input, which messages and the
-        random streams of sampling go by.
+        first: number of the first text in a longer input, for messages and the random streams of
+        sampling.
         """
         return self.translator.translate(texts, options, first)
 
@@ -226,9 +226,9 @@ class Run:
     ) -> TextStream:
         """The translation or continuation of a text in parts, each as soon as it is certain.
 
-        Joined they are what `translate` or `predict` gives.  Closing the generator ends the
-        search; so does `cancelled`, called between steps, with a CancelledError.  number: of the
-        text in a longer input, for sampling.  Refuses at the call what cannot be streamed.
+        Joined, the parts equal the output of `translate` or `predict`.  Closing the generator ends
+        the search; so does `cancelled`, called between steps, with a CancelledError.  number: of
+        the text in a longer input, for sampling.  Options that rule streaming out raise at once.
         """
         if isinstance(self.predictor, Generator):
             return self.predictor.generate_stream(text, options, number, cancelled)
@@ -252,13 +252,13 @@ class Run:
     ) -> Run:
         """This run, decoding together with others of the same vocabularies.
 
-        ensemble: runs of which the mean is taken, as `options.ensemble` says.  language_model: a
-        run of the target's vocabulary, weighed by `options.language_model_weight`.  draft: a
-        smaller run that guesses what this one says, which makes greedy search of single texts
-        faster and changes nothing else.  `score` and `align` stay those of this run alone.
+        ensemble: runs averaged with this one, as `options.ensemble` says.  language_model: a run
+        with the target's vocabulary, for shallow fusion with `options.language_model_weight`.
+        draft: a smaller run for speculative decoding, which makes greedy search of single texts
+        faster with the same output.  `score` and `align` use this run alone.
 
-        Raises RunError where vocabularies differ, SettingError for runs that cannot stand together,
-        or that have others beside them already.
+        Raises RunError where vocabularies differ, SettingError for runs that cannot be combined or
+        that already have auxiliary models.
         """
         own = self.translator
         for other in [*ensemble, *([draft] if draft else [])]:
@@ -268,9 +268,9 @@ class Run:
             for side in ("source", "target"):
                 if getattr(own, side).to_bytes() != getattr(theirs, side).to_bytes():
                     raise RunError(
-                        f"{other.path} has another {side} vocabulary than {self.path}; runs that "
-                        "speak together share them: train it with the tokenizers of that run "
-                        '(kind = "file")'
+                        f"{other.path} has another {side} vocabulary than {self.path}; models "
+                        "decode together over one vocabulary: train it with the tokenizers of that "
+                        'run (kind = "file")'
                     )
         scorer = None
         if language_model is not None:
@@ -308,7 +308,7 @@ class Run:
         return self.translator.score(pairs)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
-        """How the target (by default the model's own) looked at the source, in one layer."""
+        """Attention of the target (by default the model's own) to the source, in one layer."""
         return self.translator.align(source, target, layer)
 
     def evaluate(
@@ -317,7 +317,7 @@ class Run:
         examples: Iterable[tuple[str | Sequence[str], str]] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Predict for held-out inputs and measure the answers.
+        """Predict held-out inputs and score the predictions.
 
         examples: (input, right answer) to use instead of a split of the recipe's data.
         """
@@ -326,7 +326,7 @@ class Run:
         return self.predictor.evaluate(split, examples, options)
 
     def info(self) -> dict[str, Any]:
-        """What this run is: sizes, best validation scores, checkpoints, settings."""
+        """Facts about the run: sizes, best validation scores, checkpoints, settings."""
         return {
             "run": str(self.path),
             "task": self.recipe.task,
@@ -362,10 +362,10 @@ def load(
 ) -> Run:
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
 
-    precision: "int8" rounds the matrices to 8 bits, for a CPU: faster, smaller, not quite the same
-    answers; "bf16" multiplies in bfloat16, for processors with AMX and GPUs.  engine:
-    "ctranslate2" searches for translations with that library (extra `ctranslate2`), on a CPU.
-    Raises SettingError where either cannot be.
+    precision: "int8" rounds matrices to 8 bits, on a CPU: faster, smaller, with slightly different
+    answers; "bf16" multiplies in bfloat16, on processors with AMX and on GPUs.  engine:
+    "ctranslate2" decodes translations with that library (extra `ctranslate2`), on a CPU.  Raises
+    SettingError where either is impossible.
     """
     return Run(Path(path), device, precision, engine)
 

@@ -87,7 +87,7 @@ def test_predict_and_evaluate(talker: Path, here: Callable[..., Done]) -> None:
 def test_mistakes(talker: Path, run: Path, tmp_path: Path, here: Callable[..., Done]) -> None:
     assert "min_p" in here("chat", talker, "--min-p", 2).complaint
     assert "not a directory" in here("chat", tmp_path / "none").complaint
-    assert "task 'translation', which does not converse" in here("chat", run).complaint
+    assert "task 'translation', not 'dialogue'" in here("chat", run).complaint
 
 
 @pytest.fixture

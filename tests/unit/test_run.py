@@ -144,10 +144,10 @@ class TestDirectory:
     def test_predictions_are_of_the_kind_that_is_asked_for(self, path: Path, run: Run) -> None:
         (found,) = run.predict(WORDS[:1], kind=transduce.Translation)
         assert found.candidates and found.text == run(WORDS[0]).text
-        told = f"{path} is a run of the task 'translation', which gives a Translation, no Caption"
+        told = "'translation', whose predictions are of class Translation, not Caption"
         with pytest.raises(RunError, match=told):
             list(run.predict(WORDS, kind=transduce.Caption))
-        with pytest.raises(RunError, match="does not converse; use predict"):
+        with pytest.raises(RunError, match="'translation', not 'dialogue'; use predict"):
             run.conversation()
 
     def test_info(self, path: Path, run: Run) -> None:

@@ -308,7 +308,7 @@ class TestChangesOnResume:
             train_tiny(data, run, *changes, resume=True)
             lines = [line for line in caplog.messages if "other settings" in line]
             assert lines == said * [
-                f"{run} goes on with other settings: training.steps = 8 (was 6); "
+                f"{run} resumes with other settings: training.steps = 8 (was 6); "
                 'training.precision = "bf16" (was "float32"); decoding.beam_size = 2 (was 5)'
             ]
 
