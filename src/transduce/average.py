@@ -1,4 +1,4 @@
-"""The mean weights of several runs, or of several checkpoints of one, as a run of their own."""
+"""Mean weights of several runs, or of several checkpoints of one, as a run of their own."""
 
 from __future__ import annotations
 

@@ -46,7 +46,16 @@ def section(cls: type[T]) -> type[T]:
 
 
 def field_help(cls: type) -> dict[str, str]:
-    """The docstring under each field of a section, as one line; none without its source file."""
+    """The docstring under each field of a section, its own or inherited, as one line.
+
+    None of a section without its source file.
+    """
+    sections = [one for one in reversed(cls.__mro__) if dataclasses.is_dataclass(one)]
+    return {name: text for one in sections for name, text in _own_help(one).items()}
+
+
+def _own_help(cls: type) -> dict[str, str]:
+    """The docstrings of fields in the body of a section itself."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     except OSError:

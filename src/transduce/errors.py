@@ -1,4 +1,4 @@
-"""What can go wrong by a user's hand, and nothing else.
+"""Errors that a user can cause: the tree of `TransduceError`.
 
     TransduceError            base: one clear line that names the place and the remedy
     ├── SettingError          a recipe, `--set` or an option says something that cannot be

@@ -1,4 +1,4 @@
-"""A run directory made from a Hugging Face directory: `import_run`."""
+"""Import of a Hugging Face directory as a run directory: `import_run`."""
 
 from __future__ import annotations
 
@@ -107,5 +107,10 @@ def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe
         + (f"Left out, since this task has no use for them:\n\n{left_out}" if left_out else "")
     )
     return card_text(
-        path.name, recipe, told, files_to_hand_on(aside), made_of=[source.resolve().name]
+        path.name,
+        recipe,
+        told,
+        files_to_hand_on(aside),
+        made_of=[source.resolve().name],
+        pipeline_tag=TASKS[recipe.task].pipeline_tag,
     )

@@ -1,4 +1,4 @@
-"""How much a file or a request may ask for, so that none can fill the memory or hold the process.
+"""Limits on the memory and time that a file or a request may take.
 
 Each limit is a setting of whoever runs the program, an environment variable: not one of
 the recipe, which may come from the same stranger as the file.  Those on the work of decoding are

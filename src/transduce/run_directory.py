@@ -39,6 +39,7 @@ from torch import Tensor
 from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.recipes import read_recipe
+from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
 from transduce.tasks.run_files import check_files, check_name, check_written_to
@@ -266,7 +267,9 @@ def write_run(
         write_weights(aside / "weights.safetensors", weights)
         told = f"{told}\n\n{provenance_text(aside)}"
         names = [run.resolve().name for run in made_of]
-        card = card_text(path.name, recipe, told, files_to_hand_on(aside), made_of=names)
+        tag = TASKS[recipe.task].pipeline_tag
+        files = files_to_hand_on(aside)
+        card = card_text(path.name, recipe, told, files, made_of=names, pipeline_tag=tag)
         write_text(aside / "README.md", card)
         aside.rename(path)
 
@@ -305,7 +308,8 @@ def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
         f"Trained on:\n\n{data_told(recipe.data)}\n\n{provenance_text(path)}"
     )
     name, made_of = path.resolve().name, [base] if base else []
-    return card_text(name, recipe, told, files_to_hand_on(path), outcome.scores, made_of)
+    tag, files = TASKS[recipe.task].pipeline_tag, files_to_hand_on(path)
+    return card_text(name, recipe, told, files, outcome.scores, made_of, pipeline_tag=tag)
 
 
 def files_to_hand_on(path: Path) -> list[str]:

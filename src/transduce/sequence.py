@@ -1,4 +1,4 @@
-"""The batch currency: sequences of unequal length, padded into one tensor.
+"""Sequences of unequal length, padded into one tensor: `Padded`.
 
 Shape letters used throughout the package:
 

@@ -1,4 +1,4 @@
-"""Synthetic pairs: texts, and what a trained run makes of them, as data to train another run on.
+"""Synthetic pairs: texts and a run's outputs, as training data of another run.
 
     RUN/synthetic/
         pairs.jsonl                 one object with "source" and "target" a line

@@ -1,7 +1,8 @@
 """Settings: what is accepted, and the one line that answers what is not."""
 
 import tomllib
-from dataclasses import replace
+import typing
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from helpers.tiny_run import tiny_settings
 from transduce.config import (
     apply_overrides,
     did_you_mean,
+    field_help,
     load_toml,
     merge,
     parse,
@@ -55,6 +57,28 @@ class Cart:
     def __post_init__(self) -> None:
         if self.name == "none":
             raise SettingError("a cart needs a name")
+
+
+@section
+class Vehicle:
+    """A base that a section narrows."""
+
+    name: str
+    """Painted on it."""
+    under: Any = None
+    """Carries it."""
+    seats: int = 1
+    """For people."""
+
+
+@section
+class Sledge(Vehicle):
+    under: Runner = Runner()
+    seats: int = 2
+    """For people and
+    dogs."""
+    bells: int = 3
+    """Rung."""
 
 
 def refusal(settings: dict[str, Any], where: str = "") -> str:
@@ -254,7 +278,7 @@ class TestOverrides:
 
     @pytest.mark.parametrize("name", TASKS)
     def test_a_task_knows_what_its_recipes_are(self, name: str) -> None:
-        assert TASKS[name].recipe.task == name  # type: ignore[attr-defined]
+        assert TASKS[name].recipe.task == name
 
     def test_into_a_union_of_the_same_kind(self) -> None:
         made = recipe("training.schedule.kind=noam", "training.schedule.warmup_steps=7")
@@ -358,3 +382,34 @@ def test_setting_names_go_through_unions() -> None:
 def test_did_you_mean() -> None:
     assert did_you_mean("droput", ["dropout", "d_ff"]) == "; did you mean 'dropout'?"
     assert did_you_mean("xyz", ["dropout", "d_ff"]) == ""
+
+
+class TestInherited:
+    """A section that narrows another one."""
+
+    def test_help_is_inherited_and_may_be_other(self) -> None:
+        assert field_help(Sledge) == {
+            "name": "Painted on it.",
+            "under": "Carries it.",
+            "seats": "For people and dogs.",
+            "bells": "Rung.",
+        }
+
+    def test_settings_are_those_of_both(self) -> None:
+        made = parse(Sledge, {"name": "x", "under": {"length": 3.0}})
+        assert made == Sledge(name="x", under=Runner(length=3.0), seats=2)
+        assert list(setting_names(Sledge)) == [
+            *("name", "under", "under.kind", "under.length", "seats", "bells"),
+        ]
+        with pytest.raises(SettingError, match=r"^under.length .*'long'"):
+            parse(Sledge, {"name": "x", "under": {"length": "long"}})
+        with pytest.raises(SettingError, match=r"^name is missing"):
+            parse(Sledge, {})
+
+    @pytest.mark.parametrize("name", TASKS)
+    def test_recipes_and_their_data_have_help(self, name: str) -> None:
+        recipe = TASKS[name].recipe
+        assert {"task", "seed"} <= set(field_help(recipe))
+        data = typing.get_type_hints(recipe, include_extras=True)["data"]
+        shared = {"root", "train", "valid", "test", "hold_out"}
+        assert {f.name for f in fields(data)} & shared == set(field_help(data)) & shared

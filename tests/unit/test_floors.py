@@ -1,9 +1,12 @@
-"""Imports go down only, and siblings on a floor do not import each other."""
+"""Imports go down only, siblings on a floor do not import each other, and parts stay short."""
 
 import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "src" / "transduce"
+LINES_OF_FILE = 420
+LINES_OF_FUNCTION = 60
+"""At most; the docstring does not count."""
 
 # The floors of docs/architecture.md.  A module's floor is that of its longest prefix here.
 FLOORS = {
@@ -149,3 +152,41 @@ def test_text_and_settings_do_not_need_torch() -> None:
     for module, imported in imports():
         if home(module) in light:
             assert home(imported) in light
+
+
+def test_files_are_short() -> None:
+    lines = {
+        str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+    assert len(lines) > 50
+    assert {name: count for name, count in lines.items() if count > LINES_OF_FILE} == {}
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    assert function.end_lineno is not None
+    whole = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return whole
+    text = function.body[0]
+    assert text.end_lineno is not None
+    return whole - (text.end_lineno - text.lineno + 1)
+
+
+def test_the_length_of_a_function_is_without_its_docstring() -> None:
+    plain = ast.parse("@cached\ndef f():\n    x = 1\n\n    return x\n").body[0]
+    told = ast.parse('def f():\n    """Give one.\n\n    Always.\n    """\n    return 1\n').body[0]
+    assert isinstance(plain, ast.FunctionDef) and isinstance(told, ast.FunctionDef)
+    assert (length(plain), length(told)) == (4, 2)
+
+
+def test_functions_are_short() -> None:
+    functions = [
+        (f"{path.relative_to(PACKAGE)}: {node.name}", length(node))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert len(functions) > 50
+    assert [(name, lines) for name, lines in functions if lines > LINES_OF_FUNCTION] == []

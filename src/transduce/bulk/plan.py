@@ -1,4 +1,4 @@
-"""What there is to do: a shard for every file, and a directory that belongs to this work alone.
+"""Plan of a bulk translation: a shard for every file, and an output directory of its own.
 
     OUTPUT/
         _transduce.json         what it was made of: weights, settings, inputs

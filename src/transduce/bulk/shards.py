@@ -1,6 +1,6 @@
-"""One shard translated: a file of text or a Parquet table in, one of the same kind out.
+"""Translation of one shard: a file of text or a Parquet table in, one of the same kind out.
 
-What a worker does, and what a bare loop over the shards would do.
+A worker does no more than a bare loop over the shards would do.
 """
 
 from __future__ import annotations

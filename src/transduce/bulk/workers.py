@@ -1,4 +1,4 @@
-"""The shards of a plan, translated by Ray's actors on one machine or many.
+"""Ray actors that translate the shards of a plan, on one machine or many.
 
 A whole shard is what Ray runs and, when a worker or its machine dies, runs again: translating a
 shard twice gives the same file twice, and renaming puts one of them there, so that Ray's promise

@@ -1,4 +1,4 @@
-"""`transduce align`: which words of a source and its target belong together."""
+"""`transduce align`: word alignments of sources and their targets."""
 
 from __future__ import annotations
 

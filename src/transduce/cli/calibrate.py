@@ -1,4 +1,4 @@
-"""`transduce calibrate`: learn to say how good a translation is, without a reference."""
+"""`transduce calibrate`: learn to estimate translation quality without a reference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def calibrate(
     json
         Print one JSON object.
     """
-    from transduce.tasks.common import has_split
+    from transduce.tasks.splits import has_split
     from transduce.tasks.translation.quality_estimation import (
         correlation,
         fit_quality,

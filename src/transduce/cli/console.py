@@ -1,4 +1,4 @@
-"""What the command line says beside its results: plain lines on stderr."""
+"""Messages of the command line beside its results: plain lines on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`transduce evaluate`: what a model's outputs are worth, and whether they beat others."""
+"""`transduce evaluate`: scores of a model's outputs, and a comparison with others."""
 
 from __future__ import annotations
 

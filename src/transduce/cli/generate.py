@@ -1,4 +1,4 @@
-"""`transduce generate`: a text that grows before one's eyes."""
+"""`transduce generate`: continue a prompt, printed as it is generated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`transduce info`: what a run is."""
+"""`transduce info`: settings, sizes and scores of a run."""
 
 from __future__ import annotations
 

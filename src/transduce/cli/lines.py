@@ -1,4 +1,4 @@
-r"""Lines of input as they come: each is taken up at once, and none is ever dropped or merged.
+r"""Lines of input as they arrive: each is read at once, and none is dropped or merged.
 
 Only "\n" ends a line.  Where `data.lines` refuses what is not UTF-8, here it is replaced with a
 warning: whoever pipes lines through needs one line out for every line in.

@@ -1,4 +1,4 @@
-"""The command `transduce`: finds the verb, runs it, and says in one line what went wrong.
+"""The command `transduce`: run a verb, and report an error in one line.
 
     exit code   0  done
                 1  the input, the run or the training is at fault

@@ -1,4 +1,4 @@
-"""JSON records as inputs of `predict` and `translate`: they keep whatever else they hold."""
+"""JSON records as inputs of `predict` and `translate`: other fields are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`transduce score`: how likely the model finds given pairs, or the candidates of another."""
+"""`transduce score`: log-probabilities of given pairs, or of the candidates of another model."""
 
 from __future__ import annotations
 

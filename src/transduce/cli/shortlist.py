@@ -1,4 +1,4 @@
-"""`transduce shortlist`: learn which few target tokens a source can need."""
+"""`transduce shortlist`: learn the target tokens that sources can need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `transduce distil` and `transduce backtranslate` share: make pairs, then train on them."""
+"""Shared part of `distil` and `backtranslate`: make pairs, then train on them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Student:
         from transduce.recipes import as_recipe
         from transduce.run_directory import SYNTHETIC, check_available
         from transduce.synthetic import PAIRS, with_pairs
-        from transduce.tasks.common import check_trainable, find_device
+        from transduce.tasks.common import find_device
+        from transduce.tasks.splits import check_trainable
         from transduce.tasks.translation.recipe import TranslationRecipe
         from transduce.training.distributed import check_single_process
 

@@ -1,4 +1,4 @@
-"""Documents: texts that stand for themselves, such as books, articles, or lines of a log.
+"""Documents: single texts, such as books, articles or lines of a log.
 
 They are kept exactly as they are, line ends and spaces included, since a language model is one of
 text as people write it.  On disk each is a row of ids between BOS and EOS (see `data.rows`):

@@ -1,4 +1,4 @@
-"""What is left out of the training pairs, and a count of each reason."""
+"""Filters of training pairs, with a count of each reason."""
 
 from __future__ import annotations
 

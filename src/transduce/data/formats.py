@@ -1,4 +1,4 @@
-"""Formats of text files by their first bytes: compression, encoding, and files that are no text.
+"""Formats of text files by their first bytes: compression, encoding, binary files.
 
 gzip, bzip2, xz and UTF-16 are read, whatever the name of the file; what cannot be read is refused
 with its name and the remedy.  Nothing is read ahead of what is asked for, so that lines come out of

@@ -1,4 +1,4 @@
-"""Who took what, and when: tables of interactions, and from them the history of each user."""
+"""Tables of interactions of users with items, and the history of each user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which target tokens each source token goes with, learnt from pairs alone.
+"""Lexicon of source and target tokens, learnt from pairs alone.
 
 IBM model 1 (Brown et al. 1993) with the prior of Dyer et al. (2013), which favours the diagonal.
 Of a target token at place j of n, the probability of coming from the source token at place i of m

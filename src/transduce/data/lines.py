@@ -1,4 +1,4 @@
-"""Lines of text, read strictly: what is not UTF-8 is an error that says where, never a guess.
+"""Lines of text, read strictly: an error names the place of bytes that are no UTF-8.
 
 `lenient_text` is for those who need one line out for every line in.
 """

@@ -1,4 +1,4 @@
-"""Which tokens of each training pair belong together, as ragged rows of links."""
+"""Links between the tokens of each training pair, as ragged rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hiding tokens for a model to guess (Devlin et al. 2019, section 3.1), anew each time."""
+"""Masking of tokens (Devlin et al. 2019, section 3.1), drawn anew each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents side by side in rows of one width, so that next to nothing is padding.
+"""Documents side by side in rows of one width, with almost no padding.
 
 A document longer than a row is cut into pieces, of which all but the first and the last fill a row
 by themselves; in training, where it is cut differs from epoch to epoch.  Shorter documents stay

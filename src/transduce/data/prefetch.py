@@ -1,4 +1,4 @@
-"""Preparing the next items in a thread while the present one is being used."""
+"""Preparation of the next items in a thread while the present one is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoding texts in other processes, in the order in which they came.
+"""Work on texts by other processes, with results in the order of the texts.
 
 A worker is an interpreter of its own, not a fork: it holds neither the locks nor the connections
 nor the threads of the process that started it, and it ends when that one does, however it does.

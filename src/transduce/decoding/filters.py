@@ -1,4 +1,4 @@
-"""What may come next: each filter turns some log-probabilities into -inf, in place.
+"""Filters of the next token: each sets some log-probabilities to -inf, in place.
 
 The log-probabilities of what remains stay the model's own, so the score of a hypothesis is what
 forced scoring would give it.

@@ -1,4 +1,4 @@
-"""What a search has found so far, and which sentences are done."""
+"""Results of a search so far, and which sentences are done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a sentence is done."""
+"""Stopping rules of beam search, with the proof of the exact one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoder that reads on for ever: what lies too far back is forgotten.
+"""Sliding window of a decoder-only model: positions too far back are dropped.
 
 A model has seen no more than so many positions at once in training, and may know no more of them.
 `WindowedState` keeps at most that many of each row.  A row that would have more is cut to the last

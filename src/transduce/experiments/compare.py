@@ -1,4 +1,4 @@
-"""Several runs side by side: the settings in which they differ, and whether one is better."""
+"""Comparison of runs: settings that differ, scores, and their significance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The curves of several runs as a picture."""
+"""Training curves of several runs as a picture."""
 
 from __future__ import annotations
 

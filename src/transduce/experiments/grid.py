@@ -1,4 +1,4 @@
-"""What varies in a sweep: lists of values and ranges, and the grid of all combinations."""
+"""Grid of a sweep: lists of values and ranges, and all their combinations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of a sweep, one after the other or several processes at a time.
+"""Training of a sweep's runs, one after the other or several processes at a time.
 
 A run that fails is a result like any other: it says why, and the rest goes on.
 """

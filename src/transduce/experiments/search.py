@@ -1,4 +1,4 @@
-"""A search by Optuna: what to try next follows from what came of the runs before."""
+"""Search by Optuna: settings of the next trial from the scores of earlier ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From attention weights to links, and from two directions to one alignment."""
+"""Links from attention weights, and one alignment from two directions."""
 
 from __future__ import annotations
 

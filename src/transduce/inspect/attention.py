@@ -1,4 +1,4 @@
-"""Attention weights of a model at work, observed from outside."""
+"""Attention weights of a model, recorded while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BERT and its kin, RoBERTa and DistilBERT, with the head that their weights were saved with.
+"""BERT, RoBERTa and DistilBERT, with the head that their weights were saved with.
 
 RoBERTa counts positions from the padding id on, knows no segments, has two end marks between the
 texts of a pair, and its heads under other names; DistilBERT has no segments either, and names of

@@ -1,4 +1,4 @@
-"""CTranslate2: our encoder-decoder as a directory that it loads.
+"""CTranslate2: an encoder-decoder as a directory that it loads.
 
 The weights go into its specification by name; what the specification has no place for is refused.
 Ids stay as they are, so a vocabulary is only a list of names for them.

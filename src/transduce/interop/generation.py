@@ -1,4 +1,4 @@
-"""What a Marian's `generation_config.json` says of its search, as settings of our decoding."""
+"""Marian's `generation_config.json` as decoding options."""
 
 from __future__ import annotations
 

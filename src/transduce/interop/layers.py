@@ -1,4 +1,4 @@
-"""Transformer layers by the names that others give them, copied into ours."""
+"""Transformer layers by their names in other libraries, copied into ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marian: the paper's encoder-decoder, started by its padding token."""
+"""Marian: an encoder-decoder whose outputs start with the padding token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models can be imported, by the `model_type` of their `config.json`."""
+"""Table of importers, by the `model_type` of `config.json`."""
 
 from __future__ import annotations
 

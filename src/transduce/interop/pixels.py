@@ -1,4 +1,4 @@
-"""What a ViT's `preprocessor_config.json` says is done to images, as settings of ours."""
+"""A ViT's `preprocessor_config.json` as settings of images."""
 
 from __future__ import annotations
 

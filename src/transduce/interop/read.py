@@ -1,4 +1,4 @@
-"""A Hugging Face directory: `config.json` and the tensors beside it, each to be used or refused.
+"""Reader of `config.json` and its tensors, each of which is used or refused.
 
 Only safetensors files are read.  Pickles are not, since reading one runs whatever is in it.
 """

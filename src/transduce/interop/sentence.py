@@ -1,4 +1,4 @@
-"""The files of sentence-transformers: how a sentence's vector is made of its tokens'."""
+"""Files of sentence-transformers: pooling of the vectors of tokens."""
 
 from __future__ import annotations
 

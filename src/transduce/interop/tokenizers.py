@@ -1,4 +1,4 @@
-"""The tokenizer files of a Hugging Face directory, and which of their ids is which of ours."""
+"""Tokenizer files of a Hugging Face directory, and their ids in our order."""
 
 from __future__ import annotations
 

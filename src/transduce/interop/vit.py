@@ -1,4 +1,4 @@
-"""ViT, with or without labels: its patches are cut by a convolution as wide as its steps."""
+"""ViT, with or without labels: patches by a convolution of equal kernel and stride."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well an answer taken from a passage agrees with the references: exact match and F1.
+"""Exact match and F1 of answers taken from a passage.
 
 Two conventions, chosen by the language of the answers.  That of SQuAD (Rajpurkar et al. 2016) for
 languages with spaces: lower case, no ASCII punctuation, no articles, and the overlap of bags of

@@ -1,4 +1,4 @@
-"""How well labels are told apart, each label counting alike however rare it is."""
+"""Accuracy and macro-F1 of labels."""
 
 from __future__ import annotations
 

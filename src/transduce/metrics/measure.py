@@ -1,4 +1,4 @@
-"""The metrics by name, and several of them at once."""
+"""Table of metrics by name, and several of them at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every metric is: numbers per item that add up, and a score made from their sum.
+"""Protocol of metrics: statistics per item that add up, and a score of their sum.
 
 The score of a corpus is a function of the *sum* of the items' statistics, never a mean of
 scores of items.  So items can be counted in any order or in parts, and drawing a bootstrap

@@ -1,4 +1,4 @@
-"""How high the right one of many candidates stands in a ranking: hit rate, NDCG, reciprocal rank.
+"""Hit rate, NDCG and mean reciprocal rank of rankings.
 
 With one right answer per question all three are functions of its rank alone, counted from 1:
 

@@ -1,4 +1,4 @@
-"""How sure a score is, and whether one system is better than another or was lucky."""
+"""Confidence intervals of scores, and the paired bootstrap."""
 
 from __future__ import annotations
 

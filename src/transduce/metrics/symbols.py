@@ -1,4 +1,4 @@
-"""Error rates of sequences of symbols: phones, words.  Symbols are separated by white space.
+"""Error rates of sequences of symbols, such as phones or words, between spaces.
 
 An item may have several references, all equally right (a word has several pronunciations).
 Two fields mean different things by "WER": see `ItemErrorRate` (spelling to sound) and

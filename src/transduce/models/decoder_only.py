@@ -1,10 +1,11 @@
-"""A decoder by itself: GPT and every other model of what comes next."""
+"""Decoder-only model: GPT and its kin."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from transduce.config import section
+from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
@@ -43,7 +44,7 @@ class DecoderOnly(nn.Module):
     """Front end, decoder, head: the target half of an encoder-decoder, without a memory."""
 
     def __init__(
-        self, front_end: TextFrontEnd, decoder: TransformerDecoder, head: VocabularyHead
+        self, front_end: FrontEnd, decoder: TransformerDecoder, head: VocabularyHead
     ) -> None:
         super().__init__()
         self.front_end = front_end
@@ -70,14 +71,15 @@ class DecoderOnly(nn.Module):
 def build_decoder_only(config: DecoderOnlyConfig, vocabulary_size: int) -> DecoderOnly:
     """A freshly initialised model for a vocabulary of this size."""
     d_model = config.d_model
+    front_end = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings)
     model = DecoderOnly(
-        TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings),
+        front_end,
         TransformerDecoder(config.decoder, d_model, cross_attention=False),
         VocabularyHead(d_model, vocabulary_size, config.output_bias),
     )
     initialise(model, d_model)
     if config.tie:
-        model.head.weight = model.front_end.embedding.weight
+        model.head.weight = front_end.embedding.weight
     else:
         nn.init.normal_(model.head.weight, std=d_model**-0.5)
     return model

@@ -1,4 +1,4 @@
-"""Source in, target out: front end, encoder, decoder and head, wired as in Figure 1."""
+"""Encoder-decoder model, wired as in Figure 1."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class EncoderDecoder(nn.Module):
         self,
         front_end: FrontEnd,
         encoder: Encoder,
-        target_front_end: TextFrontEnd,
+        target_front_end: FrontEnd,
         decoder: Decoder,
         head: VocabularyHead,
     ) -> None:

@@ -1,4 +1,4 @@
-"""An encoder under a head of its own: BERT, ViT, and convolution over text."""
+"""Encoder-only model under a head: BERT, ViT, convolution over text."""
 
 from __future__ import annotations
 
@@ -68,6 +68,13 @@ class EncoderOnly(nn.Module):
         return self.head(self.encode(x))  # type: ignore[no-any-return]
 
 
+def text_encoder(config: EncoderOnlyConfig, vocabulary_size: int) -> tuple[TextFrontEnd, nn.Module]:
+    """Front end and encoder over token ids, with values that are still to be initialised."""
+    n_segments = 2 if config.segments else 0
+    front_end = TextFrontEnd(vocabulary_size, config.d_model, config.scale_embeddings, n_segments)
+    return front_end, build_encoder(config.encoder, config.d_model)
+
+
 def build_text_encoder(
     config: EncoderOnlyConfig, vocabulary_size: int, head: LabelHead | SpanHead | MaskedTokenHead
 ) -> EncoderOnly:
@@ -75,11 +82,9 @@ def build_text_encoder(
 
     The matrix of a masked-token head is tied to the embedding.
     """
-    d_model = config.d_model
-    n_segments = 2 if config.segments else 0
-    front_end = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings, n_segments)
-    model = EncoderOnly(front_end, build_encoder(config.encoder, d_model), head)
-    initialise(model, d_model)
+    front_end, encoder = text_encoder(config, vocabulary_size)
+    model = EncoderOnly(front_end, encoder, head)
+    initialise(model, config.d_model)
     if isinstance(head, MaskedTokenHead):
         head.vocabulary.weight = front_end.embedding.weight
     return model

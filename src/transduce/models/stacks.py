@@ -1,4 +1,4 @@
-"""The stacks that a model can be made of, told apart by `kind`, and what models ask of them."""
+"""Stacks of a model, told apart by `kind`, and the protocols that models need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An encoder over image patches, ViT (Dosovitskiy et al. 2021), and a text decoder over that."""
+"""Encoder over image patches, ViT (Dosovitskiy et al. 2021), and a text decoder over it."""
 
 from __future__ import annotations
 

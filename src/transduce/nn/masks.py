@@ -1,4 +1,4 @@
-"""Who may look at whom: the one place that decides which mask attention gets, if any.
+"""Attention masks, decided in one place.
 
 A mask costs time, and an unneeded one can cost the fused kernel, so this file asks in turn:
 is nothing hidden (no mask), is only the future hidden (`causal`, a flag of the kernel), or

@@ -1,4 +1,4 @@
-"""Where a token stands: five ways to tell a stack of attention, which by itself cannot know.
+"""Positions: sinusoidal, learned, rotary and others, added or inside attention.
 
 Each is a `Positions` with three hooks, of which it uses one (or none):
 

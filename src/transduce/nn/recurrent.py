@@ -1,4 +1,4 @@
-"""Recurrent encoder and decoder: what Transformers came from, with four ways to see the source.
+"""Recurrent encoder and decoder, with four kinds of context from the source.
 
     fixed      one vector for the whole source, at every step        Cho et al. 2014
     dot        attention by the score h · z                          Luong et al. 2015

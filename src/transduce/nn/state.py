@@ -1,4 +1,4 @@
-"""What a decoder remembers between two steps: keys and values, and nothing hidden elsewhere.
+"""State of a decoder between two steps: cached keys and values.
 
     KeyValue        keys and values of something looked at
     KeyValueCache   those of a decoder layer's own past, growing with each step

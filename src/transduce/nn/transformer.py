@@ -1,4 +1,4 @@
-"""The two stacks of Figure 1: encoder and decoder, of independent depth and make."""
+"""Transformer encoder and decoder (Figure 1), with independent settings."""
 
 from __future__ import annotations
 

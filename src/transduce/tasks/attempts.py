@@ -1,4 +1,4 @@
-"""An answer or an error for each of many inputs, so that a wrong one costs the others nothing."""
+"""An answer or an error for each input: one bad input does not stop the others."""
 
 from __future__ import annotations
 

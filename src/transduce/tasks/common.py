@@ -1,35 +1,34 @@
-"""What several tasks do alike: splits, roots, devices, starting from another run."""
+"""Shared code of tasks: roots, devices, tokenizers, starting from another run."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import heapq
 import json
 import logging
 import math
 import time
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
 from torch import nn
 
 from transduce.config import load_toml, merge, to_dict
-from transduce.config_paths import LiteralText, absolute_path, expanded_path, literal
+from transduce.config_paths import LiteralText, absolute_path, literal
 from transduce.data.resumable import directory_lock
 from transduce.decoding.options import DecodingOptions, without_meaning
-from transduce.errors import DataError, RunError, SettingError
+from transduce.errors import RunError, SettingError
 from transduce.nn.initialise import SkipInit
 from transduce.renamed_settings import with_new_names
 from transduce.tasks.run_files import check_files
-from transduce.tasks.task import Split
+from transduce.tasks.sections import SplitsConfig, TrainingData
+from transduce.tasks.splits import check_trainable
+from transduce.tasks.task import Recipe
 from transduce.text import Tokenizer, load_tokenizer
 from transduce.training import sharding
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
@@ -38,7 +37,7 @@ from transduce.training.weights_header import read_header
 
 _log = logging.getLogger("transduce")
 
-T = TypeVar("T")
+R = TypeVar("R", bound=Recipe)
 
 
 class HasModel(Protocol):
@@ -49,128 +48,9 @@ class HasModel(Protocol):
 
 
 P = TypeVar("P", bound=HasModel)
-Root = Annotated[str, BeforeValidator(expanded_path)]
-"""A directory that relative paths start from; may hold `~` and `$VARIABLE`."""
-
-PLACE_VERSION = 3
-"""Goes up when places change (see `read_split`): what was encoded before is not that of now."""
-
 
 TOKENIZER_VERSION = 2
 """Goes up when the same text and settings come to make another tokenizer."""
-
-
-class Splits(Protocol):
-    """The part of a task's data section that says where its splits are."""
-
-    @property
-    def root(self) -> str: ...  # noqa: D102
-    @property
-    def train(self) -> Any: ...  # noqa: D102
-    @property
-    def valid(self) -> Any: ...  # noqa: D102
-    @property
-    def test(self) -> Any: ...  # noqa: D102
-    @property
-    def hold_out(self) -> float: ...  # noqa: D102
-
-
-def check_trainable(config: Splits) -> None:
-    """Raises SettingError for a recipe without training data."""
-    if config.train is None:
-        raise SettingError("data.train is missing; say what to train on")
-
-
-def check_own_data(config: Splits, split: Split) -> None:
-    """Raises SettingError or DataError where there is nothing that a split could be part of."""
-    if split == "train":
-        check_trainable(config)
-    elif config.train is None:
-        raise DataError(
-            "the run has no data of its own, as one that `transduce import` made; give --source "
-            "and --reference"
-        )
-
-
-def has_split(config: Splits, split: Split) -> bool:
-    """Whether there are items for this split."""
-    return split != "test" or config.test is not None or config.valid is None
-
-
-def read_split(
-    config: Splits,
-    split: Split,
-    read: Callable[[Any, Path], Iterator[T]],
-    key: Callable[[T], str],
-) -> Iterator[T]:
-    """The items of a split, streamed.  Raises DataError for what cannot be read.
-
-    read: reads the items that a section names, under a root.  key: the text that decides in which
-    split an item is, where splits are set aside from the training data: by its hash, so that all
-    items of one key are in one split, whatever the order of the file.
-    """
-    root = Path(config.root)
-    own = own_section(config, split)
-    if own is not None:
-        yield from read(own, root)
-        return
-    if not has_split(config, split):
-        raise DataError(
-            "the recipe has no test data; name it as data.test, or give --source and --reference"
-        )
-    check_own_data(config, split)
-    low, high = is_held_out(config, split)
-    if (low, high) == (0.0, 1.0):
-        yield from read(config.train, root)
-        return
-    for item in read(config.train, root):
-        if low <= place_of(key(item)) < high:
-            yield item
-
-
-def is_held_out(config: Splits, split: Split) -> tuple[float, float]:
-    """From which place to which (see `place_of`) the training data belong to a split."""
-    prepare_training = 0.0
-    parts: dict[str, tuple[float, float]] = {}
-    for name in ("valid", "test"):
-        if getattr(config, name) is None and has_split(config, name):
-            parts[name] = (prepare_training, prepare_training := prepare_training + config.hold_out)
-    return parts.get(split, (prepare_training, 1.0))
-
-
-def own_section(config: Splits, split: Split) -> Any:
-    """What the recipe names for a split; None for what is trained on, and for what is set aside."""
-    return {"train": None, "valid": config.valid, "test": config.test}[split]
-
-
-def split_fingerprint(config: Splits, split: Split, fingerprint: Callable[[Any, Path], str]) -> str:
-    """Changes whenever the items of a split may have changed; `fingerprint` is of one section."""
-    own = own_section(config, split)
-    source = own if own is not None else config.train
-    made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
-    return f"{fingerprint(source, Path(config.root))} {made}"
-
-
-def place_of(text: str) -> float:
-    """A number in [0, 1) that depends on the text alone, however its letters are written.
-
-    "Dog" and "dog" are in one split, or a tokenizer that lowers case would see the test.
-    """
-    plain = unicodedata.normalize("NFKC", text).casefold().strip()
-    digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
-
-
-def sampled(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
-    """So many of the items, in their order.
-
-    A hash of the text of each chooses, the same ones wherever they stand: a file may be sorted,
-    by language, by length or by article, and its first items then stand for none of the others.
-    """
-    if not count:
-        return []
-    found = heapq.nsmallest(count, enumerate(items), key=lambda item: place_of(text(item[1])))
-    return [item for _, item in sorted(found, key=lambda item: item[0])]
 
 
 def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
@@ -188,7 +68,7 @@ def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> N
         raise SettingError("this evaluation decodes nothing; leave out the options of decoding")
 
 
-def prepare_training(data: Splits, training: TrainingConfig, seed: int) -> float:
+def prepare_training(data: TrainingData, training: TrainingConfig, seed: int) -> float:
     """Threads, device and random numbers for a training run; what is wrong is said now.
 
     Returns the time from which its minutes count, by `time.monotonic`.
@@ -204,9 +84,9 @@ def prepare_training(data: Splits, training: TrainingConfig, seed: int) -> float
     return started
 
 
-def _warn_of_missing_test(data: Splits) -> None:
+def _warn_of_missing_test(data: TrainingData) -> None:
     """Says now what `evaluate` would say after hours of training, that needs no test set."""
-    test = getattr(data, "test", None)  # a recommender has none of its own
+    test = data.test if isinstance(data, SplitsConfig) else None
     for value in vars(test).values() if test is not None else ():
         for path in value if isinstance(value, tuple) else (value,):
             if isinstance(path, Path) and not (place := Path(data.root) / path).exists():
@@ -412,14 +292,14 @@ def with_base_model(
     return filled
 
 
-def rooted(recipe: T) -> T:
+def rooted(recipe: R) -> R:
     """A recipe whose data.root is absolute, so that the run can be used from anywhere.
 
     Raises SettingError for a place that no recipe can name.
     """
     try:
-        root = absolute_path(LiteralText(recipe.data.root))  # type: ignore[attr-defined]
+        root = absolute_path(LiteralText(recipe.data.root))
     except ValueError as error:
         raise SettingError(f"data.root: {error}") from None
-    data = dataclasses.replace(recipe.data, root=root)  # type: ignore[attr-defined]
-    return dataclasses.replace(recipe, data=data)  # type: ignore[type-var]
+    data = dataclasses.replace(recipe.data, root=root)
+    return dataclasses.replace(recipe, data=data)

@@ -1,16 +1,17 @@
-"""The remedy where splits that are set aside from the training data are empty."""
+"""Remedy for empty splits that are set aside from the training data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from transduce.tasks.common import Splits, place_of
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import place_of
 
 LARGEST_HOLD_OUT = 0.25
 """Share of the training data that any task can set aside for each split."""
 
 
-def remedy_for_nothing_held_out(config: Splits, keys: Iterable[str]) -> str:
+def remedy_for_nothing_held_out(config: SplitsConfig, keys: Iterable[str]) -> str:
     """The remedy where `hold_out` sets nothing aside to validate with.
 
     keys: of the items to train on, as `read_split` has them.  Larger shares cannot help where the

@@ -1,4 +1,4 @@
-"""The labels of a classifier: `labels.json` in the run directory, in the order of its scores."""
+"""Labels of a classifier: `labels.json`, in the order of its scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where synthetic data come from: said in a file beside them, and kept by each run that uses them.
+"""Provenance of synthetic data, beside them and in each run that uses them.
 
 `pairs.jsonl`, or `pairs.jsonl.gz`, is described by `pairs.provenance.json`; `transduce distil` and
 `transduce backtranslate` write both.  A run trained on such files, and what is made of it, has all

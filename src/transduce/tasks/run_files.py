@@ -1,4 +1,4 @@
-"""What may lie in a run directory: plain files of its own, of a size that files of their kind have.
+"""Checks of the files of a run directory: kind, place and size.
 
 A run directory may come from a stranger.  A link in it could name any file of the machine, a named
 pipe would never end, and a vocabulary of a hundred gigabytes would fill the memory.

@@ -1,4 +1,4 @@
-"""Validation data: a checksum that tells others apart, and a warning where they are few."""
+"""Checksum of validation data, and a warning where they are few."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from transduce.metrics.significance import few_items, few_tokens
-from transduce.tasks.common import Splits
+from transduce.tasks.sections import SplitsConfig
 
 logger = logging.getLogger("transduce")
 
@@ -18,7 +18,7 @@ def checksum_of(*facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def warn_of_few(data: Splits, count: int, what: str, tokens: bool = False) -> None:
+def warn_of_few(data: SplitsConfig, count: int, what: str, tokens: bool = False) -> None:
     """Warn where validation data are too few to tell one model from another, and so the test data
     that are set aside beside them.
 

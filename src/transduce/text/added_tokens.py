@@ -1,4 +1,4 @@
-"""Tokens that were added to a tokenizer made elsewhere: strings that are found before all else."""
+"""Tokens added to an imported tokenizer: strings that are found before all else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions that may take for ever, or match nothing: known by their form alone.
+"""Regular expressions with exponential backtracking, recognised by their form.
 
 A search that goes back and tries again takes exponential time where a repeated group can match one
 text in several ways: it holds a repetition itself, as in `(a+)+`, or alternatives, as in

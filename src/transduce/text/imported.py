@@ -1,4 +1,4 @@
-"""What tokenizers made elsewhere share: their ids, put into the order that ours have.
+"""Shared code of imported tokenizers: their ids, put into the order of ours.
 
 Elsewhere the special ids stand anywhere; here PAD, UNK, BOS and EOS are 0 to 3, the rest follows
 in its own order, and MASK, where there is one, comes last, one beyond the tokenizer's own ids.

@@ -1,4 +1,4 @@
-"""Marian's tokenizers: SentencePiece cuts the text, and a list of its own numbers the pieces.
+"""Marian's tokenizers: SentencePiece pieces, numbered by a separate list.
 
 Source and target have a SentencePiece model each, and mostly one list of pieces in common.
 """

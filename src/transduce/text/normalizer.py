@@ -1,4 +1,4 @@
-"""What every tokenizer does to text before it looks at it: stated rules, in plain Python."""
+"""Normalisation of text before every tokenizer, by stated rules."""
 
 from __future__ import annotations
 

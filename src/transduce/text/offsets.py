@@ -1,4 +1,4 @@
-"""Which characters of a text each of its tokens stands for.
+"""Spans of characters that the tokens of a text stand for.
 
 Tokenizers give ids, not places, and may lower case, strip accents, fold width, drop spaces, mark
 the beginnings of words, spell a character in bytes or know nothing of it.  So text and tokens are

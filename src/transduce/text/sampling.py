@@ -1,4 +1,4 @@
-"""Subword regularisation: another segmentation of a text each time that training sees it."""
+"""Subword regularisation: another segmentation of a text in each epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random segmentations of words, which follow from the numbers drawn alone.
+"""Random segmentations of words, determined by the numbers drawn.
 
 SentencePiece can draw segmentations too, but from version 0.2.3 on, equal seeds give other ones in
 each process: a training that is to go on exactly after an interruption cannot use that.

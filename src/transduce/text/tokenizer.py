@@ -1,4 +1,4 @@
-"""Text to token ids and back: what every tokenizer promises.
+"""Protocol of tokenizers: text to token ids and back.
 
 The first four ids mean the same in every tokenizer, so that models, decoders and data need not
 know which one they work with.  Ids of the vocabulary proper start at 4.

@@ -1,4 +1,4 @@
-"""Checks of a definition for the library `tokenizers`, before the library sees it.
+"""Checks of a tokenizer's definition before the library `tokenizers` reads it.
 
 Some definitions end a program inside the library, or take all time or memory, and many of them
 only at the first text that meets the wrong place.  They are refused when a tokenizer is loaded.

@@ -1,4 +1,4 @@
-"""What alignments count: words, characters of scripts without spaces, or a tokenizer's pieces."""
+"""Units of alignments: words, characters of scripts without spaces, or pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A moving average of the weights, which generalises better than the last weights do."""
+"""Moving average of the weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What made a loss or a gradient infinite, kept where it can be looked at."""
+"""Batches whose loss or gradient was not finite, kept as JSON."""
 
 from __future__ import annotations
 

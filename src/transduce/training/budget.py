@@ -1,4 +1,4 @@
-"""The budget of a training: steps and minutes, the time used, and the time the end will need."""
+"""Budget of a training: steps and minutes, the time used, and the time the end needs."""
 
 from __future__ import annotations
 

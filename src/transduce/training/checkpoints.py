@@ -1,4 +1,4 @@
-"""Everything needed to go on as if nothing had happened, in one directory per checkpoint.
+"""Checkpoints: everything that an exact resume needs, in one directory each.
 
 checkpoints/step-00001000/
     model.safetensors  optimizer.safetensors  [ema.safetensors]

@@ -1,4 +1,4 @@
-"""What a run logged while it was trained."""
+"""Reader of the log of a training: curves and scores."""
 
 from __future__ import annotations
 

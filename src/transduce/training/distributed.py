@@ -1,4 +1,4 @@
-"""Several processes that train one model, as `torchrun` starts them; a process alone is one of one.
+"""Data-parallel training by several processes, as `torchrun` starts them.
 
 Data parallel: each rank has the whole model and its own share of the batches of a step.  Gradients
 are of sums over tokens, divided by the tokens of all ranks before they are added up, so a token

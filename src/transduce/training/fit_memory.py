@@ -1,4 +1,4 @@
-"""How large batches may be: found before training begins, by steps that are then forgotten.
+"""Search for the largest batches that fit, before training begins.
 
 A step keeps its size, `batch_tokens` times `accumulate`: it is cut into the fewest batches that
 fit, or up to twice as many where rows are alike and only those hold as many of them.  On a GPU the
@@ -14,17 +14,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from transduce.data.batches import Batches
 from transduce.errors import MemoryLimitError, SettingError, is_out_of_memory
 from transduce.training.averaging import MovingAverage
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.memory import give_back_freed_memory
-from transduce.training.step import LossTask
+from transduce.training.task import TrainingTask
 
 GIB = 2**30
 SHARE_OF_GPU = 0.92
@@ -38,14 +37,6 @@ FIRST_TOKENS = 1024
 PROBES = 3
 CLOSE_ENOUGH = 16
 """The search ends when it has come to one such part of the largest size that fits."""
-
-
-class BatchedTask(LossTask, Protocol):
-    """What the search needs to know of a task, beside what a step does."""
-
-    @property
-    def batches(self) -> Batches:
-        """What it is trained on."""
 
 
 class FoundBudget(Exception):  # noqa: N818  # it is none
@@ -66,7 +57,7 @@ class FoundBudget(Exception):  # noqa: N818  # it is none
 
 
 def find_budget(
-    task: BatchedTask,
+    task: TrainingTask,
     config: TrainingConfig,
     optimizer: torch.optim.Optimizer,
     ranks: Ranks,
@@ -185,7 +176,7 @@ class _Tries:
     """Steps with the rate of 0 that an optimizer has at first, which need what training does."""
 
     def __init__(
-        self, task: BatchedTask, config: TrainingConfig, optimizer: torch.optim.Optimizer
+        self, task: TrainingTask, config: TrainingConfig, optimizer: torch.optim.Optimizer
     ) -> None:
         self.task, self.config, self.optimizer = task, config, optimizer
         self.device = next(task.model.parameters()).device

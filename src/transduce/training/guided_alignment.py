@@ -1,4 +1,4 @@
-"""Guided alignment: one head of cross-attention is taught where each target token comes from.
+"""Guided alignment: a loss that trains one head of cross-attention on given links.
 
 With A the head's weights and α the links of each target token, which share 1 equally, the loss
 

@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing, without ever holding all probabilities at once."""
+"""Cross-entropy with label smoothing, in chunks of positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that steps have freed: kept for the next one, or given back to the system."""
+"""Freed memory: kept for the next step, or given back to the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Muon: steps of matrices that are nearly orthogonal (Jordan et al. 2024; Liu et al. 2025)."""
+"""Muon: nearly orthogonal updates of matrices (Jordan et al. 2024; Liu et al. 2025)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adam or Muon, as the recipe sets it, over what is to be trained."""
+"""Optimizers: Adam or Muon, over the parameters that are trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R-Drop: two passes of dropout over the same batch are asked to agree (Liang et al. 2021).
+"""R-Drop: a loss on the divergence of two dropout passes (Liang et al. 2021).
 
 With P and Q for the two distributions of a token, and ℓ for the loss without R-Drop, its loss is
 

@@ -1,4 +1,4 @@
-"""Differences between a training and its earlier sitting that the recipe does not show."""
+"""Differences between a resumed training and its beginning, beside the recipe's."""
 
 from __future__ import annotations
 

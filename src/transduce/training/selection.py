@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 from pathlib import Path
-from typing import Protocol
 
 import torch
-from torch import nn
 
 from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress, checkpoints_of, served_weights
@@ -17,24 +15,8 @@ from transduce.training.distributed import Ranks
 from transduce.training.log import TrainingLog
 from transduce.training.sharding import Shards
 from transduce.training.signals import Signals, StoppedValidation
+from transduce.training.task import TrainingTask
 from transduce.training.weights import load_weights, mean
-
-
-class Validated(Protocol):
-    """A task as validation needs it."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The model to score."""
-
-    def validate(self) -> dict[str, float]:
-        """Scores on held-out data, "loss" among them."""
-
-    def validation_checksum(self, score: str) -> str:
-        """Checksum of the data and settings that this score is measured by."""
-
-    def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
 
 
 class Selection:
@@ -42,7 +24,7 @@ class Selection:
 
     def __init__(
         self,
-        task: Validated,
+        task: TrainingTask,
         config: TrainingConfig,
         log: TrainingLog,
         checkpointer: Checkpointer,

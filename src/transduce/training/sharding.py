@@ -1,5 +1,4 @@
-"""Fully sharded training (FSDP2): of each weight, its gradient and what the optimizer keeps of it,
-every rank has a part of the rows.
+"""Fully sharded training (FSDP2): each rank holds some of the rows of every weight.
 
 A Transformer layer is gathered just before it is used, forwards and backwards, and let go of
 afterwards; all that is not such a layer is gathered for the whole of a batch.  What is sharded is
@@ -15,7 +14,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,15 +25,9 @@ from transduce.nn.transformer import DecoderLayer, EncoderLayer
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
+from transduce.training.task import TrainingTask
 
 T = TypeVar("T")
-
-
-class _LossTask(Protocol):
-    @property
-    def model(self) -> nn.Module: ...
-
-    def loss(self, batch: Any) -> LossSums: ...
 
 
 class _Root(nn.Module):
@@ -54,7 +47,7 @@ class Shards:
     All of them have to ask for a loss, and for its gradient, equally often.
     """
 
-    def __init__(self, task: _LossTask) -> None:
+    def __init__(self, task: TrainingTask) -> None:
         """Shard the model in place; it has to be the same on all ranks, and not yet optimized."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard

@@ -1,4 +1,4 @@
-"""Ending in good order when somebody, or a scheduler, asks for it."""
+"""Signals: an orderly end after the present step."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""One step of the optimizer over one or more batches, whatever may go wrong in it."""
+"""One step of the optimizer over one or more batches, with its faults handled."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,33 +14,8 @@ from transduce.errors import MemoryLimitError, is_out_of_memory
 from transduce.nn.kernels.bf16 import relative_slowdown, slow_bf16_hint
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
-from transduce.training.loss import LossSums
 from transduce.training.sharding import Shards, gathered
-
-
-class Batch(Protocol):
-    """What a step needs to know of a batch."""
-
-    @property
-    def target_tokens(self) -> int:
-        """Number of predictions: what its loss is divided by."""
-
-    def halves(self) -> tuple[Batch, Batch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
-
-
-class LossTask(Protocol):
-    """What a step needs to know of a task."""
-
-    @property
-    def model(self) -> nn.Module:
-        """What is trained."""
-
-    def loss(self, batch: Any) -> LossSums:
-        """Loss of one batch."""
-
-    def describe(self, batch: Any) -> str:
-        """A batch in a few words, for messages about it."""
+from transduce.training.task import Batch, TrainingTask
 
 
 class NonFiniteError(Exception):
@@ -61,7 +36,7 @@ class OptimizerStep:
 
     def __init__(
         self,
-        task: LossTask,
+        task: TrainingTask,
         config: TrainingConfig,
         optimizer: torch.optim.Optimizer,
         ranks: Ranks,

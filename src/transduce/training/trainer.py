@@ -12,7 +12,7 @@ import itertools
 import math
 import time
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
@@ -31,7 +31,7 @@ from transduce.training.fine_tuning import (
     remove_low_rank_updates,
     start_from,
 )
-from transduce.training.fit_memory import BatchedTask, find_budget
+from transduce.training.fit_memory import find_budget
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.memory import keep_freed_memory
 from transduce.training.optimizer import build_optimizer
@@ -39,18 +39,11 @@ from transduce.training.recompute import recompute_layers
 from transduce.training.resuming import taken_up
 from transduce.training.run_backup import discard
 from transduce.training.schedules import learning_rate
-from transduce.training.selection import Selection, Validated
+from transduce.training.selection import Selection
 from transduce.training.signals import InterruptedTraining, Signals
 from transduce.training.step import NonFiniteError, OptimizerStep
+from transduce.training.task import TrainingTask
 from transduce.training.weights import checksum, load_weights, read_tensors, weights_of
-
-
-class TrainingTask(BatchedTask, Validated, Protocol):
-    """What the loop needs to know of a task: for a step, the search of its size, validation."""
-
-    d_model: int
-    unit: str
-    """What the loss is the mean of, for the log: "tokens", "images"."""
 
 
 @dataclasses.dataclass(frozen=True)

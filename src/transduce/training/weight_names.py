@@ -1,4 +1,4 @@
-"""Names of weights in files of format 1, and the names of today.
+"""Names of weights in files of format 1, and their present names.
 
 Format 1 named the front ends of an encoder-decoder `source` and `target`, and the front end of a
 decoder-only model `target`; today they are `front_end` and `target_front_end`.

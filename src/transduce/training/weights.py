@@ -1,4 +1,4 @@
-"""Weights on disk, in safetensors files: complete or absent, and never a program."""
+"""Weights on disk, as safetensors files: complete or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images to vectors: one for each patch, as if it were a word (Dosovitskiy et al. 2021, ViT).
+"""Patches of an image to vectors (Dosovitskiy et al. 2021, ViT).
 
 Shapes, besides the package's letters: c channels, g rows and columns of patches, p the side of
 a patch in pixels, n = g · g patches.

@@ -1,4 +1,4 @@
-"""Vectors to labels: one for a whole sequence, or a span of positions in it."""
+"""Heads for labels of a whole sequence, and for spans of positions in it."""
 
 from __future__ import annotations
 

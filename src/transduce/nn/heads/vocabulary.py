@@ -1,4 +1,4 @@
-"""Vectors to one score per entry of the vocabulary."""
+"""Heads with one score per entry of the vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention in bfloat16 that a CPU can learn through, which PyTorch's fused kernel is slow at."""
+"""Attention in bfloat16 on a CPU, with a gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix products in 8 bits: twice as fast or more on a CPU, and a quarter of the memory.
+"""Matrix products in 8 bits: at least twice as fast on a CPU, a quarter of the memory.
 
 Weights are rounded once, each row of a matrix by its own scale.  Activations are rounded as they
 come, each position by its own largest value and not by that of the batch.  What a sentence is

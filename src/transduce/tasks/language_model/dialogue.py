@@ -1,4 +1,4 @@
-"""The task of answering in a conversation: a language model of turns that belong to roles."""
+"""Dialogue: a language model of turns that belong to roles."""
 
 from __future__ import annotations
 
@@ -30,15 +30,12 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError, TransduceError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.common import (
-    Root,
     check_decoding,
     check_not_decoding,
     check_selection,
     find_device,
     prepare_training,
-    read_split,
     rooted,
-    split_fingerprint,
     with_base_model,
     with_weights,
 )
@@ -52,12 +49,13 @@ from transduce.tasks.language_model.task import (
     text_scores,
 )
 from transduce.tasks.per_input import Cancelled, OwnOptions
-from transduce.tasks.task import Evaluation, Example, Split, TextStream
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import read_split, split_fingerprint
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task, TextStream
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, Tokenizer
-from transduce.training.config import TrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.fine_tuning import AdaptWeights, FineTuneConfig
 from transduce.training.trainer import Outcome, train
@@ -71,20 +69,13 @@ SHARE_FOR_HISTORY = 0.75
 
 
 @section
-class DataConfig:
+class DataConfig(SplitsConfig):
     """Which dialogues to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: DialoguesConfig | None = None
-    """Needed for training."""
     valid: DialoguesConfig | None = None
-    """Without it, `hold_out` of the training dialogues are set aside."""
     test: DialoguesConfig | None = None
-    """Without it and without `valid`, another `hold_out` of them is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
-    """Share that is set aside where no file is given."""
     roles: Annotated[tuple[str, ...], Field(min_length=2)] = ("user", "model")
     """Who speaks.  The last one is who the model is when it answers, and answers the one before
     it; turns without a role are theirs, one after the other."""
@@ -97,18 +88,15 @@ class DataConfig:
 
 
 @section
-class DialogueRecipe:
-    """Everything that makes a run what it is."""
+class DialogueRecipe(Recipe):
+    """Recipe of a dialogue model."""
 
     task: Literal["dialogue"] = "dialogue"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, the order of the data and where long dialogues are cut."""
     data: DataConfig
     text: TextConfig = TextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Another run to start from: of dialogues with as many roles, or of a language model."""
-    training: TrainingConfig = TrainingConfig()
     decoding: DecodingOptions = DecodingOptions(method="sample", max_tokens=100)
 
     def __post_init__(self) -> None:
@@ -396,3 +384,12 @@ def _encoded(
                 f"{part} has no dialogue with anything to learn from; is data.loss_on = "
                 f"{recipe.data.loss_on!r} meant, and are there enough dialogues?"
             ) from error
+
+
+DIALOGUE = Task(
+    DialogueRecipe,
+    parse_dialogue,
+    train_dialogue,
+    load_dialogue,
+    pipeline_tag="text-generation",
+)

@@ -1,4 +1,4 @@
-"""A trained model of what comes next: prompts in, continuations out."""
+"""Language model in use: prompts in, continuations out, also as a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of saying what a user takes next: sequential recommendation, as next-item prediction.
+"""Sequential recommendation: prediction of a user's next item.
 
 The items of a user, oldest first, are a text whose words are whole items, and a decoder learns
 what comes next in it (SASRec: Kang and McAuley 2018; here with softmax over all items for a loss).
@@ -36,9 +36,7 @@ from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
 from transduce.metrics.significance import few_items
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.common import (
-    Root,
     check_selection,
-    check_trainable,
     find_device,
     prepare_training,
     rooted,
@@ -46,12 +44,13 @@ from transduce.tasks.common import (
     with_weights,
 )
 from transduce.tasks.language_model.task import PackedTraining, check_block
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.sections import TrainingData
+from transduce.tasks.splits import check_trainable
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import chunks, to_padded, tokenizer_for, tokenizer_of
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
 from transduce.text.tokenizer import UNK
-from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome, train
 
@@ -64,16 +63,13 @@ WITH_SEEN = "_with_seen"
 
 
 @section
-class DataConfig:
+class DataConfig(TrainingData):
     """Whose interactions to train on.
 
     The last item of each user is the test, the one before it is for validation, the rest is
     trained on.
     """
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: InteractionsConfig | None = None
     """All the interactions, those for validation and test among them."""
     min_interactions: Annotated[int, Field(ge=3)] = 5
@@ -97,17 +93,14 @@ class EvaluationConfig:
 
 
 @section
-class RecommendationRecipe:
-    """Everything that makes a run what it is."""
+class RecommendationRecipe(Recipe):
+    """Recipe of a sequential recommender."""
 
     task: Literal["recommendation"] = "recommendation"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, the order of the data and where long histories are cut."""
     data: DataConfig
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Another run to start from, of the same items."""
-    training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def __post_init__(self) -> None:
@@ -240,7 +233,7 @@ class RecommendationTraining(PackedTraining):
 
 def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) -> Outcome:
     """Train from a recipe into the directory `run`."""
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)  # type: ignore[arg-type]  # its train alone
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
     histories = histories_of(recipe.data)
     lines = (" ".join(items) for items in training_parts(histories))
     section = TokenizerSection(tokenizer=SymbolsConfig())
@@ -347,7 +340,7 @@ def answered(
 
 def histories_of(config: DataConfig) -> Histories:
     """The histories of a recipe's data."""
-    check_trainable(config)  # type: ignore[arg-type]  # its train alone
+    check_trainable(config)
     assert config.train is not None
     return read_histories(config.train, Path(config.root), config.min_interactions)
 
@@ -387,3 +380,11 @@ def item_counts(histories: Histories, tokenizer: Tokenizer) -> Tensor:
     counts = torch.from_numpy(np.bincount(ids, minlength=tokenizer.size))
     counts[: len(SPECIAL_TOKENS)] = 0
     return counts
+
+
+RECOMMENDATION = Task(
+    RecommendationRecipe,
+    parse_recommendation,
+    train_recommendation,
+    load_recommendation,
+)

@@ -1,4 +1,4 @@
-"""The task of saying what comes next, trained on texts: GPT."""
+"""Language modelling: training on texts, perplexity and bits per byte."""
 
 from __future__ import annotations
 
@@ -33,25 +33,22 @@ from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.stacks import max_sequence_length
 from transduce.tasks.common import (
-    Root,
     check_decoding,
     check_not_decoding,
     check_r_drop,
     check_selection,
     describe_batch,
     find_device,
-    has_split,
-    own_section,
     prepare_training,
-    read_split,
     rooted,
-    split_fingerprint,
     with_base_model,
     with_weights,
 )
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.language_model.generator import Generator
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
@@ -70,14 +67,10 @@ READ_AT_ONCE = ("text.tokenizer", "text.block")
 
 
 @section
-class DataConfig:
+class DataConfig(SplitsConfig):
     """Which documents to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: DocumentsConfig | None = None
-    """Needed for training; an imported model has none."""
     valid: DocumentsConfig | None = None
     """Without it, `hold_out` of the training documents are set aside; where each file is one
     document, the last `hold_out` of the characters of each."""
@@ -85,7 +78,6 @@ class DataConfig:
     """Without it and without `valid`, another `hold_out` of the training documents is set aside;
     where each file is one document, none is."""
     hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
-    """Share that is set aside where no file is given."""
 
 
 @section
@@ -113,12 +105,10 @@ MEASURED = ("loss", "perplexity", "bits_per_byte")
 
 
 @section
-class LanguageModelRecipe:
-    """Everything that makes a run what it is."""
+class LanguageModelRecipe(Recipe):
+    """Recipe of a language model."""
 
     task: Literal["language-model"] = "language-model"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, the order of the data and where long texts are cut."""
     data: DataConfig
     text: TextConfig = TextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
@@ -192,7 +182,7 @@ class PackedTraining:
         self, model: DecoderOnly, train: PackedBatches, smoothing: float, r_drop: float = 0.0
     ) -> None:
         self.model = model
-        self.d_model = model.front_end.embedding.embedding_dim
+        self.d_model = model.head.weight.shape[1]
         self.smoothing = smoothing
         self.r_drop = r_drop
         self.batches = train
@@ -379,3 +369,12 @@ def _encoded_split(
             count.to,
             processes,
         )
+
+
+LANGUAGE_MODEL = Task(
+    LanguageModelRecipe,
+    parse_language_model,
+    train_language_model,
+    load_language_model,
+    pipeline_tag="text-generation",
+)

@@ -1,4 +1,4 @@
-"""Questions about a passage, answered by a piece of it: windows, spans, and the best of them.
+"""Question answering in use: windows over a passage, and the best span.
 
     [BOS] question [EOS] window of the passage [EOS]        positions 0 … t - 1
       |                    |-- allowed starts and ends --|

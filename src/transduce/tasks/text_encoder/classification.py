@@ -1,4 +1,4 @@
-"""The task of giving a label to a text, or to a pair of texts."""
+"""Classification of a text or of a pair of texts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from transduce.tasks.labels import (
     load_labels,
     new_head,
 )
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.classification_data import (
     READ_TOGETHER,
     EncodedExamples,
@@ -106,12 +106,10 @@ class ClassifierEvaluation:
 
 
 @section
-class ClassificationRecipe:
-    """Everything that makes a run what it is."""
+class ClassificationRecipe(Recipe):
+    """Recipe of a text classifier."""
 
     task: Literal["classification"] = "classification"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout and the order of the data."""
     data: LabelledData = LabelledData()
     text: ClassifierTextConfig = ClassifierTextConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
@@ -337,3 +335,12 @@ def _encoded(
         logger.warning("%d %s texts are blank; they %s", len(data.of_blanks), split, what)
     logger.info("%s: %d texts, %d tokens", split, len(data), data.texts.lengths.sum())
     return data
+
+
+CLASSIFICATION = Task(
+    ClassificationRecipe,
+    parse_classification,
+    train_classification,
+    load_classification,
+    pipeline_tag="text-classification",
+)

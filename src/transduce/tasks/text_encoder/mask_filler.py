@@ -1,4 +1,4 @@
-"""A trained masked language model in use: what stands at `<mask>`, and a vector for each text."""
+"""Masked language model in use: tokens for `<mask>`, and a vector for each text."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
 from transduce.tasks.common import find_device, prepare_training, with_weights
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Split, Task
 from transduce.tasks.text_encoder.masked_language_model import (
     MaskedLanguageModel,
     MaskedLanguageModelling,
     MaskedLanguageModelRecipe,
     MaskedLanguageModelTraining,
     documents_of,
+    parse_masked_language_model,
     rows_of,
 )
 from transduce.tasks.text_inputs import (
@@ -281,3 +282,12 @@ def load_masked_language_model(
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: MaskFiller(recipe, tokenizer), run, device)
+
+
+MASKED_LANGUAGE_MODEL = Task(
+    MaskedLanguageModelRecipe,
+    parse_masked_language_model,
+    train_masked_language_model,
+    load_masked_language_model,
+    pipeline_tag="fill-mask",
+)

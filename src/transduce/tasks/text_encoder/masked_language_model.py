@@ -1,4 +1,4 @@
-"""The task of guessing hidden tokens (masked language modelling; Devlin et al. 2019).
+"""Masked language modelling (Devlin et al. 2019).
 
 [BOS] the cat [MASK] on the mat [EOS]      encoder -> head at [MASK] -> sat
 [BOS] a line  [EOS] the next?   [EOS]      first vector -> next_sentence -> whether it is
@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
@@ -29,16 +28,11 @@ from transduce.models.stacks import norm_epsilon
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
-from transduce.tasks.common import (
-    Root,
-    check_selection,
-    describe_batch,
-    read_split,
-    rooted,
-    with_base_model,
-)
+from transduce.tasks.common import check_selection, describe_batch, rooted, with_base_model
 from transduce.tasks.held_out import remedy_for_nothing_held_out
-from transduce.tasks.task import Split
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import read_split
+from transduce.tasks.task import Recipe, Split
 from transduce.tasks.text_inputs import (
     ENCODERS,
     READ_AT_ONCE,
@@ -49,7 +43,6 @@ from transduce.tasks.text_inputs import (
     with_special_tokens,
 )
 from transduce.text import Tokenizer
-from transduce.training.config import TrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
@@ -64,29 +57,19 @@ NEXT_SENTENCE_DROPOUT = 0.1
 
 
 @section
-class TextsData:
+class TextsData(SplitsConfig):
     """Which texts to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: DocumentsConfig | None = None
-    """Needed for training."""
     valid: DocumentsConfig | None = None
-    """Without it, `hold_out` of the training documents are set aside."""
     test: DocumentsConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training documents is set aside."""
-    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
-    """Share of the documents that is set aside where no file is given."""
 
 
 @section
-class MaskedLanguageModelRecipe:
-    """Everything that makes a run what it is."""
+class MaskedLanguageModelRecipe(Recipe):
+    """Recipe of a masked language model."""
 
     task: Literal["masked-language-model"] = "masked-language-model"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, the order of the data, and what is hidden."""
     data: TextsData = TextsData()
     text: TextConfig = TextConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
@@ -96,7 +79,6 @@ class MaskedLanguageModelRecipe:
     or, half of the time, is from another; else as many lines of a document as fit are read."""
     fine_tune: FineTuneConfig | None = None
     """Begin with the weights and the tokenizer of another run."""
-    training: TrainingConfig = TrainingConfig()
 
     def __post_init__(self) -> None:
         check_room(self.model, self.text)

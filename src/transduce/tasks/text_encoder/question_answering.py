@@ -1,4 +1,4 @@
-"""The task of answering a question by a piece of a passage (extractive question answering)."""
+"""Extractive question answering: training."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from transduce.tasks.common import (
     find_device,
     prepare_training,
     rooted,
-    sampled,
     with_base_model,
     with_weights,
 )
 from transduce.tasks.labels import new_head
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.splits import sampled
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.answerer import Answerer, SpanConfig, WindowsConfig
 from transduce.tasks.text_encoder.question_answering_data import (
     READ_TOGETHER,
@@ -50,7 +50,6 @@ from transduce.tasks.text_inputs import (
 )
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
-from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
@@ -75,19 +74,16 @@ class AnswersEvaluation:
 
 
 @section
-class QuestionAnsweringRecipe:
-    """Everything that makes a run what it is."""
+class QuestionAnsweringRecipe(Recipe):
+    """Recipe of extractive question answering."""
 
     task: Literal["question-answering"] = "question-answering"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout and the order of the data."""
     data: QuestionsData = QuestionsData()
     text: WindowsConfig = WindowsConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
     span: SpanConfig = SpanConfig()
     fine_tune: FineTuneConfig | None = None
     """Begin with the weights and the tokenizer of another run."""
-    training: TrainingConfig = TrainingConfig()
     evaluation: AnswersEvaluation = AnswersEvaluation()
 
     def __post_init__(self) -> None:
@@ -260,3 +256,12 @@ def load_question_answering(
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TrainedAnswerer(recipe, tokenizer), run, device)
+
+
+QUESTION_ANSWERING = Task(
+    QuestionAnsweringRecipe,
+    parse_question_answering,
+    train_question_answering,
+    load_question_answering,
+    pipeline_tag="question-answering",
+)

@@ -1,4 +1,4 @@
-"""Questions of a recipe's files, as the windows that a model learns to answer from."""
+"""Questions of a recipe, as windows for training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from transduce.data.batches import TokenBatches, in_halves
 from transduce.data.questions import Question, QuestionsConfig, read_questions
 from transduce.errors import DataError
 from transduce.sequence import Padded
-from transduce.tasks.common import Root, read_split
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import read_split
 from transduce.tasks.task import Split
 from transduce.tasks.text_encoder.answerer import Answerer, EncodedPassage, Window
 from transduce.tasks.text_inputs import EncodedTexts, chunks
@@ -30,18 +31,12 @@ READ_TOGETHER = 512
 
 
 @section
-class QuestionsData:
+class QuestionsData(SplitsConfig):
     """Which questions to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: QuestionsConfig | None = None
-    """Needed for training."""
     valid: QuestionsConfig | None = None
-    """Without it, `hold_out` of the training questions are set aside."""
     test: QuestionsConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training questions is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
     """Share that is set aside where no file is given, of the articles or passages: where these
     are few, the share of the questions may be another."""

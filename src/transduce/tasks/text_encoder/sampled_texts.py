@@ -1,4 +1,4 @@
-"""Other segmentations, in each epoch, of the texts that an encoder reads between its marks."""
+"""Subword sampling for encoder-only tasks: other segmentations in each epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which words of a source and of its target belong together, by a translator's attention."""
+"""Word alignment of a source and its target, by a translator's attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure a translator is of what it said, token by token and line by line.
+"""Confidence of a translator, by token and by line.
 
 The outputs are read once more by forced scoring, so that the figures are the model's own
 probabilities over its whole vocabulary, however the outputs were found.

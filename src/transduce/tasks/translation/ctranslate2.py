@@ -1,4 +1,4 @@
-"""CTranslate2 as the engine of a translator: it searches; lines, pieces and batches stay ours.
+"""CTranslate2 as the search engine of a translator; lines and batches stay ours.
 
 Its search is ours with `stop = "first"`, but for some details, which are mended here:
 

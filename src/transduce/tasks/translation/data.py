@@ -1,4 +1,4 @@
-"""From a translation recipe's files to vocabularies, and to pairs of token ids on the disk."""
+"""Vocabularies and encoded pairs of a translation recipe."""
 
 from __future__ import annotations
 
@@ -23,15 +23,9 @@ from transduce.data.pairs import (
 from transduce.data.rows import Side
 from transduce.data.workers import available_cores
 from transduce.errors import DataError, RunError, SettingError
-from transduce.tasks.common import (
-    base_settings,
-    cached_tokenizer,
-    is_held_out,
-    own_section,
-    saved_tokenizer,
-    split_fingerprint,
-)
+from transduce.tasks.common import base_settings, cached_tokenizer, saved_tokenizer
 from transduce.tasks.held_out import remedy_for_nothing_held_out
+from transduce.tasks.splits import is_held_out, own_section, split_fingerprint
 from transduce.tasks.task import Split
 from transduce.tasks.translation.recipe import (
     DataConfig,

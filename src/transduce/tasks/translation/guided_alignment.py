@@ -22,7 +22,7 @@ from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.data.pairs import read_pairs, stamp, without_marks
 from transduce.errors import DataError, RunError
 from transduce.inspect.alignment import symmetrised
-from transduce.tasks.common import read_split
+from transduce.tasks.splits import read_split
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.text import Tokenizer
 from transduce.text.pharaoh import check_inside, parse_links

@@ -1,4 +1,4 @@
-"""From the hypotheses of a text's pieces to its translation."""
+"""Translation of a text, joined from the hypotheses of its segments."""
 
 from __future__ import annotations
 

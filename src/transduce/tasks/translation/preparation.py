@@ -1,4 +1,4 @@
-"""From texts and options to what a translator decodes: checks, tokens, pieces."""
+"""Preparation of texts for decoding: checks, tokens, segments, options."""
 
 from __future__ import annotations
 

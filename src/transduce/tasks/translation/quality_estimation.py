@@ -1,4 +1,4 @@
-"""An estimate of how good a translation is, without a reference, calibrated on held-out pairs.
+"""Quality estimation without a reference, calibrated on held-out pairs.
 
 A few features of the model's confidence are weighed by ridge regression on the chrF of single
 sentences, and the sum is then bent by isotonic regression, so that of outputs estimated at 60 the

@@ -1,4 +1,4 @@
-"""The recipe of a task from text to text: one TOML file, one experiment."""
+"""Recipe of translation and every other task from text to text."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from transduce.models.encoder_decoder import EncoderDecoderConfig, check_tie
 from transduce.models.presets import PRESETS
 from transduce.models.stacks import cross_attention_heads, max_sequence_length
 from transduce.tasks.common import (
-    Root,
     base_settings,
     check_r_drop,
     check_selection,
     named_base,
-    read_split,
     rooted,
     with_base_model,
 )
-from transduce.tasks.task import Split
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import read_split
+from transduce.tasks.task import Recipe, Split
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.text.sampling import Alpha, check_sampling
 from transduce.training.fine_tuning import FineTuneConfig
@@ -50,23 +50,17 @@ class Corpus:
 
 
 @section
-class DataConfig:
+class DataConfig(SplitsConfig):
     """Which pairs to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: PairsConfig | None = None
-    """Needed for training; an imported model has none."""
     train_weight: Weight = 1.0
     """How often an epoch sees `train`: 2 is twice, 0.25 a quarter of it, and another quarter in
     the next epoch.  With 0 it is there only to set `hold_out` aside."""
     mix: tuple[Corpus, ...] = ()
     """Further corpora, mixed with `train` in every batch; without sources that are set aside."""
     valid: PairsConfig | None = None
-    """Without it, `hold_out` of the training pairs are set aside."""
     test: PairsConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training pairs is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
     """Share of the sources that is set aside, with all their targets, where no file is given."""
     filters: FilterConfig = FilterConfig()
@@ -183,12 +177,10 @@ def default_metrics(symbols: bool) -> tuple[str, ...]:
 
 
 @section
-class TranslationRecipe:
-    """Everything that makes a run what it is."""
+class TranslationRecipe(Recipe):
+    """Recipe of text to text."""
 
     task: Literal["translation"] = "translation"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout and the order of the data."""
     data: DataConfig
     text: TextConfig = TextConfig()
     model: EncoderDecoderConfig = EncoderDecoderConfig()

@@ -1,4 +1,4 @@
-"""Warnings of sources without the tags that a run was trained with."""
+"""Warnings of sources without the tags of the training data."""
 
 from __future__ import annotations
 

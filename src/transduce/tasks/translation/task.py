@@ -1,4 +1,4 @@
-"""The task of turning text into text, trained on pairs: translation, spelling to sound, …"""
+"""Translation and every other task from text to text: training and evaluation."""
 
 from __future__ import annotations
 
@@ -31,14 +31,19 @@ from transduce.tasks.common import (
     describe_batch,
     find_device,
     prepare_training,
-    sampled,
     with_weights,
 )
 from transduce.tasks.provenance import record_provenance
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.splits import sampled
+from transduce.tasks.task import Evaluation, Example, Split, Task
 from transduce.tasks.translation.data import encoded_pairs, saved_vocabularies, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
-from transduce.tasks.translation.recipe import TranslationRecipe, default_metrics, read_pairs_of
+from transduce.tasks.translation.recipe import (
+    TranslationRecipe,
+    default_metrics,
+    parse_translation,
+    read_pairs_of,
+)
 from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.translation.translator import Translator
@@ -344,3 +349,12 @@ def references_by_source(
         listed = list(pairs)
         return [s for s, _ in listed], [[t] for _, t in listed]
     return group_by_source(pairs)
+
+
+TRANSLATION = Task(
+    TranslationRecipe,
+    parse_translation,
+    train_translation,
+    load_translation,
+    pipeline_tag="translation",
+)

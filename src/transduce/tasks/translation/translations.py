@@ -1,4 +1,4 @@
-"""What a translator gives: translations, the candidates among them, and alignments."""
+"""Results of a translator: translations, candidates, alignments."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from transduce.decoding.mbr import expected_utilities
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, SettingError
+from transduce.inspect.attention import record_attention
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.sequence import Padded
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,19 @@ def check_layer(layer: int, n_layers: int) -> None:
             f"there is no layer {layer} to align by; this model has {n_layers}: 0 to "
             f"{n_layers - 1}, or from the last on -1 to {-n_layers}"
         )
+
+
+@torch.inference_mode()
+def attended(model: EncoderDecoder, source: Padded, target: Padded, layer: int) -> Tensor:
+    """Weights (b, t, s) of the cross-attention of one layer, the mean of its heads.
+
+    Raises as `check_layer` does.
+    """
+    with record_attention(model) as maps:
+        layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
+        check_layer(layer, len(layers))
+        model(source, target)
+    return layers[layer][0].mean(1)  # (b, h, t, s) -> (b, t, s)
 
 
 def mbr_rerank(

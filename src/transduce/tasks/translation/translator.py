@@ -1,4 +1,4 @@
-"""A trained model with its tokenizers: texts in, texts out."""
+"""Translator: a trained model with its tokenizers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import Self
 import torch
 
 from transduce.data.batches import in_batches
-from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels, smallest_limit
+from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import OutputConstraints
 from transduce.decoding.search import SearchRequest, Snapshot, search_steps
 from transduce.decoding.shortlist import ShortlistedModel
 from transduce.decoding.stable_prefix import stable_prefix
 from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.errors import SettingError, TransduceError
-from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
 from transduce.tasks.per_input import (
@@ -35,14 +33,16 @@ from transduce.tasks.translation.outputs import Outputs
 from transduce.tasks.translation.preparation import Preparation, Prepared
 from transduce.tasks.translation.scoring import score_pairs
 from transduce.tasks.translation.splitting import Lines, joined, lines_of
-from transduce.tasks.translation.translations import Alignment, Translation, check_layer
-from transduce.tasks.translation.translator_config import SourceSegment, TranslatorConfig, batch_key
+from transduce.tasks.translation.translations import Alignment, Translation, attended
+from transduce.tasks.translation.translator_config import (
+    Question,
+    SourceSegment,
+    TranslatorConfig,
+    batch_key,
+)
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
-
-Question = tuple[tuple[int, ...], OutputConstraints, int]
-"""A source's ids, constraints of its output, its random stream: equal ones are decoded once."""
 
 
 class Translator:
@@ -165,18 +165,7 @@ class Translator:
         self.check_alone()
         auxiliary.check_compatible(self.model)
         self.check_own_search()
-        config = self.config
-        max_source_length = smallest_limit(config.max_source_length, auxiliary.max_source_length)
-        assert max_source_length is not None
-        max_target_length = smallest_limit(config.max_target_length, auxiliary.max_target_length)
-        return self.configured(
-            dataclasses.replace(
-                config,
-                auxiliary=auxiliary,
-                max_source_length=max_source_length,
-                max_target_length=max_target_length,
-            )
-        )
+        return self.configured(self.config.with_auxiliary(auxiliary))
 
     def check_alone(self) -> None:
         """Raises SettingError where it decodes together with others, which would be forgotten."""
@@ -220,11 +209,8 @@ class Translator:
         source_ids = [*self.source.encode(source), EOS]
         target_ids = [BOS, *self.target.encode(target)]
         self.check_pairs([(source, target)], [source_ids], [target_ids], 0)
-        with torch.inference_mode(), record_attention(self.model) as maps:
-            layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
-            check_layer(layer, len(layers))
-            self.model(self._batch([source_ids]), self._batch([target_ids]))
-        weights = layers[layer][0][0].mean(0)  # (h, t, s) -> (t, s)
+        batches = self._batch([source_ids]), self._batch([target_ids])
+        (weights,) = attended(self.model, *batches, layer)
         return Alignment(
             (*self.source.tokens(source_ids[:-1]), "</s>"),
             (*self.target.tokens(target_ids[1:]), "</s>"),
@@ -239,9 +225,8 @@ class Translator:
         """The source ids of a text, in the pieces that it is translated in."""
         lines = lines_of(text)
         rows = self.source.encode_batch(lines.texts)
-        return [
-            ids for segments in self._preparation.source_pieces(lines, rows) for ids in segments
-        ]
+        pieces = self._preparation.source_pieces(lines, rows)
+        return list(itertools.chain.from_iterable(pieces))
 
     def check_pairs(
         self,
@@ -313,10 +298,7 @@ class Translator:
         if options.minimum_risk != "none":
             count = options.candidates if sampled else options.beam_size
             options = dataclasses.replace(options, n_best=count)
-        questions = [
-            (tuple(segment.ids), segment.output_constraints, segment.stream if sampled else 0)
-            for segment in segments
-        ]
+        questions = [segment.question(sampled) for segment in segments]
         distinct: dict[Question, list[SourceSegment]] = {}
         for question, segment in zip(questions, segments, strict=True):
             distinct.setdefault(question, []).append(segment)

@@ -1,4 +1,4 @@
-"""The task of saying in words what an image shows: image front end, text decoder."""
+"""Image captioning: image front end, text decoder."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
@@ -37,7 +36,7 @@ from transduce.tasks.common import (
     rooted,
     with_weights,
 )
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
@@ -50,7 +49,6 @@ from transduce.tasks.vision.images import (
     with_base,
 )
 from transduce.text import BOS, EOS, PAD, Tokenizer
-from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
@@ -74,12 +72,10 @@ class CaptioningEvaluation:
 
 
 @section
-class CaptioningRecipe:
-    """Everything that makes a run what it is."""
+class CaptioningRecipe(Recipe):
+    """Recipe of image captioning."""
 
     task: Literal["captioning"] = "captioning"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, augmentation and the order of the data."""
     data: ImageDataConfig
     image: ImageConfig
     augmentation: AugmentationConfig = AugmentationConfig()
@@ -87,7 +83,6 @@ class CaptioningRecipe:
     model: CaptioningConfig = CaptioningConfig()
     fine_tune: FineTuneConfig | None = None
     """Start from the weights of another run."""
-    training: TrainingConfig = TrainingConfig()
     decoding: DecodingOptions = DecodingOptions()
     evaluation: CaptioningEvaluation = CaptioningEvaluation()
 
@@ -349,3 +344,12 @@ def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Caption
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
     tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
     return with_weights(lambda: Captioner(recipe, tokenizer, cache), run, device)
+
+
+CAPTIONING = Task(
+    CaptioningRecipe,
+    parse_captioning,
+    train_captioning,
+    load_captioning,
+    pipeline_tag="image-to-text",
+)

@@ -1,17 +1,16 @@
-"""The task of telling what an image shows: ViT."""
+"""Image classification by a ViT."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
@@ -37,7 +36,7 @@ from transduce.tasks.labels import (
     load_labels,
     new_head,
 )
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
     ImageDataConfig,
@@ -48,7 +47,6 @@ from transduce.tasks.vision.images import (
     training_images,
     with_base,
 )
-from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
@@ -60,19 +58,16 @@ PREDICTED_TOGETHER = 64
 
 
 @section
-class ImageClassificationRecipe:
-    """Everything that makes a run what it is."""
+class ImageClassificationRecipe(Recipe):
+    """Recipe of an image classifier."""
 
     task: Literal["image-classification"] = "image-classification"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, augmentation and the order of the data."""
     data: ImageDataConfig
     image: ImageConfig
     augmentation: AugmentationConfig = AugmentationConfig()
     model: VisionConfig = VisionConfig()
     fine_tune: FineTuneConfig | None = None
     """Start from the weights of another run."""
-    training: TrainingConfig = TrainingConfig()
 
     def __post_init__(self) -> None:
         self.model.check_size(self.image.size)
@@ -291,3 +286,12 @@ def load_image_classification(
     """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
     labels, cache = load_labels(run), run.parent / ".cache"
     return with_weights(lambda: ImageClassifier(recipe, labels, cache), run, device)
+
+
+IMAGE_CLASSIFICATION = Task(
+    ImageClassificationRecipe,
+    parse_image_classification,
+    train_image_classification,
+    load_image_classification,
+    pipeline_tag="image-classification",
+)

@@ -1,4 +1,4 @@
-"""What the tasks on images share: where their images come from, and the splits of them."""
+"""Shared code of tasks on images: sources of images, and their splits."""
 
 from __future__ import annotations
 
@@ -20,34 +20,20 @@ from transduce.data.images import ImageFolder, ImagesConfig, fingerprint
 from transduce.errors import DataError, InputError, printable_name
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
-from transduce.tasks.common import (
-    Root,
-    base_settings,
-    check_own_data,
-    describe_batch,
-    has_split,
-    is_held_out,
-    named_base,
-    own_section,
-    place_of,
-    with_base_model,
-)
+from transduce.tasks.common import base_settings, describe_batch, named_base, with_base_model
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import check_own_data, has_split, is_held_out, own_section, place_of
 from transduce.tasks.task import Split
 from transduce.training.display import ProgressCounter
 
 
 @section
-class ImageDataConfig:
+class ImageDataConfig(SplitsConfig):
     """Which images to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`."""
     train: ImagesConfig | None = None
-    """Needed for training; an imported model has none."""
     valid: ImagesConfig | None = None
-    """Without it, `hold_out` of the training images are set aside."""
     test: ImagesConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training images is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.05
     """Share of the training images that is set aside; equal images stay together."""
 
