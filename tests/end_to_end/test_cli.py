@@ -233,7 +233,7 @@ def test_control_c_leaves_a_run_that_goes_on(recipe: Path, tmp_path: Path) -> No
     assert process.returncode == 130
     assert out == b""
     assert "Traceback" not in said
-    stopped = re.search(r"transduce: stopped after step ([\d,]+); go on with --resume\n$", said)
+    stopped = re.search(r"transduce: stopped after step ([\d,]+); continue with --resume\n$", said)
     assert stopped
     last = int(stopped[1].replace(",", ""))
     done = transduce("train", run, "--resume", "--set", f"training.steps={last + 2}")

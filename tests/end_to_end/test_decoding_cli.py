@@ -126,7 +126,7 @@ def test_each_line_may_have_its_own_settings(here: Here, run: Path, tmp_path: Pa
     [
         ({"beam_size": 0}, "line 2: beam_size"),
         ({"constraints": "ab"}, "line 2: constraints"),
-        ({"constraints": ["é"]}, "line 2: constraints: 'é' has symbols"),
+        ({"constraints": ["é"]}, "line 2: constraints: 'é' has characters"),
         ({"prefix": 3}, "line 2: prefix"),
         ({"shortlist": True}, "line 2: this run has no shortlist"),
         ({"method": "guess"}, "line 2: method"),
@@ -164,9 +164,9 @@ def test_a_draft_changes_nothing_but_the_time(here: Here, run: Path, tmp_path: P
     assert here("translate", run, file, *greedy, "--draft", run).out == alone.out
     assert here("translate", run, file, *greedy, "--draft", run, "--stream").out == alone.out
     complaint = here("translate", run, file, "--draft", run, "--beam-size", 5).complaint
-    assert "a draft follows one hypothesis: set beam_size = 1" in complaint
+    assert "speculative decoding keeps one hypothesis: set beam_size = 1" in complaint
     complaint = here("translate", run, file, "--draft", run, "--ensemble", run, *greedy).complaint
-    assert "a draft goes with one model alone" in complaint
+    assert "speculative decoding takes a single model" in complaint
     ray = ("--ray", "--output", tmp_path / "out")
     assert (
         "--draft is not for --ray" in here("translate", run, file, "--draft", run, *ray).complaint
@@ -254,10 +254,10 @@ def test_an_output_without_its_constraint_is_said(here: Here, run: Path, tmp_pat
     assert held.code == 0 and not held.err
     done = here("translate", run, file, "--constraint", "hh", "--no-repeat-ngram", 1)
     assert len(done.lines) == 2
-    said = "the output lacks a constraint; is something else in its way?"
+    said = "the output does not meet its constraints: other options may rule it out"
     assert done.err.splitlines() == [f"warning: line {n}: {said}" for n in (1, 2)]
     done = here("translate", run, file, "--constraint", "h", "--avoid", "h")
-    assert done.complaint.endswith("constraints: 'h' cannot be said, as avoid rules it out")
+    assert done.complaint.endswith("constraints: 'h' is banned by avoid; remove it there")
 
 
 def test_the_recipes_number_of_outputs(here: Here, run: Path, tmp_path: Path) -> None:

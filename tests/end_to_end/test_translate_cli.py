@@ -48,7 +48,7 @@ def test_every_line_gives_one_line_in_order(run: Path, tmp_path: Path) -> None:
     assert done.lines[0] == done.lines[-1] != ""
     assert "warning: stdin: line 5 is not valid UTF-8" in done.err
     assert "warning: stdin: line 6 is not valid UTF-8" in done.err
-    assert "warning: line 4: 1 of 3 tokens are unknown to this model, '\\x00' first" in done.err
+    assert "warning: line 4: 1 of 3 tokens are unknown to the model, such as '\\x00'" in done.err
     assert done.err.count("\n") == 3
     assert transduce("translate", run, file).out == done.out
 

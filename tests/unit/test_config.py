@@ -350,7 +350,7 @@ class TestRecipe:
 
     def test_unknown_preset(self) -> None:
         message = recipe_refusal("model.preset=tinny")
-        assert message == "r.toml: model.preset 'tinny' is not known; did you mean 'tiny'?"
+        assert message == "r.toml: unknown model.preset 'tinny'; did you mean 'tiny'?"
 
     def test_a_tokenizer_of_no_kind_is_of_subwords(self) -> None:
         settings = tiny_settings(Path("a.tsv"))

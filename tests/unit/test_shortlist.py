@@ -133,7 +133,7 @@ class TestOfARun:
         assert again is not None and np.array_equal(again.likely, own.likely)
         for wrong in (own._replace(likely=own.likely[1:]), own._replace(likely=own.likely + 9)):
             save_shortlist(wrong, tmp_path)
-            with pytest.raises(RunError, match="not of this run's vocabularies"):
+            with pytest.raises(RunError, match="is for other vocabularies"):
                 load_shortlist(tmp_path, source, target)
 
     def test_coverage(self, run: Run) -> None:
@@ -146,5 +146,5 @@ class TestOfARun:
     def test_options_that_it_does_not_go_with(self, run: Run) -> None:
         run = shortlisted(run, 1)
         options = replace(run.recipe.decoding, shortlist=True, constraints=("a",))
-        with pytest.raises(SettingError, match="shortlist does not go with"):
+        with pytest.raises(SettingError, match="shortlist cannot be combined with"):
             run.translate("abc", options)

@@ -38,7 +38,7 @@ FOR_CONTINUATIONS = ("max_tokens", "stop_strings")
 
 
 def without_meaning(translates: bool) -> tuple[tuple[str, ...], str]:
-    """Settings that a task never looks at, and the tasks that they are for."""
+    """Settings without effect in a task, and the tasks that use them."""
     if translates:
         return FOR_CONTINUATIONS, "continuations and dialogue"
     return FOR_TRANSLATIONS, "translations"
@@ -84,7 +84,7 @@ class DecodingOptions:
     diversity: Annotated[float, Field(ge=0, le=100)] = 0.5
     """Diversity penalty of a token for each earlier group that chose it in the same step."""
     min_length: Natural = 0
-    """Minimum length of an output in tokens; the maximum goes first where they conflict."""
+    """Minimum length of an output in tokens; the maximum takes precedence."""
     min_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """Minimum length in tokens per source token; the greater of the two minimums counts."""
     max_length_ratio: Annotated[float, Field(ge=0, le=1000)] = 2.0
@@ -141,12 +141,12 @@ class DecodingOptions:
             )
         if self.method == "beam" and self.beam_groups > 1 and self.constraints:
             raise SettingError(
-                "constraints need the whole beam; leave out either them or beam_groups"
+                "constraints and beam_groups cannot be combined; leave out one of them"
             )
         for name, text in self._wanted():
             for stop in self.stop_strings:
                 if stop in text:
-                    raise SettingError(f"{name}: {text!r} would be cut off at the stop {stop!r}")
+                    raise SettingError(f"{name}: {text!r} contains the stop string {stop!r}")
         risky = self.minimum_risk != "none" and self.method == "sample"
         if risky and self.n_best > self.candidates:
             raise SettingError(
@@ -155,9 +155,9 @@ class DecodingOptions:
             )
 
     def with_settings(self, given: Mapping[str, Any]) -> DecodingOptions:
-        """The same with some settings given otherwise; the beam is widened for `n_best`.
+        """Copy with some settings changed; the beam is widened for `n_best`.
 
-        Raises SettingError naming the one that cannot be.
+        Raises SettingError that names the invalid one.
         """
         settings = {**to_dict(self), **given}
         count, width = settings["n_best"], settings["beam_size"]
@@ -166,14 +166,14 @@ class DecodingOptions:
         return parse(DecodingOptions, settings)
 
     def phrases(self) -> Iterator[str]:
-        """Every phrase that an output must or must not hold, or ends before."""
+        """Every required or banned phrase, and every stop string."""
         for phrase in self.constraints:
             yield from (phrase,) if isinstance(phrase, str) else phrase
         yield from self.avoid
         yield from self.stop_strings
 
     def _wanted(self) -> Iterator[tuple[str, str]]:
-        """Texts that outputs are to hold, and by which setting."""
+        """Required texts, each with the name of its setting."""
         yield "prefix", self.prefix
         for phrase in self.constraints:
             for text in (phrase,) if isinstance(phrase, str) else phrase:
@@ -185,16 +185,16 @@ class DecodingOptions:
         return self.beam_size if self.method == "beam" else self.n_best
 
     def max_lengths(self, source_lengths: Tensor) -> Tensor:
-        """Most tokens (n,) before the end of sentence, for sources of lengths (n,)."""
+        """Maximum tokens (n,) before the end of sentence, for source lengths (n,)."""
         # float64: float32 would round the product of a long source differently from Python
         scaled = (source_lengths.cpu().double() * self.max_length_ratio).long()
         return scaled + self.max_length_extra
 
     def min_length_for(self, source_length: int) -> int:
-        """Least tokens before the end of sentence, for a source of a given length."""
+        """Minimum tokens before the end of sentence, for a given source length."""
         return max(self.min_length, int(source_length * self.min_length_ratio))
 
 
 def decisive(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of options written out, those that decide what the outputs are."""
+    """Subset of serialised options that affects outputs."""
     return {name: value for name, value in options.items() if name != "batch_tokens"}
