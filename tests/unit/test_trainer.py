@@ -143,7 +143,7 @@ class TestValidation:
     def test_select_by_something_else(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        with pytest.raises(SettingError, match=r"training.select_by = 'blue'; .* 'loss'"):
+        with pytest.raises(SettingError, match=r"training.select_by = 'blue', .* 'loss'"):
             run(tmp_path, select_by="blue")
         assert run(tmp_path, resume=True).step == 10
         assert "resuming after step 2" in capsys.readouterr().err  # where it was noticed
@@ -190,7 +190,7 @@ class TestValidation:
         assert (outcome.averaged, outcome.best_step, outcome.scores["bleu"]) == (0, 2, 9.0)
         last = read_tensors(checkpoint_path(tmp_path, 10) / "model.safetensors")
         assert not equal(weights(tmp_path), last)
-        said = "cannot measure bleu of the mean of the last 2 checkpoints; keeping the weights of"
+        said = "cannot measure bleu of the mean of the last 3 checkpoints; keeping the weights of"
         assert said in capsys.readouterr().err
 
     def test_fewer_checkpoints_than_are_to_be_averaged(

@@ -210,7 +210,7 @@ class TestWeights:
         [
             ({"linear.bias": None}, "lack 'linear.bias'"),
             ({"linear.bias": torch.zeros(2)}, r"'linear.bias' has shape \(2,\)"),
-            ({"more": torch.zeros(2)}, "hold 'more'"),
+            ({"more": torch.zeros(2)}, "have 'more'"),
         ],
     )
     def test_weights_of_another_model(

@@ -77,7 +77,7 @@ def test_an_imported_vocabulary(tmp_path: Path, caplog: pytest.LogCaptureFixture
     known = sentences(1)[0].rstrip(".")
     assert complaints(caplog, pieces, [known]) == []
     (said,) = complaints(caplog, pieces, [f"{known} 🎉 {known}"])
-    assert said.startswith("line 1: 1 of ") and "'🎉' first" in said
+    assert said.startswith("line 1: 1 of ") and "such as '🎉'" in said
 
 
 def test_a_run_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
