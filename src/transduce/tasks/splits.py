@@ -30,9 +30,7 @@ def check_own_data(config: TrainingData, split: Split) -> None:
     if split == "train":
         check_trainable(config)
     elif config.train is None:
-        raise DataError(
-            "the run has no data (it may be imported); give --source and --reference"
-        )
+        raise DataError("the run has no data (it may be imported); give --source and --reference")
 
 
 def has_split(config: SplitsConfig, split: Split) -> bool:

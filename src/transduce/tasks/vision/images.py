@@ -22,7 +22,7 @@ from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
 from transduce.tasks.common import base_settings, describe_batch, named_base, with_base_model
 from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.splits import check_own_data, has_split, bounds_of, own_section, place_of
+from transduce.tasks.splits import bounds_of, check_own_data, has_split, own_section, place_of
 from transduce.tasks.task import Split
 from transduce.training.display import ProgressCounter
 
