@@ -110,7 +110,7 @@ class TestOfARun:
     def test_learnt_saved_and_used(self, path: Path, tmp_path: Path) -> None:
         done = command("shortlist", path, "--likely", 1, "--frequent", 0)
         assert done.code == 0 and done.lines[0].endswith("shortlist.safetensors")
-        assert "covers 100.00 % of the tokens of the validation targets" in done.lines[1]
+        assert "coverage 100.00 % of validation target tokens" in done.lines[1]
         run = transduce.load(path, device="cpu")
         assert run.translator.config.shortlist is not None
         assert set(run.translator.config.shortlist.of(run.translator.source.encode("ab"))) == {
