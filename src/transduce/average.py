@@ -10,7 +10,8 @@ from transduce.config import to_dict
 from transduce.data.pairs import ParallelFiles
 from transduce.errors import RunError
 from transduce.image.transform import ImageConfig
-from transduce.run_directory import read_recipe, vocabularies_of, write_run
+from transduce.recipes import read_recipe
+from transduce.run_directory import vocabularies_of, write_run
 from transduce.tasks.model_card import code
 from transduce.tasks.task import Recipe
 from transduce.tasks.translation.recipe import TranslationRecipe

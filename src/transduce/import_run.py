@@ -14,13 +14,8 @@ from transduce.config import to_dict, to_toml
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import ImportedModel
-from transduce.run_directory import (
-    claimed,
-    files_to_hand_on,
-    parse_recipe,
-    with_overrides,
-    written_aside,
-)
+from transduce.recipes import parse_recipe, with_overrides
+from transduce.run_directory import claimed, files_to_hand_on, written_aside
 from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code
 from transduce.tasks.task import Recipe

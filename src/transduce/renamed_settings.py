@@ -43,7 +43,7 @@ def with_new_names(settings: Mapping[str, Any], warn: bool = True) -> dict[str, 
 
 
 def overrides_with_new_names(overrides: Iterable[str]) -> list[str]:
-    """The same for overrides `a.b=value`."""
+    """Overrides `a.b=value` with every old spelling replaced."""
     found = []
     for override in overrides:
         given, equals, value = override.partition("=")

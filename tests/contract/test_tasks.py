@@ -217,7 +217,7 @@ def test_a_row_names_its_recipe(task: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("task", IMPORTED)
 def test_what_is_not_trained_says_so(task: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="not trained but imported"):
+    with pytest.raises(SettingError, match="embedding models are imported"):
         TASKS[task].train(None, tmp_path, False)
 
 

@@ -86,7 +86,7 @@ def test_evaluate_refuses_what_does_not_match(here: Here, run: Path, tmp_path: P
     assert "give a file" in here("evaluate", run, "--output", "-", "--json").complaint
     data = run.parent.parent / "pairs.tsv"
     before = data.read_bytes()
-    assert "is read from" in here("evaluate", run, "--output", data).complaint
+    assert "is also an input" in here("evaluate", run, "--output", data).complaint
     assert data.read_bytes() == before
 
 
@@ -122,7 +122,7 @@ def test_score_gives_a_number_for_each_pair(here: Here, run: Path, tmp_path: Pat
     done = here("score", run, "--source", source, "--target", target)
     assert done.code == 1 and "has 22 lines but" in done.err
     done = here("score", run, "--source", source, "--target", target, "--weight", 2)
-    assert (done.code, done.complaint) == (2, "--weight is for --n-best; add that")
+    assert (done.code, done.complaint) == (2, "--weight requires --n-best")
 
 
 def test_average(here: Here, run: Path, tmp_path: Path) -> None:

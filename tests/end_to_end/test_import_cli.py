@@ -118,7 +118,7 @@ def test_a_language_model_and_a_classifier_of_images(here: Here, tmp_path: Path)
         assert made.code == 0, made.err
         assert transduce.load(run, "cpu").info()["task"] == task
         complaint = here("evaluate", run).complaint
-        assert "no data of its own" in complaint and "give --source and --reference" in complaint
+        assert "the run has no data" in complaint and "give --source and --reference" in complaint
     enlarged = here("import", tmp_path / "vit", tmp_path / "x", "--set", "image.size=40").complaint
     assert enlarged.startswith(f"{tmp_path / 'vit'}: 'encoder.positions.table.weight' has shape")
     recipe = transduce.load(tmp_path / "image-classification", "cpu").recipe

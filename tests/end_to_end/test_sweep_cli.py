@@ -143,11 +143,11 @@ def test_runs_side_by_side(here: Here, directory: Path, tmp_path: Path) -> None:
     done = here("compare", *runs, "--plot", picture)
     assert done.code == 0, done.err
     assert done.lines[:3] == [
-        "settings that differ",
+        "differing settings",
         "                          001   002",
         "training.schedule.peak  0.001  0.01",
     ]
-    assert "scores on test; differences are to 001" in done.lines
+    assert "scores on test; differences from 001" in done.lines
     assert (
         sum(line.startswith("002 ") and line.count("[") == 2 for line in done.lines) == 3
     )  # metrics
@@ -175,7 +175,7 @@ def test_one_run_is_shown_by_itself(here: Here, directory: Path, tmp_path: Path)
     picture = tmp_path / "curve.svg"
     done = here("compare", directory / "001", "--plot", picture, "--split", "valid")
     assert done.code == 0, done.err
-    assert done.lines[0] == "training, and validation of the weights that were kept"
+    assert done.lines[0] == "training, and validation scores of the best step"
     assert "scores on valid" in done.lines and "difference" not in "".join(done.lines)
     assert ">001</text>" in picture.read_text()
     (one,) = json.loads(here("compare", directory / "001", "--json").out)["evaluations"]

@@ -191,9 +191,11 @@ class TestOfAModel:
         options = [AlignmentOptions(head=head, threshold=0.25) for head in (0, 1)]
         one, other = (list(align_pairs(run.translator, PAIRS, o)) for o in options)
         assert one != other
-        with pytest.raises(SettingError, match="no head 2 to align by; the layer has 2: 0 to 1"):
+        with pytest.raises(
+            SettingError, match="alignment head 2 is out of range: the layer has heads 0 to 1"
+        ):
             next(align_pairs(run.translator, PAIRS, AlignmentOptions(head=2)))
-        with pytest.raises(SettingError, match="no layer 1 to align by"):
+        with pytest.raises(SettingError, match="alignment layer 1 is out of range"):
             next(align_pairs(run.translator, PAIRS, AlignmentOptions(layer=1)))
 
     def test_both_ways(self, run: Run) -> None:
@@ -201,6 +203,6 @@ class TestOfAModel:
         same = [("a", "a")]
         (found,) = align_both_ways(run.translator, run.translator, same, "intersection")
         assert found.links == {(0, 0)}
-        with pytest.raises(DataError, match="pair 1 has 3 and 1 tokens for the one run"):
+        with pytest.raises(DataError, match="pair 1 has 3 and 1 tokens in one run"):
             options = AlignmentOptions(unit="tokens")
             list(align_both_ways(run.translator, run.translator, [("abc", "a")], "union", options))

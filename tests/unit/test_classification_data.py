@@ -115,7 +115,7 @@ class TestLayout:
         assert not caplog.records
         rows = encode_inputs(tokenizer, [("a" * 7,), ("b",), ("a" * 3, "b" * 3)], 8)
         assert [len(row.ids) for row in rows] == [8, 3, 8]
-        assert "2 of 3 inputs are longer than 8 tokens" in caplog.text
+        assert "2 of 3 inputs exceed 8 tokens" in caplog.text
 
     def test_padding(self) -> None:
         padded = to_padded([[2, 5, 3], [2, 3]])

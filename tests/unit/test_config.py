@@ -26,7 +26,7 @@ from transduce.data.pairs import JsonLines, ParallelFiles
 from transduce.errors import SettingError
 from transduce.models.presets import PRESETS
 from transduce.nn.recurrent import RecurrentEncoderConfig
-from transduce.run_directory import as_recipe
+from transduce.recipes import as_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 from transduce.text import CharactersConfig, SubwordConfig
@@ -107,7 +107,7 @@ class TestParse:
     def test_what_is_no_list(self) -> None:
         """A shell takes the quotes of ["x"] away."""
         assert refusal({"name": "a", "tags": "[x]"}) == (
-            'tags must be a list, as in ["a", "b"] (within single quotes for a shell), not \'[x]\''
+            'tags must be a list, as in ["a", "b"] (in single quotes for a shell), not \'[x]\''
         )
 
     def test_unknown_name_suggests_the_nearest(self) -> None:
@@ -350,7 +350,7 @@ class TestRecipe:
 
     def test_unknown_preset(self) -> None:
         message = recipe_refusal("model.preset=tinny")
-        assert message == "r.toml: model.preset 'tinny' is not known; did you mean 'tiny'?"
+        assert message == "r.toml: unknown model.preset 'tinny'; did you mean 'tiny'?"
 
     def test_a_tokenizer_of_no_kind_is_of_subwords(self) -> None:
         settings = tiny_settings(Path("a.tsv"))
@@ -367,9 +367,11 @@ class TestRecipe:
     def test_root_with_variables(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("CORPORA", str(tmp_path))
         assert recipe("data.root=$CORPORA/x").data.root == str(tmp_path / "x")
-        assert "names the variable NOWHERE_AT_ALL" in recipe_refusal("data.root=$NOWHERE_AT_ALL/x")
+        assert "environment variable NOWHERE_AT_ALL is not set" in recipe_refusal(
+            "data.root=$NOWHERE_AT_ALL/x"
+        )
         refused = recipe_refusal('text.source={kind="file",path="$NOWHERE_AT_ALL/x"}')
-        assert "text.source.path: names the variable NOWHERE_AT_ALL" in refused
+        assert "text.source.path: the environment variable NOWHERE_AT_ALL is" in refused
 
 
 def test_setting_names_go_through_unions() -> None:

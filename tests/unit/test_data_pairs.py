@@ -79,7 +79,7 @@ def test_paths_may_hold_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     below = parsed({"kind": "parallel", "source": "${NAME}.de", "target": "a.en"})
     assert list(read_pairs(below, tmp_path)) == [("eins", "one")]
     assert parsed({"kind": "hub", "path": "$CORPORA/set"}).path == f"{tmp_path}/set"
-    with pytest.raises(SettingError, match=r"source.*variable NOWHERE, which is not set"):
+    with pytest.raises(SettingError, match=r"source.*variable NOWHERE is not set"):
         parsed({"kind": "parallel", "source": "$NOWHERE/a.de", "target": "a.en"})
 
 

@@ -279,7 +279,7 @@ def test_what_has_no_room_is_left_out_oldest_first(
     assert CHARACTERS.decode(ids[2:-2]) == long[-20:]
     model.predict([("a",), ("\n".join(["abcdefgh"] * 4),)], optioned(model, WAYS[1]), 6)
     (record,) = caplog.records
-    assert record.getMessage().startswith("history 8: the oldest 2 of its 4 turns are left out")
+    assert record.getMessage().startswith("history 8: dropping the oldest 2 of 4 turns")
 
 
 def test_a_conversation_remembers(tmp_path: Path) -> None:
@@ -416,18 +416,18 @@ def test_the_page_shows_recipes() -> None:
 def test_mistakes(data: Path, tmp_path: Path) -> None:
     for override, message in [
         ("data.roles=['one']", "data.roles"),
-        ("training.select_by=perplexty", "select_by is 'perplexty', but validation measures"),
-        ("data.roles=['a','b','a']", "data.roles names a role twice"),
+        ("training.select_by=perplexty", "select_by = 'perplexty', but validation measures"),
+        ("data.roles=['a','b','a']", "data.roles contains a role twice"),
         ("data.loss_on=answer", "data.loss_on"),
         ("data.train.turn='en'", "data.train.turn is not a setting; did you mean 'turns'"),
         ("data.train.path=[]", "data.train.path"),
-        ("training.batch_tokens=8", "cannot hold one row of text.block = 40"),
+        ("training.batch_tokens=8", "is less than one row of text.block = 40"),
     ]:
         with pytest.raises(SettingError, match=message):
             parse_dialogue(settings(data, override), "recipe")
     write_jsonl(tmp_path / "train.jsonl", [{"turns": ["a"]}, {"turns": ["b"]}])
     recipe = settings(tmp_path, "data.loss_on=answers")
-    with pytest.raises(DataError, match=r"data.train has no dialogue with anything to learn"):
+    with pytest.raises(DataError, match=r"data.train has no dialogue with a turn"):
         transduce.train(recipe, tmp_path / "runs" / "r")
     write_jsonl(tmp_path / "valid.jsonl", [{"turns": [""]}])
     with pytest.raises(DataError, match=r"data.valid has no dialogue"):

@@ -28,7 +28,7 @@ from transduce.data.lines import read_lines
 from transduce.data.pairs import JsonLines, Parquet, read_pairs
 from transduce.errors import TransduceError
 from transduce.image.read import read_idx, read_image
-from transduce.run_directory import parse_recipe
+from transduce.recipes import parse_recipe
 from transduce.text import (
     CharactersConfig,
     SubwordConfig,

@@ -10,7 +10,7 @@ import pytest
 from helpers.tiny_run import tiny_settings
 from transduce import SettingError, renamed_settings
 from transduce.config import to_toml
-from transduce.run_directory import as_recipe, read_recipe
+from transduce.recipes import as_recipe, read_recipe
 from transduce.tasks.common import base_settings
 
 

@@ -236,7 +236,7 @@ class TestMix:
         only = tiny_recipe(data, mix, "data.train_weight=0").data
         assert {t for _, t in read_pairs_of(only, "train")} == {"x", "z z"}
         assert len(list(read_pairs_of(only, "valid"))) > 10
-        with pytest.raises(SettingError, match="nothing to train on"):
+        with pytest.raises(SettingError, match="raise one of them"):
             tiny_recipe(data, "data.train_weight=0")
 
     def test_messages_say_which_corpus(

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from transduce.config import expanded, section, to_dict
+from transduce.config import section, to_dict
+from transduce.config_paths import expanded_path
 from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.formats import is_plain
@@ -35,11 +36,11 @@ def _some(paths: Any) -> Any:
     return paths
 
 
-FilePath = Annotated[Path, BeforeValidator(expanded)]
+FilePath = Annotated[Path, BeforeValidator(expanded_path)]
 """A file or directory of data; may hold `~` and `$VARIABLE`.  Relative, it is below `data.root`."""
 FilePaths = Annotated[FilePath | tuple[FilePath, ...], BeforeValidator(_some)]
 """One path, or several."""
-HubPath = Annotated[str, BeforeValidator(expanded)]
+HubPath = Annotated[str, BeforeValidator(expanded_path)]
 """The same, or `hf://owner/name`."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from transduce.config import to_dict
 from transduce.metrics.significance import Comparison
-from transduce.run_directory import read_recipe
+from transduce.recipes import read_recipe
 from transduce.tasks.task import Evaluation
 
 

@@ -33,7 +33,7 @@ from transduce.errors import (
     is_out_of_memory,
 )
 from transduce.experiments.grid import Overrides
-from transduce.run import train
+from transduce.train_run import train
 from transduce.training.curves import read_curves
 from transduce.training.signals import InterruptedTraining
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from transduce.config import Final, apply_overrides, to_dict
+from transduce.config import apply_overrides, to_dict
+from transduce.config_paths import LiteralText
 from transduce.errors import RunError, SettingError
 from transduce.experiments.grid import (
     Grid,
@@ -27,7 +28,8 @@ from transduce.experiments.grid import (
 from transduce.experiments.jobs import Job, JobResult, in_parallel, sequentially
 from transduce.experiments.journal import SWEEP_FILE, Definition, SweepJournal
 from transduce.experiments.search import OptunaSearch, check_optuna
-from transduce.run_directory import load_recipe, locked, parse_recipe, with_overrides
+from transduce.recipes import load_settings, parse_recipe, with_overrides
+from transduce.run_directory import locked
 from transduce.tasks.task import Recipe
 
 logger = logging.getLogger("transduce")
@@ -229,7 +231,7 @@ def _defined(
     if not varied:
         raise SettingError("no setting varies; list values with --set section.name=value,value")
     directory = directory if directory is not None else Path("runs") / f"{recipe.stem}-sweep"
-    now = Definition(load_recipe(recipe)[1], given, search, tuple(fixed))
+    now = Definition(load_settings(recipe)[1], given, search, tuple(fixed))
     if (directory / SWEEP_FILE).is_file():
         if not resume:
             raise RunError(f"{directory} already contains a sweep; use --resume or another --runs")
@@ -367,7 +369,7 @@ def _made_absolute(
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             yield from _made_absolute(value, other, f"{name}.")
         elif isinstance(value, str) and isinstance(other, str):
-            changed = isinstance(value, Final) or value != other
+            changed = isinstance(value, LiteralText) or value != other
             if changed and Path(other).is_absolute():
                 yield f"{name}={_escaped(other)}"
 

@@ -34,7 +34,7 @@ class DecoderOnlyConfig:
     scale_embeddings: bool = True
     """Multiply embeddings by √d_model, as in the paper; GPT-2 does not."""
     output_bias: bool = False
-    """A bias on the logits, which imported models use to rule tokens out."""
+    """Bias on the logits; imported models ban tokens with it."""
 
     def __post_init__(self) -> None:
         check_heads(self.decoder, self.d_model)
@@ -56,15 +56,16 @@ class DecoderOnly(nn.Module):
         return self.decoder.start()
 
     def advance(self, target: Padded, state: DecoderState) -> Padded:
-        """The decoder's vectors (r, t, m) under the head, for `target` ids (r, t)."""
+        """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
         return self.decoder(self.front_end(target), state)  # type: ignore[no-any-return]
 
     def step(self, target: Padded, state: DecoderState) -> Tensor:
-        """Logits (r, t, v) of what follows each of `target` (r, t); `state` moves on by t."""
+        """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
+        t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
 
     def forward(self, target: Padded) -> Tensor:
-        """Logits (b, t, v) of what follows each token."""
+        """Logits (b, t, v) of the next token after each position."""
         return self.step(target, self.start())
 
 

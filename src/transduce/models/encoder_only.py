@@ -33,13 +33,13 @@ class EncoderOnlyConfig:
     scale_embeddings: bool = True
     """Multiply embeddings by √d_model, as in the paper; BERT does not."""
     segments: bool = False
-    """Tell the two texts of a pair apart by an embedding of their segment, as BERT does."""
+    """Add segment embeddings to distinguish the two texts of a pair, as in BERT."""
     pooling: Pooling = "mean"
-    """What stands for the whole sequence: its first vector, or the mean or maximum of all."""
+    """Pooling over positions: the first vector, or the mean or maximum of all."""
     pooler: bool = False
     """A dense layer and an activation over the pooled vector before the labels, as in BERT."""
     pooler_activation: PoolerActivation = "tanh"
-    """What follows the dense layer of the pooler; DistilBERT has "relu"."""
+    """Activation after the dense layer of the pooler; "relu" for DistilBERT."""
 
     def __post_init__(self) -> None:
         check_stack(self.encoder, self.d_model)
@@ -60,7 +60,7 @@ class EncoderOnly(nn.Module):
         self.head = head
 
     def encode(self, x: Padded | Tensor) -> Padded:
-        """The encoder's vectors (b, t, m) under the head."""
+        """Encoder outputs (b, t, m) below the head."""
         return self.encoder(self.front_end(x))  # type: ignore[no-any-return]
 
     def forward(self, x: Padded | Tensor) -> Tensor:

@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from transduce.config import Final, absolute, final, load_toml, merge, to_dict
+from transduce.config import load_toml, merge, to_dict
+from transduce.config_paths import LiteralText, absolute_path, literal
 from transduce.data.resumable import directory_lock
 from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import RunError, SettingError
@@ -58,13 +59,13 @@ def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
     names, tasks = without_meaning(translates)
     for name in names:
         if getattr(options, name) != getattr(plain, name):
-            raise SettingError(f"decoding.{name} is for {tasks}; leave it out")
+            raise SettingError(f"decoding.{name} applies only to {tasks}; leave it out")
 
 
 def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> None:
     """Raises SettingError for decoding options, given to measure probabilities alone."""
     if given is not None and given != dataclasses.replace(own, n_best=given.n_best):
-        raise SettingError("this evaluation decodes nothing; leave out the options of decoding")
+        raise SettingError("this evaluation does not decode; leave out the decoding options")
 
 
 def prepare_training(data: TrainingData, training: TrainingConfig, seed: int) -> float:
@@ -101,9 +102,9 @@ def find_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
-        raise SettingError(f"device {name!r} cannot be used here: {reason}") from None
+        raise SettingError(f"device {name!r} is not available: {reason}") from None
     if device.type == "meta":
-        raise SettingError("device 'meta' holds no numbers; use cpu or cuda")
+        raise SettingError("device 'meta' stores no data; use cpu or cuda")
     return device
 
 
@@ -123,7 +124,7 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
             model = build().model
         except (RuntimeError, OverflowError, TypeError) as error:  # sizes beyond 64 bits
             reason = str(error).splitlines()[0]
-            raise RunError(f"{run}: its recipe's model cannot be built: {reason}") from None
+            raise RunError(f"{run}: the model of the recipe cannot be built: {reason}") from None
         check_weights(weights_of(model), found, str(file))
     with SkipInit():
         predictor = build()
@@ -131,11 +132,11 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     weights = read_tensors(file)
     for name, tensor in weights.items():
         if tensor.is_complex():
-            raise RunError(f"{file}: {name!r} is of {tensor.dtype}, which no model here has")
+            raise RunError(f"{file}: {name!r} has the unsupported type {tensor.dtype}")
         if tensor.is_floating_point() and not tensor.float().isfinite().all():
             raise RunError(
-                f"{file}: {name!r} holds values that are no numbers (nan or infinite); take "
-                "weights from before training went wrong"
+                f"{file}: {name!r} contains NaN or infinite values; use weights from before "
+                "training diverged"
             )
     load_weights(predictor.model, weights, str(file))
     predictor.model.eval()
@@ -155,7 +156,7 @@ def check_model_size(settings: Any, run: Path) -> None:
         limit = most.get(name.rpartition(".")[2])
         if limit is not None and value > limit:
             raise RunError(
-                f"{run}: the recipe says {name} = {value}, but {file.name} is of a smaller model"
+                f"{run}: the recipe sets {name} = {value}, but {file.name} has a smaller model"
             )
 
 
@@ -179,7 +180,7 @@ def check_selection(chosen: str, measured: Sequence[str]) -> None:
     """Raises SettingError where `training.select_by` is not among what validation measures."""
     if chosen not in measured:
         known = ", ".join(map(repr, measured))
-        raise SettingError(f"training.select_by is {chosen!r}, but validation measures {known}")
+        raise SettingError(f"training.select_by = {chosen!r}, but validation measures {known}")
 
 
 def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
@@ -189,8 +190,8 @@ def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
     shares = [pair for network in networks for pair in _numbers(to_dict(network), "")]
     if not any(share for name, share in shares if name.endswith("dropout")):
         raise SettingError(
-            "training.r_drop compares two passes of dropout, and all dropout is 0; raise that, or "
-            "leave out training.r_drop"
+            "training.r_drop needs dropout, but all dropout is 0; raise it, or leave out "
+            "training.r_drop"
         )
 
 
@@ -239,10 +240,12 @@ def base_settings(run: Path) -> dict[str, Any]:
     if not (run / "recipe.toml").is_file():
         raise RunError(f"fine_tune.run: {run} is not a run directory")
     check_files(run)
-    found: dict[str, Any] = final(load_toml(run / "recipe.toml"))
+    found: dict[str, Any] = literal(load_toml(run / "recipe.toml"))
     for name in ("data", "text", "image", "model"):
         if not isinstance(found.get(name, {}), dict):
-            raise RunError(f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is no section")
+            raise RunError(
+                f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is not a section"
+            )
     return with_new_names(found, warn=False)
 
 
@@ -256,7 +259,7 @@ def named_base(settings: Mapping[str, Any]) -> Path | None:
     if not isinstance(base, str | Path):
         return None
     try:
-        return Path(absolute(base))
+        return Path(absolute_path(base))
     except ValueError as error:
         raise SettingError(f"fine_tune.run: {error}") from None
 
@@ -280,7 +283,7 @@ def with_base_model(
     if theirs.get("task") not in tasks:
         raise RunError(
             f"fine_tune.run: {base} is a run of the task {theirs.get('task')!r}; the task "
-            f"{settings.get('task')!r} can start from one of {', '.join(map(repr, tasks))}"
+            f"{settings.get('task')!r} can start from {', '.join(map(repr, tasks))}"
         )
     filled = {**settings, "model": merge(theirs.get("model", {}), own)}
     for name in also:
@@ -297,7 +300,7 @@ def rooted(recipe: R) -> R:
     Raises SettingError for a place that no recipe can name.
     """
     try:
-        root = absolute(Final(recipe.data.root))
+        root = absolute_path(LiteralText(recipe.data.root))
     except ValueError as error:
         raise SettingError(f"data.root: {error}") from None
     data = dataclasses.replace(recipe.data, root=root)

@@ -21,5 +21,5 @@ def remedy_for_nothing_held_out(config: SplitsConfig, keys: Iterable[str]) -> st
     first, last = min(places, default=1.0), max(places, default=0.0)
     parts = 1 if config.test is not None else 2
     if first < LARGEST_HOLD_OUT and last > parts * first:
-        return "raise data.hold_out, or name data.valid"
-    return f"name data.valid, since no share of {len(places)} different ones can be set aside"
+        return "raise data.hold_out, or set data.valid"
+    return f"set data.valid, since {len(places)} distinct examples are too few to hold some out"

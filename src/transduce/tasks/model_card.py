@@ -32,11 +32,11 @@ def card_text(
     *,
     pipeline_tag: str,
 ) -> str:
-    """The page of a run.
+    """Model card of a run.
 
-    name: of the run's directory.  told: of its making, as Markdown.  files: in that directory,
-    which its use needs.  scores: of validation.  made_of: names of the runs it was made of.
-    pipeline_tag: of the task on the Hub; empty where it has none.
+    name: of the run's directory. told: description of its training, as Markdown. files: needed to
+    use the run. scores: of validation. made_of: names of its source runs. pipeline_tag: of the task
+    on the Hub; empty for none.
     """
     name = one_line(name)
     head = "\n".join(_yaml(_metadata(name, recipe, pipeline_tag, scores or {}, made_of)))
@@ -47,10 +47,10 @@ def card_text(
         f"---\n\n# {title}\n\n{told.strip()}\n\n"
         f"Use it with {code(f'transduce predict {shlex.quote(name)} FILE')}, or in Python with "
         f"{code(f'transduce.load({name!r})')}.  All settings are in `recipe.toml`.\n\n"
-        f"To hand it on, copy {needed}, and what `transduce shortlist` or `transduce calibrate` "
-        "adds to them; all else in the directory is for going on with the training.  Paths in "
-        "these files, such as `data.root`, are of the machine that made the model; its use does "
-        "not need them.\n"
+        f"To share it, copy {needed}, and any files added by `transduce shortlist` or "
+        "`transduce calibrate`; the rest of the directory is only needed to continue training.  "
+        "Paths in these files, such as `data.root`, refer to the training machine and are not "
+        "needed for use.\n"
     )
 
 
@@ -75,12 +75,12 @@ def code(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with a space for each line break and for whatever else cannot be printed."""
+    """Text with a space for each line break and each other unprintable character."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def file_name(path: object) -> str:
-    """The last part of a path, which says nothing of the machine."""
+    """Last part of a path, without details of the machine."""
     return PurePath(str(path)).name or str(path)
 
 
@@ -91,7 +91,7 @@ def _metadata(
     scores: Mapping[str, float],
     made_of: Sequence[str],
 ) -> dict[str, Any]:
-    """What the Hub knows of a model; what is not known is left out."""
+    """Metadata for the Hugging Face Hub, without unknown fields."""
     settings = to_dict(recipe)
     evaluation, data = settings.get("evaluation", {}), settings.get("data", {})
     languages = _languages(settings.get("languages", {})) or [
@@ -116,7 +116,7 @@ def _metadata(
 
 
 def _languages(section: Mapping[str, Any]) -> list[str]:
-    """Codes of all languages of a run, those of the source first."""
+    """Codes of all languages of a run, source languages first."""
     sides = [section.get(side, ()) for side in ("source", "target")]
     codes = [[side] if isinstance(side, str) else side for side in sides]
     return list(dict.fromkeys(itertools.chain.from_iterable(codes)))

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from transduce.config import expanded, section
+from transduce.config import section
+from transduce.config_paths import expanded_path
 
-Root = Annotated[str, BeforeValidator(expanded)]
+Root = Annotated[str, BeforeValidator(expanded_path)]
 """A directory that relative paths start from; may hold `~` and `$VARIABLE`."""
 
 

@@ -22,7 +22,7 @@ PLACE_VERSION = 3
 def check_trainable(config: TrainingData) -> None:
     """Raises SettingError for a recipe without training data."""
     if config.train is None:
-        raise SettingError("data.train is missing; say what to train on")
+        raise SettingError("data.train is missing; set it to the training files")
 
 
 def check_own_data(config: TrainingData, split: Split) -> None:
@@ -30,10 +30,7 @@ def check_own_data(config: TrainingData, split: Split) -> None:
     if split == "train":
         check_trainable(config)
     elif config.train is None:
-        raise DataError(
-            "the run has no data of its own, as one that `transduce import` made; give --source "
-            "and --reference"
-        )
+        raise DataError("the run has no data (it may be imported); give --source and --reference")
 
 
 def has_split(config: SplitsConfig, split: Split) -> bool:
@@ -60,10 +57,10 @@ def read_split(
         return
     if not has_split(config, split):
         raise DataError(
-            "the recipe has no test data; name it as data.test, or give --source and --reference"
+            "the recipe has no test data; set data.test, or give --source and --reference"
         )
     check_own_data(config, split)
-    low, high = is_held_out(config, split)
+    low, high = bounds_of(config, split)
     if (low, high) == (0.0, 1.0):
         yield from read(config.train, root)
         return
@@ -72,14 +69,14 @@ def read_split(
             yield item
 
 
-def is_held_out(config: SplitsConfig, split: Split) -> tuple[float, float]:
-    """From which place to which (see `place_of`) the training data belong to a split."""
-    prepare_training = 0.0
+def bounds_of(config: SplitsConfig, split: Split) -> tuple[float, float]:
+    """Bounds of the hash (see `place_of`) of the training data that belong to a split."""
+    begin = 0.0
     parts: dict[str, tuple[float, float]] = {}
     for name in ("valid", "test"):
         if getattr(config, name) is None and has_split(config, name):
-            parts[name] = (prepare_training, prepare_training := prepare_training + config.hold_out)
-    return parts.get(split, (prepare_training, 1.0))
+            parts[name] = (begin, begin := begin + config.hold_out)
+    return parts.get(split, (begin, 1.0))
 
 
 def own_section(config: SplitsConfig, split: Split) -> Any:

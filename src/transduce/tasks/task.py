@@ -153,11 +153,11 @@ class Evaluation:
         out with a warning.
         """
         if not self.hypotheses:
-            raise DataError("this task has no outputs that could be compared one by one")
+            raise DataError("this task has no outputs to compare line by line")
         if len(other) != len(self.hypotheses):
             raise DataError(
-                f"there are {len(other)} outputs to compare with, but {len(self.hypotheses)} "
-                "were evaluated; both need one line per item"
+                f"cannot compare {len(other)} outputs with {len(self.hypotheses)} evaluated ones; "
+                "give one line per item"
             )
         result: dict[str, Comparison] = {}
         if len(self.hypotheses) < 2:
@@ -166,7 +166,7 @@ class Evaluation:
             try:
                 result[name] = paired_bootstrap(metric, other, self.hypotheses, self.references)
             except TooLongError as error:
-                logger.warning("%s; it is left out", error)
+                logger.warning("%s; skipping it", error)
         return result
 
     @property

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from transduce.config import DefaultKind, absolute, section
+from transduce.config import DefaultKind, section
+from transduce.config_paths import absolute_path
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
@@ -26,7 +27,7 @@ class FileConfig:
     """The tokenizer of another run, such as a translation model's target for its language model."""
 
     kind: Literal["file"] = "file"
-    path: Annotated[str, BeforeValidator(absolute)]
+    path: Annotated[str, BeforeValidator(absolute_path)]
     """The file in that run's directory; may contain `~` and `$VARIABLE`."""
 
 

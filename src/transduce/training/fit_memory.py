@@ -88,8 +88,8 @@ def find_budget(
     if not found:
         raise ranks.error_on_main(
             MemoryLimitError(
-                f"fit_memory: not even one row of {row:,} positions fits into "
-                f"{limit / GIB:.1f} GiB; lower the greatest length in the recipe, take a smaller "
+                f"fit_memory: a single row of {row:,} positions needs more than "
+                f"{limit / GIB:.1f} GiB; lower the maximum length in the recipe, use a smaller "
                 "model, or raise training.memory_limit"
             )
         )
@@ -97,8 +97,8 @@ def find_budget(
     tokens, accumulate = budget.batch_tokens, budget.accumulate
     log(
         f"fit_memory: batches of {tokens:,} tokens fit into {limit / GIB:.1f} GiB; "
-        f"training.batch_tokens = {tokens}, training.accumulate = {accumulate} make up a step of "
-        f"{budget.step:,}"
+        f"using training.batch_tokens = {tokens} and training.accumulate = {accumulate} for "
+        f"{budget.step:,} tokens per step"
     )
     return budget
 
@@ -254,8 +254,8 @@ def _limit_of_machine(config: TrainingConfig) -> float:
     free = _free()
     if free is None:
         raise SettingError(
-            "fit_memory cannot tell here how much memory is free; say with training.memory_limit "
-            "how many GiB this process may have"
+            "fit_memory cannot measure free memory on this system; set training.memory_limit (in "
+            "GiB)"
         )
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return resident() + SHARE_OF_FREE * free / processes

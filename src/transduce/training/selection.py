@@ -83,7 +83,7 @@ class Selection:
         last = [Path(path) for path in found[-wanted:]]
         if len(last) < wanted:
             self.log.message(
-                f"training.average_last = {wanted}, but checkpoints there are {len(last)}"
+                f"training.average_last = {wanted}, but the number of checkpoints is {len(last)}"
             )
         if len(last) < min(wanted, 2):
             return 0, None
@@ -96,14 +96,14 @@ class Selection:
         found_scores = self._scores_of_mean(len(last), progress)
         if found_scores is None:
             self.log.message(
-                f"{what} has no {self.config.select_by} that could be measured; the weights of "
-                f"step {progress.best_step:,} are kept"
+                f"cannot measure {self.config.select_by} of {what}; keeping the weights of step "
+                f"{progress.best_step:,}"
             )
             return 0, None
         scores, best = found_scores
         same = wanted == 1 and progress.best_step == progress.step
-        better = "" if best or same else f", though step {progress.best_step:,} was no worse"
-        self.log.message(f"{what} is kept{better}")
+        better = "" if best or same else f", although step {progress.best_step:,} scored no worse"
+        self.log.message(f"keeping {what}{better}")
         self.checkpointer.save_mean(averaged, len(last))
         return len(last), scores
 

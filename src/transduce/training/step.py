@@ -72,7 +72,7 @@ class OptimizerStep:
         parameters = [p for p in self.task.model.parameters() if p.grad is not None]
         norm = gathered(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
         if not torch.isfinite(norm):
-            raise NonFiniteError(f"norm of the gradient is {norm.item()}", batches)
+            raise NonFiniteError(f"gradient norm is {norm.item()}", batches)
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
         self.optimizer.step()
@@ -125,8 +125,8 @@ class OptimizerStep:
                 raise
             if self.shards is not None:
                 raise MemoryLimitError(
-                    f"out of memory at step {number:,} in {self.task.describe(batch)}, which is "
-                    "not split where the model is sharded; lower training.batch_tokens"
+                    f"out of memory at step {number:,} in {self.task.describe(batch)}; batches of "
+                    "a sharded model cannot be split: lower training.batch_tokens"
                 ) from None
             return None
 
@@ -136,13 +136,13 @@ class OptimizerStep:
         described, halves = self.task.describe(batch), batch.halves()
         if halves is None:
             raise MemoryLimitError(
-                f"out of memory at step {number:,} in {described}, which is but one row; lower "
-                "the greatest length in the recipe, or take a smaller model"
+                f"out of memory at step {number:,} in {described}, a single row; lower the "
+                "maximum length in the recipe, or use a smaller model"
             )
         if not self._has_split:
             self._log(
-                f"out of memory at step {number:,} in {described}: such batches are split in "
-                "halves, which costs time but changes no result; training.batch_tokens is too large"
+                f"out of memory at step {number:,} in {described}; splitting it in half, which is "
+                "slower with the same result: lower training.batch_tokens"
             )
         self._has_split = True
         return halves

@@ -32,7 +32,7 @@ def pool(x: Padded, how: Pooling) -> Tensor:
 class LabelHead(nn.Module):
     """Pool, then one linear layer to the scores of the labels.
 
-    With `hidden` a dense layer and an activation stand in between, as BERT's pooler does.
+    `hidden` inserts a dense layer and an activation, as in BERT's pooler.
     """
 
     def __init__(

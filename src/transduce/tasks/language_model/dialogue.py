@@ -65,7 +65,7 @@ logger = logging.getLogger("transduce")
 
 SPLITS: tuple[Split, ...] = ("train", "valid")
 SHARE_FOR_HISTORY = 0.75
-"""Of what the model reads at once; the rest is room for the reply."""
+"""Share of the context for the history; the rest is for the reply."""
 
 
 @section
@@ -84,7 +84,7 @@ class DataConfig(SplitsConfig):
 
     def __post_init__(self) -> None:
         if len(set(self.roles)) < len(self.roles):
-            raise SettingError("data.roles names a role twice")
+            raise SettingError("data.roles contains a role twice; remove one")
 
 
 @section
@@ -111,14 +111,14 @@ def parse_dialogue(settings: Mapping[str, Any], where: str) -> DialogueRecipe:
 
 
 def chat_template(recipe: DialogueRecipe, tokenizer: Tokenizer) -> ChatTemplate:
-    """How the dialogues of a recipe become ids."""
+    """Template that converts dialogues of a recipe to ids."""
     roles = recipe.data.roles
     all_count = recipe.data.loss_on == "all"
     return ChatTemplate(tokenizer.size, [all_count or role == roles[-1] for role in roles])
 
 
 def dialogues_of(config: DataConfig, split: Split) -> Iterator[Dialogue]:
-    """The dialogues of a split, streamed.  Raises DataError for what cannot be read."""
+    """Stream the dialogues of a split. Raises DataError if reading fails."""
     read = functools.partial(read_dialogues, roles=config.roles)
     return read_split(config, split, read, _text_of)
 
@@ -147,7 +147,7 @@ def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
 
 
 def fit_marks(model: DecoderOnly, template: ChatTemplate) -> AdaptWeights:
-    """Gives the vocabulary of a language model rows for the marks of roles: those of `model`."""
+    """Extend the vocabulary of a language model by role markers, with rows of `model`."""
     own = weights_of(model)
 
     def fit(name: str, theirs: Tensor) -> Tensor:
@@ -159,10 +159,10 @@ def fit_marks(model: DecoderOnly, template: ChatTemplate) -> AdaptWeights:
 
 
 class Reply(Continuation):
-    """What a model answers."""
+    """Reply of the model."""
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         fields = super().fields()
         return {"reply": fields.pop("continuation"), **fields}
 
@@ -172,9 +172,9 @@ def _reply(one: Continuation) -> Reply:
 
 
 class TrainedDialogue(Generator):
-    """A generator whose prompts are histories, and whose continuations are replies.
+    """Generator of replies to dialogue histories.
 
-    A history is a text with one turn a line; the last turn is what is replied to.
+    A history is a text with one turn a line; the reply follows the last turn.
     """
 
     inputs: tuple[str, ...] = ("history",)
@@ -207,18 +207,18 @@ class TrainedDialogue(Generator):
         first: int = 0,
         cancelled: Cancelled | None = None,
     ) -> list[Continuation | TransduceError]:
-        """The reply to each history, or what is wrong with its options, in order."""
+        """Reply to each history, or the error in its options, in order."""
         found = super().attempt(prompts, options, first, cancelled)
         return [_reply(one) if isinstance(one, Continuation) else one for one in found]
 
     def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
-        """Histories as ids; where their oldest turns have no room, that is said."""
+        """Encode histories; warns if the oldest turns are dropped."""
         rows = []
         for text, name in zip(prompts, names, strict=True):
             turns = self.turns(text)
             ids, dropped = self.to_answer(turns)
             if dropped:
-                message = "%s: the oldest %d of its %d turns are left out; there is room for %d"
+                message = "%s: dropping the oldest %d of %d turns; the context has room for %d"
                 logger.warning(message, name, dropped, len(turns), len(turns) - dropped)
             self.unknown.check_named([[turn.text for turn in turns]], [ids], [name])
             rows.append(ids)
@@ -227,7 +227,7 @@ class TrainedDialogue(Generator):
     def continuation_text(
         self, prompt: Sequence[int], options: DecodingOptions
     ) -> ContinuationText:
-        """A reply is a text of its own, whatever was said before it."""
+        """Text of a reply, independent of the turns before it."""
         return ContinuationText(self.tokenizer, (), options.stop_strings)
 
     def turns(self, history: str) -> list[Turn]:
@@ -262,10 +262,10 @@ class TrainedDialogue(Generator):
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Loss, perplexity and bits per byte of what the recipe learns of a split.
+        """Loss, perplexity and bits per byte of the trained tokens of a split.
 
-        examples: histories and the replies to them to measure instead, as dialogues.  options:
-        none but the recipe's, since nothing is decoded.
+        examples: histories with replies, to measure instead. options: only the recipe's, since
+        nothing is decoded.
         """
         check_not_decoding(options, self.options)
         dialogues: list[Dialogue]
@@ -279,27 +279,27 @@ class TrainedDialogue(Generator):
             ]
         data = self.template.documents(dialogues, self.tokenizer.encode_batch)
         if not len(data):
-            raise DataError("there is no dialogue to evaluate on")
+            raise DataError("no dialogues to evaluate")
         self.model.eval()
         scores = text_scores(self.model, _batches(self.recipe, self.template, data))
         return Evaluation(scores, [" ".join(_text_of(one).split()) for one in dialogues])
 
     def facts(self) -> dict[str, Any]:
-        """Size of the vocabulary, and who speaks."""
+        """Size of the vocabulary, and the roles."""
         return {"vocabulary": self.tokenizer.size, "roles": list(self.recipe.data.roles)}
 
 
 def load_dialogue(recipe: DialogueRecipe, run: Path, device: str) -> TrainedDialogue:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TrainedDialogue(recipe, tokenizer), run, device)
 
 
 class Conversation:
-    """A conversation with a model, which remembers what was said.
+    """Conversation with a model, with its history.
 
-    turns: what was said, oldest first.  forgotten: how many of the oldest turns the model could
-    not take into account for its last reply.
+    turns: all turns, oldest first. forgotten: number of oldest turns dropped from the context of
+    the last reply.
     """
 
     def __init__(self, model: TrainedDialogue, options: DecodingOptions | None = None) -> None:
@@ -312,11 +312,11 @@ class Conversation:
         self._replies = 0
 
     def reply(self, text: str, cancelled: Callable[[], bool] | None = None) -> TextStream:
-        """What the model answers, in parts as they come.
+        """Stream the reply to a text.
 
-        When the stream is closed, what has come of the reply is remembered; where nothing has,
-        the text is not either; so too when `cancelled`, called between steps, has ended it with a
-        CancelledError.  The first reply is the one that `predict` gives.
+        If the stream is closed early, or `cancelled`, called between steps, ends it with a
+        CancelledError, the partial reply is added to the history; without any reply, the text is
+        not. The first reply equals `predict`'s.
         """
         asked = Turn(self.model.answering - 1, text.strip())
         ids, self.forgotten = self.model.to_answer([*self.turns, asked])
@@ -333,12 +333,12 @@ class Conversation:
                 self.turns += [asked, Turn(self.model.answering, said.strip())]
 
     def reset(self) -> None:
-        """Forget what was said."""
+        """Clear the history."""
         self.turns.clear()
         self.forgotten = 0
 
     def history(self) -> list[str]:
-        """What was said, one line a turn, after the name of who said it."""
+        """History, one line per turn, each after the name of its role."""
         roles = self.model.recipe.data.roles
         return [f"{roles[turn.role]}: {' '.join(turn.text.split())}" for turn in self.turns]
 
@@ -379,10 +379,10 @@ def _encoded(
             )
         except NoDocumentsError as error:
             own = split == "train" or recipe.data.valid is not None
-            part = f"data.{split}" if own else "what data.hold_out sets aside of data.train"
+            part = f"data.{split}" if own else "the held-out part of data.train"
             raise DataError(
-                f"{part} has no dialogue with anything to learn from; is data.loss_on = "
-                f"{recipe.data.loss_on!r} meant, and are there enough dialogues?"
+                f"{part} has no dialogue with a turn that counts in the loss; change "
+                f"data.loss_on = {recipe.data.loss_on!r}, or add dialogues"
             ) from error
 
 

@@ -1,7 +1,7 @@
 """Sequential recommendation: prediction of a user's next item.
 
-The items of a user, oldest first, are a text whose words are whole items, and a decoder learns
-what comes next in it (SASRec: Kang and McAuley 2018; here with softmax over all items for a loss).
+The items of a user, oldest first, form a text with one token per item, and a decoder learns to
+predict the next one (SASRec: Kang and McAuley 2018; here with a softmax loss over all items).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ logger = logging.getLogger("transduce")
 BATCH = 128
 """Histories that are scored together."""
 WITH_SEEN = "_with_seen"
-"""What names of scores end in where items of the history are candidates too."""
+"""Suffix of scores with items of the history among the candidates."""
 
 
 @section
@@ -81,7 +81,7 @@ class DataConfig(TrainingData):
 
 @section
 class EvaluationConfig:
-    """What is ranked."""
+    """Evaluation settings."""
 
     at: Annotated[int, Field(ge=1)] = 10
     """Items that are recommended, and among which a hit must be."""
@@ -127,24 +127,24 @@ class Recommendation:
         return " ".join(item for item, _ in self.items)
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {"items": [{"item": item, "probability": p} for item, p in self.items]}
 
 
 class RankingExample(NamedTuple):
-    """What comes after a history of items?  By id, and UNK for an item that is not known."""
+    """Held-out item after a history, by id; UNK for an unknown item."""
 
     history: list[int]
     answer: int = UNK
 
 
 Scored = Iterable[tuple[Sequence[int], Tensor]]
-"""Numbers of some questions, and log-probabilities (b, v) of what comes next in each."""
+"""Batches of question numbers with log-probabilities (b, v) of the next item."""
 
 
 @torch.inference_mode()
 def by_model(model: DecoderOnly, histories: Sequence[Sequence[int]], block: int) -> Scored:
-    """What a model says to every history of which it reads the last `block` ids."""
+    """Model predictions for histories, of which the last `block` ids are read."""
     model.eval()
     device = model.head.weight.device
     rows = [[BOS, *history][-block:] for history in histories]
@@ -158,7 +158,7 @@ def by_model(model: DecoderOnly, histories: Sequence[Sequence[int]], block: int)
 
 
 def by_popularity(counts: Tensor, n: int) -> Scored:
-    """What is said to n histories by how often each id occurs in training, counts (v,)."""
+    """Popularity baseline for n histories, by training counts (v,) of ids."""
     log_probs = (counts / counts.sum()).log()
     for chosen in chunks(range(n), BATCH):
         yield chosen, log_probs.repeat(len(chosen), 1)
@@ -181,10 +181,10 @@ def recommend(
 
 @torch.inference_mode()
 def measure(scored: Scored, questions: Sequence[RankingExample], at: int) -> dict[str, float]:
-    """Loss in nats, and what the ranks of the right answers are worth.
+    """Loss in nats, and ranking metrics of the correct items.
 
-    Ranks are among all items but those of the history; `..._with_seen` among all items.  An answer
-    that training has not seen has no rank, and no part in the loss.
+    Ranks exclude items of the history; `..._with_seen` ranks all items. Items unseen in training
+    have no rank and do not count in the loss.
     """
     losses: list[float] = []
     ranks, with_seen = (np.full(len(questions), UNRANKED) for _ in range(2))
@@ -203,7 +203,7 @@ def measure(scored: Scored, questions: Sequence[RankingExample], at: int) -> dic
 
 
 class RecommendationTraining(PackedTraining):
-    """Histories, model and loss as the training loop wants them."""
+    """Histories, model and loss for the training loop."""
 
     unit = "items"
 
@@ -215,19 +215,19 @@ class RecommendationTraining(PackedTraining):
         validate: Callable[[], dict[str, float]],
         questions: Sequence[RankingExample],
     ) -> None:
-        """questions: those that `validate` asks."""
+        """questions: examples of `validate`."""
         super().__init__(model, train, smoothing)
         self.validate = validate
         self._questions = questions
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         lengths = [len(ranking_example.history) for ranking_example in self._questions]
         answers = [ranking_example.answer for ranking_example in self._questions]
         return checksum(np.array(lengths), np.array(answers))
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score != "loss"
 
 
@@ -245,8 +245,8 @@ def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) 
     questions = ranking_examples(histories, "valid", tokenizer)
     if all(ranking_example.answer == UNK for ranking_example in questions):
         raise DataError(
-            "no item that is held out for validation is one that is trained on; the data are too "
-            "few for this task"
+            "no item held out for validation occurs in the training data; recommendation needs "
+            "more data"
         )
     if few := few_items(len(questions), "users"):
         logger.warning("validation: %s", few)
@@ -261,7 +261,7 @@ def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) 
 
 
 class Recommender:
-    """A trained model of what users take next: histories in, items out."""
+    """Trained recommender: histories in, items out."""
 
     inputs: tuple[str, ...] = ("history",)
     options: DecodingOptions | None = None
@@ -277,15 +277,14 @@ class Recommender:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[Recommendation]:
-        """The best items for each history: items with spaces between, oldest first.
+        """Recommend items for each history, given as items separated by spaces, oldest first.
 
-        What is in the history is not recommended.  Items that are not known are passed over, with
-        a warning.
+        Items of the history are not recommended. Unknown items are ignored, with a warning.
         """
         histories = self.tokenizer.encode_batch([text for (text,) in inputs])
         unknown = sum(ids.count(UNK) for ids in histories)
         if unknown:
-            message = "%d items of histories %d to %d are not known and were passed over"
+            message = "ignoring %d unknown items in histories %d to %d"
             logger.warning(message, unknown, first + 1, first + len(inputs))
         histories = [[token for token in ids if token != UNK] for ids in histories]
         scored = by_model(self.model, histories, self.recipe.data.block)
@@ -301,10 +300,10 @@ class Recommender:
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Ranks of held-out items, worth what they are; beside them those by popularity.
+        """Ranking metrics of held-out items, with a popularity baseline.
 
-        examples: histories, each with the item that comes next, to use instead; without the
-        baseline, for which the recipe's data must be at hand.
+        examples: histories with their next items, to use instead; without the baseline, which needs
+        the recipe's data.
         """
         baseline: dict[str, float] = {}
         if examples is not None:
@@ -320,12 +319,12 @@ class Recommender:
         return Evaluation({**scores, **baseline}, sources)
 
     def facts(self) -> dict[str, Any]:
-        """How many items there are."""
+        """Number of items."""
         return {"items": self.tokenizer.size - len(SPECIAL_TOKENS)}
 
 
 def load_recommendation(recipe: RecommendationRecipe, run: Path, device: str) -> Recommender:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: Recommender(recipe, tokenizer), run, device)
 
@@ -333,7 +332,7 @@ def load_recommendation(recipe: RecommendationRecipe, run: Path, device: str) ->
 def answered(
     model: DecoderOnly, recipe: RecommendationRecipe, questions: Sequence[RankingExample]
 ) -> dict[str, float]:
-    """What a model's answers are worth."""
+    """Metrics of the model's predictions."""
     scored = by_model(model, [q.history for q in questions], recipe.data.block)
     return measure(scored, questions, recipe.evaluation.at)
 
@@ -346,11 +345,11 @@ def histories_of(config: DataConfig) -> Histories:
 
 
 def ranking_example(tokenizer: Tokenizer, history: str, item: str) -> RankingExample:
-    """A question of items with spaces between; those of the history that are not known go."""
+    """Example from items separated by spaces; unknown items of the history are dropped."""
     known = [token for token in tokenizer.encode(history) if token != UNK]
     answer = tokenizer.encode(item)
     if len(answer) != 1:
-        raise DataError(f"the right answer to a history is one item, not {item[:40]!r}")
+        raise DataError(f"expected one item to follow a history, not {item[:40]!r}")
     return RankingExample(known, answer[0])
 
 
@@ -359,7 +358,7 @@ def ranking_examples(
 ) -> list[RankingExample]:
     """The held-out items of a split."""
     if split == "train":
-        raise DataError("only items for validation and test are held out; there are no others")
+        raise DataError("items are held out only for validation and test; use another split")
     left_out = leave_one_out(histories, split)
     return [ranking_example(tokenizer, " ".join(one.history), one.item) for one in left_out]
 
@@ -375,7 +374,7 @@ def packed(parts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> EncodedDocum
 
 
 def item_counts(histories: Histories, tokenizer: Tokenizer) -> Tensor:
-    """(v,) how often each id occurs in what is trained on; none that is no item."""
+    """(v,) training counts of each id; zero for ids that are not items."""
     ids = packed(training_parts(histories), tokenizer).tokens
     counts = torch.from_numpy(np.bincount(ids, minlength=tokenizer.size))
     counts[: len(SPECIAL_TOKENS)] = 0

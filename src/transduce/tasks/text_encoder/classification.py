@@ -75,19 +75,19 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 @section
 class ClassifierTextConfig(TextConfig):
-    """How texts become tokens, and how many of those training sees."""
+    """Tokenizer of texts, and subword sampling."""
 
     token_dropout: Share = 0.0
     """Share of the tokens that is left out, others whenever a text is seen in training; helps
     where there is little data."""
     sampling: Alpha = 0.0
-    """Cut each text into other subwords whenever training sees it: for BPE the probability of
-    leaving a merge out, for a unigram model the power that probabilities are raised to."""
+    """Subword sampling in training: the dropout probability of merges for BPE, the exponent of
+    probabilities for a unigram model."""
 
 
 @section
 class LabelHeadConfig:
-    """What stands on the encoder, beyond `model.pooling` and `model.pooler`."""
+    """Classification head, beyond `model.pooling` and `model.pooler`."""
 
     dropout: Share = 0.1
     """Dropped from the vector of the whole text, before the scores of the labels."""
@@ -95,10 +95,10 @@ class LabelHeadConfig:
 
 @section
 class ClassifierEvaluation:
-    """What is measured."""
+    """Evaluation settings."""
 
     metrics: tuple[str, ...] = ("accuracy",)
-    """Of the test, and of each validation during training."""
+    """Metrics of test and validation."""
 
     def __post_init__(self) -> None:
         for name in self.metrics:
@@ -128,13 +128,13 @@ class ClassificationRecipe(Recipe):
 
 
 def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:
-    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
     filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
     return rooted(parse(ClassificationRecipe, filled, where))
 
 
 class ClassificationTraining:
-    """Examples, model and loss as the training loop wants them."""
+    """Examples, model and loss for the training loop."""
 
     unit = "texts"
 
@@ -176,7 +176,7 @@ class ClassificationTraining:
         return label_loss(self.model(tokens), batch.labels, config.label_smoothing)
 
     def describe(self, batch: LabelBatch) -> str:
-        """Which examples a batch holds."""
+        """Describe a batch by the numbers of its examples."""
         return describe_batch("training examples", batch.rows)
 
     def validate(self) -> dict[str, float]:
@@ -202,12 +202,12 @@ class ClassificationTraining:
         return {"loss": nll / count, **found}
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         labels = [self._valid_labels.tolist(), self._unseen, len(self._of_blanks)]
         return checksum_of(self._valid.checksum(), labels)
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score != "loss" and make_metric(score).higher_is_better
 
 
@@ -237,7 +237,7 @@ class TextClassifier:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     def predict(
@@ -246,9 +246,9 @@ class TextClassifier:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[LabelPrediction]:
-        """The label of each input, in order; a blank input has the empty one.
+        """Classify each input, in order; blank inputs get an empty label.
 
-        There is nothing to decode, so `options` says nothing.
+        `options` has no effect, as nothing is decoded.
         """
         found = [LabelPrediction()] * len(inputs)
         filled = [i for i, texts in enumerate(inputs) if any(text.strip() for text in texts)]
@@ -272,7 +272,7 @@ class TextClassifier:
             inputs.append(texts)
             references.append([printable_name(label)])
         if not inputs:
-            raise DataError("there are no examples to evaluate on")
+            raise DataError("no examples to evaluate")
         hypotheses = [
             found.text
             for first in range(0, len(inputs), READ_TOGETHER)
@@ -307,7 +307,7 @@ def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) 
 
 
 def load_classification(recipe: ClassificationRecipe, run: Path, device: str) -> TextClassifier:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer, labels = tokenizer_of(run), load_labels(run)
     return with_weights(lambda: TextClassifier(recipe, tokenizer, labels), run, device)
 
@@ -321,11 +321,11 @@ def _encoded(
         data = EncodedExamples(examples, tokenizer, labels, recipe.text.max_length)
     unseen = int((data.labels < 0).sum())
     if unseen and split == "train":
-        raise DataError("the training texts have other labels than when this run was begun")
+        raise DataError("the labels of the training texts have changed; start a new run")
     if unseen == len(data):
         if len(data):
             raise DataError(f"no {split} text has a label of the training texts ({labels[0]!r}, …)")
-        remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
+        remedy = "" if recipe.data.valid else "; raise data.hold_out, or set data.valid"
         raise DataError(f"there are no {split} texts{remedy}")
     if unseen:
         message = "%d of %d %s texts have labels that no training text has; they count as wrong"

@@ -41,8 +41,8 @@ class LabelledData(SplitsConfig):
     def __post_init__(self) -> None:
         if len({self.pairs, *self._pairs_of_splits} - {None}) > 1:
             raise SettingError(
-                "data: either train, valid and test all have a second text, or none of them; see "
-                "the setting `second`, and `pairs`, which must agree"
+                "data: train, valid and test must all have a second text, or none of them; make "
+                "`second` and `pairs` agree"
             )
 
     @property
@@ -57,9 +57,9 @@ class LabelledData(SplitsConfig):
 
 
 def read_examples(config: LabelledData, split: Split) -> Iterator[LabelledText]:
-    """The labelled texts of a split, streamed; equal first texts are in one split.
+    """Stream the labelled texts of a split; equal first texts are in one split.
 
-    Raises DataError for what cannot be read.
+    Raises DataError if reading fails.
     """
     return read_split(config, split, read_labelled, lambda example: example.texts[0])
 

@@ -36,7 +36,7 @@ BATCH_TOKENS = 4096
 
 @section
 class EmbeddingEvaluation:
-    """What is made of the encoder's vectors, beyond `model.pooling`."""
+    """Processing of the encoder's vectors, beyond `model.pooling`."""
 
     normalize: bool = True
     """Scale every embedding to length 1, so that a dot product of two is their cosine."""
@@ -92,15 +92,15 @@ class EmbeddingPrediction:
         return " ".join(f"{number:.8g}" for number in self.embedding)
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {"embedding": list(self.embedding)}
 
 
 def nothing_to_measure() -> DataError:
-    """What is wrong with evaluating embeddings."""
+    """Error for evaluating embeddings."""
     return DataError(
-        "embeddings have no right answers to be measured by; fine-tune a classifier on them and "
-        "evaluate that"
+        "embeddings have no references to evaluate against; fine-tune a classifier on them and "
+        "evaluate it"
     )
 
 
@@ -124,9 +124,9 @@ class TextEmbedder:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[EmbeddingPrediction]:
-        """The embedding of each text, in order; a blank text has none.
+        """Embed each text, in order; blank texts get none.
 
-        There is nothing to decode, so `options` says nothing.
+        `options` has no effect, as nothing is decoded.
         """
         found = [EmbeddingPrediction()] * len(inputs)
         filled = [i for i, (text,) in enumerate(inputs) if text.strip()]
@@ -146,20 +146,20 @@ class TextEmbedder:
         raise nothing_to_measure()
 
     def facts(self) -> dict[str, Any]:
-        """How long the vectors are, and the size of the vocabulary."""
+        """Dimension of the vectors, and size of the vocabulary."""
         return {"dimensions": self.recipe.model.d_model, "vocabulary": self.tokenizer.size}
 
 
 def train_embedding(recipe: EmbeddingRecipe, run: Path, resume: bool) -> NoReturn:
     """Raises SettingError: there is no such training."""
     raise SettingError(
-        "embeddings are not trained but imported (transduce import); what can be trained on text "
-        'is task = "classification" or "masked-language-model"'
+        "embedding models are imported (transduce import), not trained; to train on text, set "
+        'task = "classification" or "masked-language-model"'
     )
 
 
 def load_embedding(recipe: EmbeddingRecipe, run: Path, device: str) -> TextEmbedder:
-    """The encoder of a run directory.  Raises RunError for what is missing or damaged."""
+    """Encoder of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TextEmbedder(recipe, tokenizer), run, device)
 

@@ -57,20 +57,20 @@ from transduce.training.trainer import Outcome, train
 logger = logging.getLogger("transduce")
 
 OF_WINDOWS = ("text.stride", "text.max_question")
-"""What a run of questions has beside `READ_AT_ONCE`."""
+"""Window settings of a base run, in addition to `READ_AT_ONCE`."""
 
 METRICS = ("exact_match", "f1")
 
 
 @section
 class AnswersEvaluation:
-    """What is measured."""
+    """Evaluation settings."""
 
     language: str = ""
     """Code of the language of the answers, such as "en" or "zh"; Chinese is measured by
     characters."""
     validation_questions: Annotated[int, Field(ge=1)] = 1000
-    """How many questions each validation reads."""
+    """Questions read at each validation."""
 
 
 @section
@@ -92,13 +92,13 @@ class QuestionAnsweringRecipe(Recipe):
 
 
 def parse_question_answering(settings: Mapping[str, Any], where: str) -> QuestionAnsweringRecipe:
-    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
     filled = with_base_model(settings, ENCODERS, (*READ_AT_ONCE, *OF_WINDOWS))
     return rooted(parse(QuestionAnsweringRecipe, filled, where))
 
 
 class QuestionAnsweringTraining:
-    """Questions, model and loss as the training loop wants them."""
+    """Questions, model and loss for the training loop."""
 
     unit = "ends of answers"
 
@@ -124,7 +124,7 @@ class QuestionAnsweringTraining:
         ]
         if not any(span for spans in self._spans for span in spans):
             raise DataError(
-                f"none of the {len(valid)} validation questions has its answer in its passage"
+                f"none of the {len(valid)} validation questions has an answer in its passage"
             )
 
     def loss(self, batch: SpanBatch) -> LossSums:
@@ -135,7 +135,7 @@ class QuestionAnsweringTraining:
         return span_loss(scores, batch.allowed.to(device), batch.spans.to(device), smoothing)
 
     def describe(self, batch: SpanBatch) -> str:
-        """Which windows a batch holds."""
+        """Describe a batch by the numbers of its windows."""
         return describe_batch("training windows", batch.rows)
 
     def validate(self) -> dict[str, float]:
@@ -162,7 +162,7 @@ class QuestionAnsweringTraining:
         }
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         lengths = [
             [len(window.row.ids) for window in encoded_passage.windows]
             for encoded_passage in self._encoded_passages
@@ -170,7 +170,7 @@ class QuestionAnsweringTraining:
         return checksum_of(self._references, self._spans, lengths)
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score != "loss"
 
 
@@ -187,7 +187,7 @@ def span_loss(scores: Tensor, allowed: Tensor, spans: Tensor, smoothing: float =
 
 
 class TrainedAnswerer(Answerer):
-    """An answerer that knows the recipe it was trained by, and so its data."""
+    """Answerer with the recipe of its training, and so its data."""
 
     def __init__(self, recipe: QuestionAnsweringRecipe, tokenizer: Tokenizer) -> None:
         super().__init__(recipe.model, recipe.text, recipe.span, tokenizer)
@@ -210,7 +210,7 @@ class TrainedAnswerer(Answerer):
             items = (((question, context), [answer]) for (question, context), answer in examples)
         listed = list(items)
         if not listed:
-            raise DataError("there are no questions to evaluate on")
+            raise DataError("no questions to evaluate")
         inputs = [texts for texts, _ in listed]
         references = [right for _, right in listed]
         hypotheses = [
@@ -240,7 +240,7 @@ def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume:
         questions_of(recipe.data, "valid"), limit, lambda q: f"{q.question} {q.context}"
     )
     if not valid:
-        remedy = "" if recipe.data.valid else "; raise data.hold_out, or name data.valid"
+        remedy = "" if recipe.data.valid else "; raise data.hold_out, or set data.valid"
         raise DataError(f"there are no validation questions{remedy}")
     warn_of_few(recipe.data, len(valid), "questions")
     task = QuestionAnsweringTraining(recipe, answerer, windows, valid)
@@ -253,7 +253,7 @@ def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume:
 def load_question_answering(
     recipe: QuestionAnsweringRecipe, run: Path, device: str
 ) -> TrainedAnswerer:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TrainedAnswerer(recipe, tokenizer), run, device)
 

@@ -45,7 +45,7 @@ class QuestionsData(SplitsConfig):
 
 
 def questions_of(config: QuestionsData, split: Split) -> Iterator[Question]:
-    """The questions of a split, streamed.  Raises DataError for what cannot be read."""
+    """Stream the questions of a split. Raises DataError if reading fails."""
 
     def key(question: Question) -> str:
         by_title = config.split_by == "title" and question.title
@@ -113,9 +113,9 @@ class EncodedWindows:
 
 
 def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows:
-    """The training questions as windows with their answers; what is left out is counted.
+    """Training questions as windows with their answers; logs the number of skipped ones.
 
-    Raises DataError where nothing is left.
+    Raises DataError if none is left.
     """
     n_questions, n_unanswered, n_lost = 0, 0, 0
 
@@ -139,13 +139,13 @@ def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows
 
     data = EncodedWindows(windows())
     if n_lost:
-        message = "%d of %d training questions are left out: no answer stands in the passage"
+        message = "skipping %d of %d training questions: their answers are not in the passage"
         logger.warning(message, n_lost, n_questions)
     if n_unanswered and not answerer.span.no_answer:
-        message = "%d of %d training questions have no answer and are left out (span.no_answer)"
+        message = "skipping %d of %d training questions without an answer (span.no_answer)"
         logger.warning(message, n_unanswered, n_questions)
     if not len(data):
-        raise DataError("no training question has its answer in its passage")
+        raise DataError("no training question has an answer in its passage")
     message = "train: %d questions in %d windows, %d tokens"
     logger.info(message, n_questions - n_lost, len(data), data.texts.lengths.sum())
     return data
@@ -168,7 +168,7 @@ def span_in(
 def spans_of(
     question: Question, encoded_passage: EncodedPassage, no_answer: bool
 ) -> list[tuple[int, int] | None]:
-    """For each window of a passage what `span_in` says; None where the answer was not found."""
+    """Answer span in each window of a passage, by `span_in`; None if the answer was not found."""
     answer = tokens_of_answer(question, encoded_passage)
     if answer is None and question.answers:
         return [None] * len(encoded_passage.windows)
@@ -182,7 +182,8 @@ def tokens_of_answer(question: Question, encoded_passage: EncodedPassage) -> tup
 
 
 def texts_of(data: QuestionsData) -> Iterator[str]:
-    """What a vocabulary is made from: each question, and each passage once while it lasts."""
+    """Texts to learn a vocabulary from: each question, and each passage once per run of equal
+    ones."""
     before = ""
     for question in questions_of(data, "train"):
         yield question.question

@@ -27,7 +27,7 @@ class Candidate:
     tokens: tuple[str, ...] = field(repr=False)
     """Pieces as the model made them."""
     score: float
-    """What candidates are ranked by: log-probability after the length penalty."""
+    """Ranking score of candidates: log-probability after the length penalty."""
     log_prob: float
     """Natural logarithm of the probability of the tokens and the end."""
     parts: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
@@ -46,13 +46,13 @@ class Translation:
     """The n best, best first; the first is this translation itself."""
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {"translation": self.text, "score": self.score, "tokens": self.tokens}
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How the target looked at the source."""
+    """Cross-attention between target and source."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -61,16 +61,16 @@ class Alignment:
 
 
 def check_layer(layer: int, n_layers: int) -> None:
-    """Raises RunError where no layer looks at the source, SettingError where this one is none."""
+    """Raises RunError for a model without cross-attention, SettingError for a missing layer."""
     if not n_layers:
         raise RunError(
-            "this model has no attention to align by: its decoder sees the source as one fixed "
-            "vector; train one with another model.decoder.context.kind, such as 'general'"
+            "alignment needs cross-attention, but this model's decoder has a fixed context; train "
+            "one with another model.decoder.context.kind, such as 'general'"
         )
     if not -n_layers <= layer < n_layers:
         raise SettingError(
-            f"there is no layer {layer} to align by; this model has {n_layers}: 0 to "
-            f"{n_layers - 1}, or from the last on -1 to {-n_layers}"
+            f"alignment layer {layer} is out of range: this model has layers 0 to "
+            f"{n_layers - 1}, or -1 to {-n_layers} counted from the last"
         )
 
 

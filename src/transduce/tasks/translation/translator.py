@@ -74,12 +74,12 @@ class Translator:
 
     @property
     def options(self) -> DecodingOptions:
-        """Options of a call that gives none: the recipe's."""
+        """Default options of a call, from the recipe."""
         return self.config.options
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     @property
@@ -93,20 +93,20 @@ class Translator:
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """One translation for each text, in order; a blank text gives a blank one.
+        """Translate each text, in order; blank texts stay blank.
 
-        options: by default the recipe's; or a list with those of each text.  first: number of the
-        first text in a longer input, for messages and for the random streams of sampling.
+        options: by default the recipe's; or a list with options for each text.  first: number of
+        the first text in a longer input, for messages and for the random streams of sampling.
 
         Raises SettingError for a prefix or a phrase that the vocabulary cannot spell, and
-        RunError where coverage is asked for of a model without attention.
+        RunError for a coverage penalty with a model without cross-attention.
         """
         return self._translated(list(map(lines_of, texts)), options, first)
 
     def translate_lines(
         self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
     ) -> list[Translation]:
-        """The same for texts that are one line each, line breaks within or not, as in training."""
+        """Translate texts of one line each; line breaks within are handled as in training."""
         return self._translated([Lines((text,)) for text in texts], options, first)
 
     def attempt(
@@ -116,10 +116,10 @@ class Translator:
         first: int = 0,
         cancelled: Cancelled | None = None,
     ) -> list[Translation | TransduceError]:
-        """The translation of each text, or what is wrong with its options, in order.
+        """Translation of each text, or the error in its options, in order.
 
-        cancelled: called between steps with the place of a text, from 0; a text for which it is
-        true leaves its batch, and a CancelledError is the answer.  The others are unchanged.
+        cancelled: called between steps with the index of a text, from 0; if true, the text leaves
+        its batch and its result is a CancelledError. Other texts are not affected.
         """
         prepared = self._prepared(list(map(lines_of, texts)), options, first)
         cancellation = Cancellation(cancelled)
@@ -147,9 +147,9 @@ class Translator:
         """
         options = options or self.options
         if options.minimum_risk != "none":
-            raise SettingError("minimum_risk chooses at the end; leave it out to stream")
+            raise SettingError("minimum_risk cannot be streamed; leave it out")
         if self.config.engine is not None:
-            raise SettingError("streaming needs PyTorch's own search; leave out --engine")
+            raise SettingError("streaming needs the built-in search; leave out --engine")
         options = dataclasses.replace(options, n_best=1)
         (prepared,) = self._prepared([lines_of(text)], options, number)
         if isinstance(prepared, TransduceError):
@@ -158,9 +158,9 @@ class Translator:
         return self._parts(prepared, Cancellation(hook))
 
     def with_models(self, auxiliary: AuxiliaryModels) -> Self:
-        """The same translator decoding together with others.
+        """Translator that decodes with auxiliary models.
 
-        Raises SettingError for models that cannot go together.
+        Raises SettingError for incompatible models.
         """
         self.check_alone()
         auxiliary.check_compatible(self.model)
@@ -171,14 +171,14 @@ class Translator:
         """Raises SettingError where it decodes together with others, which would be forgotten."""
         if self.config.auxiliary is not NO_AUXILIARY:
             raise SettingError(
-                "others stand beside this run already; name all of them in one call of with_models"
+                "this run already has auxiliary models; pass all of them in one call of with_models"
             )
 
     def check_own_search(self) -> None:
         """Raises SettingError where the search is another library's, which follows one model."""
         if self.config.engine is not None:
             raise SettingError(
-                "an ensemble, a language model or a draft needs PyTorch's own search; leave out "
+                "an ensemble, a language model or a draft needs the built-in search; leave out "
                 "--engine"
             )
 
@@ -188,7 +188,7 @@ class Translator:
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """The same as `translate`, for inputs of one text each."""
+        """As `translate`, for inputs of one text each."""
         return self.translate([text for (text,) in inputs], options, first)
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
@@ -199,10 +199,10 @@ class Translator:
         return score_pairs(self.model, self.source, self.target, pairs, self.check_pairs)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
-        """How each target token, and the end, looked at the source tokens in one layer.
+        """Attention of each target token, and the end, to the source tokens in one layer.
 
         Both are read as one line.  target: by default the model's own translation.  Raises RunError
-        for a model without attention to the source, SettingError for a layer that it lacks.
+        for a model without cross-attention, SettingError for a missing layer.
         """
         if target is None:
             target = self.translate_lines([source])[0].text
@@ -408,7 +408,7 @@ class Translator:
     def _shortlisted(
         self, sources: list[list[int]], options: DecodingOptions
     ) -> ShortlistedModel | None:
-        """The model with the shortlists of some sources, if options ask for them."""
+        """Model restricted to the shortlists of some sources, if the options request it."""
         if not options.shortlist:
             return None
         assert self.config.shortlist is not None, "checked"

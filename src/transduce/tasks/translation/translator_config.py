@@ -55,7 +55,7 @@ class TranslatorConfig:
     """Options, limits and companions of a translator."""
 
     options: DecodingOptions
-    """Options of a call that gives none."""
+    """Default options of a call."""
     max_source_length: int
     """Source tokens that the model was trained for; longer texts go in pieces."""
     max_target_length: int | None = None
@@ -65,7 +65,7 @@ class TranslatorConfig:
     target_language: str = ""
     """Code of the language, for a measure that chooses among outputs."""
     alignment_head: tuple[int, int | None] = (-1, None)
-    """Layer and head to align by unless another is asked for; no head for the mean of all."""
+    """Default layer and head of alignment; no head for the mean of all."""
     shortlist: Shortlist | None = None
     """The target tokens that sources can need, for `options.shortlist`."""
     engine: Engine | None = None
@@ -88,7 +88,7 @@ class TranslatorConfig:
 
 
 def batch_key(options: DecodingOptions) -> DecodingOptions:
-    """Options in common of texts that are decoded together, without those of a text alone."""
+    """Options shared by texts that are decoded together."""
     if not (options.prefix or options.constraints or options.avoid):
         return options
     return dataclasses.replace(options, prefix="", constraints=(), avoid=())

@@ -101,7 +101,7 @@ class ImageBatch(NamedTuple):
 
 
 class ImageClassifier:
-    """A trained model that tells what an image shows."""
+    """Trained image classifier."""
 
     inputs = ("image",)
     options: DecodingOptions | None = None
@@ -120,7 +120,7 @@ class ImageClassifier:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     def predict(
@@ -129,7 +129,7 @@ class ImageClassifier:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[LabelPrediction]:
-        """What each image, given by its path, shows; a blank path gives a blank answer.
+        """Classify each image, given by its path; blank paths get an empty label.
 
         Raises DataError for a file that is no image.
         """
@@ -172,7 +172,7 @@ class ImageClassifier:
 
 
 class ImageClassificationTraining:
-    """Images, model and loss as the training loop wants them."""
+    """Images, model and loss for the training loop."""
 
     unit = "images"
 
@@ -194,7 +194,7 @@ class ImageClassificationTraining:
         return label_loss(self.model(images), batch.labels, self.recipe.training.label_smoothing)
 
     def describe(self, batch: ImageBatch) -> str:
-        """Which images a batch holds."""
+        """Describe a batch by the numbers of its images."""
         return self._images.describe(batch.rows)
 
     def validate(self) -> dict[str, float]:
@@ -212,11 +212,11 @@ class ImageClassificationTraining:
         return {"loss": nll / known, "accuracy": 100 * right / count}
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         return checksum_of(self._valid.checksum(), self._valid_labels)
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score == "accuracy"
 
     def _batches(self, data: SplitImages, split: Split) -> TokenBatches[ImageBatch]:
@@ -239,7 +239,7 @@ def _numbers(data: SplitImages, labels: Sequence[str], split: Split) -> NDArray[
     numbers = np.array([places.get(label, -1) for label in data.classes])
     unknown = int((numbers < 0).sum())
     if unknown and split == "train":
-        raise DataError("the training images have other labels than when this run was begun")
+        raise DataError("the labels of the training images have changed; start a new run")
     if unknown == len(numbers):
         raise DataError(f"no {split} image has a label of the training images ({labels[0]!r}, …)")
     if unknown:
@@ -283,7 +283,7 @@ def _check_labels(data: SplitImages) -> None:
 def load_image_classification(
     recipe: ImageClassificationRecipe, run: Path, device: str
 ) -> ImageClassifier:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     labels, cache = load_labels(run), run.parent / ".cache"
     return with_weights(lambda: ImageClassifier(recipe, labels, cache), run, device)
 

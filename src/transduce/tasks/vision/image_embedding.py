@@ -82,9 +82,9 @@ class ImageEmbedder:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[EmbeddingPrediction]:
-        """The embedding of each image, given by its path, in order; a blank path has none.
+        """Embed each image, given by its path, in order; blank paths get none.
 
-        There is nothing to decode, so `options` says nothing.  Raises DataError for a file that
+        `options` has no effect, as nothing is decoded.  Raises DataError for a file that
         is no image.
         """
         found = [EmbeddingPrediction()] * len(inputs)
@@ -107,20 +107,20 @@ class ImageEmbedder:
         raise nothing_to_measure()
 
     def facts(self) -> dict[str, Any]:
-        """How long the vectors are."""
+        """Dimension of the vectors."""
         return {"dimensions": self.recipe.model.d_model}
 
 
 def train_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, resume: bool) -> NoReturn:
     """Raises SettingError: there is no such training."""
     raise SettingError(
-        "embeddings are not trained but imported (transduce import); what can be trained on "
-        'images is task = "image-classification" or "captioning"'
+        "embedding models are imported (transduce import), not trained; to train on images, "
+        'set task = "image-classification" or "captioning"'
     )
 
 
 def load_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, device: str) -> ImageEmbedder:
-    """The encoder of a run directory.  Raises RunError for what is missing or damaged."""
+    """Encoder of a run directory. Raises RunError if a file is missing or damaged."""
     return with_weights(lambda: ImageEmbedder(recipe), run, device)
 
 
