@@ -38,7 +38,7 @@ from transduce.data.batches import PairBatch, TokenBatches, pair_batches
 from transduce.data.encoded import encode_pairs
 from transduce.data.rows import Side
 from transduce.metrics import measure
-from transduce.run_directory import as_recipe
+from transduce.recipes import as_recipe
 from transduce.tasks.translation.recipe import Split, TranslationRecipe, read_pairs_of
 from transduce.training.config import Noam
 from transduce.training.schedules import learning_rate

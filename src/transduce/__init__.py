@@ -28,7 +28,7 @@ from transduce.errors import (
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.inspect.attention import record_attention
-    from transduce.run import Run, load, train
+    from transduce.run import Run, load
     from transduce.tasks.labels import LabelPrediction
     from transduce.tasks.language_model.generator import Continuation
     from transduce.tasks.language_model.recommendation import Recommendation
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from transduce.tasks.text_encoder.mask_filler import FilledText
     from transduce.tasks.translation.translations import Alignment, Candidate, Translation
     from transduce.tasks.vision.captioning import Caption
+    from transduce.train_run import train
 
 __version__ = "0.1.0"
 
@@ -87,7 +88,7 @@ _HOMES = {
     "Translation": "transduce.tasks.translation.translations",
     "load": "transduce.run",
     "record_attention": "transduce.inspect.attention",
-    "train": "transduce.run",
+    "train": "transduce.train_run",
 }
 
 

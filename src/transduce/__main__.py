@@ -1,4 +1,4 @@
-"""`transduce`, and `python -m transduce`."""
+"""Entry point of `python -m transduce`."""
 
 import sys
 

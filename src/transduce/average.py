@@ -1,4 +1,4 @@
-"""The mean weights of several runs, or of several checkpoints of one, as a run of their own."""
+"""Mean weights of several runs, or of several checkpoints of one, as a run of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from transduce.config import to_dict
 from transduce.data.pairs import ParallelFiles
 from transduce.errors import RunError
 from transduce.image.transform import ImageConfig
-from transduce.run_directory import read_recipe, vocabularies_of, write_run
+from transduce.recipes import read_recipe
+from transduce.run_directory import vocabularies_of, write_run
 from transduce.tasks.model_card import code
 from transduce.tasks.task import Recipe
 from transduce.tasks.translation.recipe import TranslationRecipe
@@ -18,11 +19,11 @@ from transduce.training.checkpoints import checkpoints_of, served_weights
 from transduce.training.weights import average, read_tensors
 
 ONLY_TRAINING = ("dropout", "label_dropout", "init")
-"""Settings of a model at which only its training looks."""
+"""Model settings that affect training only."""
 COMPARED_AS_FILES = ("tokenizer", "source", "target")
-"""Sections of `text` that make the tokenizers, and so decide nothing once these are there."""
+"""Sections of `text` that describe tokenizers; the tokenizer files themselves are compared."""
 OF_THE_DATA = ("inputs", "roles", "block")
-"""Settings of `data`, or what follows from them, that decide how an input is laid out."""
+"""Settings of `data`, or facts derived from them, that decide the layout of an input."""
 MISSING = object()
 
 
@@ -33,11 +34,10 @@ def _vocabularies(path: Path) -> dict[str, bytes]:
 def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
     """Write a run with the mean weights of several runs, or of the last checkpoints of one.
 
-    Raises RunError when the models or their inputs differ, other than in dropout, or `output`
-    exists.
+    Raises RunError if the models or their inputs differ, except in dropout, or if `output` exists.
     """
     if output.exists():
-        raise RunError(f"{output} exists; give another --output")
+        raise RunError(f"{output} already exists; choose another --output")
     recipes = [read_recipe(path) for path in paths]
     sources = [path / "weights.safetensors" for path in paths]
     if last:
@@ -45,14 +45,14 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
         for path, checkpoints in zip(paths, kept, strict=True):
             if len(checkpoints) < last:
                 raise RunError(
-                    f"{path} has {len(checkpoints)} checkpoints, not {last}; training.keep_last "
-                    "says how many a run keeps"
+                    f"{path} has only {len(checkpoints)} of the {last} checkpoints; raise "
+                    "training.keep_last to keep more"
                 )
         sources = [checkpoint for checkpoints in kept for checkpoint in checkpoints[-last:]]
     if len(sources) < 2:
         raise RunError(
-            "averaging needs at least two sets of weights; give more runs, or --last N for "
-            "the last N checkpoints of a run"
+            "averaging needs at least two sets of weights; name more runs, or use --last N "
+            "for the last N checkpoints of a run"
         )
     recipe = recipes[0]
     for path, other_recipe in zip(paths[1:], recipes[1:], strict=True):
@@ -71,7 +71,7 @@ def average_runs(paths: Sequence[Path], output: Path, last: int = 0) -> None:
 
 
 def check_alike(path: Path, recipe: Recipe, first_path: Path, first: Recipe) -> None:
-    """Raises RunError, which names the setting, unless the weights may be averaged."""
+    """Raises RunError, naming the setting, if the weights cannot be averaged."""
     ours, theirs = dict(_decisive(first)), dict(_decisive(recipe))
     for name in {**ours, **theirs}:
         one, other = ours.get(name, MISSING), theirs.get(name, MISSING)
@@ -84,7 +84,7 @@ def check_alike(path: Path, recipe: Recipe, first_path: Path, first: Recipe) -> 
 
 
 def _decisive(recipe: Recipe) -> Iterator[tuple[str, Any]]:
-    """All that decides what the weights mean and are fed with, by dotted name."""
+    """Settings that decide the meaning of the weights and their inputs, by dotted name."""
     yield "task", recipe.task
     yield from _flat(to_dict(recipe.model), "model.")
     text = to_dict(getattr(recipe, "text", {}))
@@ -110,7 +110,7 @@ def _flat(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 def _tags(recipe: TranslationRecipe) -> list[str]:
-    """The tags before the sources; of those in columns, which the vocabulary knows, that."""
+    """The tags before the sources; for tags from columns, those in the vocabulary."""
     corpora = [part.train for part, _ in recipe.data.corpora() if part.train is not None]
     fixed = {pairs.tag for pairs in corpora}
     columns = {"of columns" for p in corpora if not isinstance(p, ParallelFiles) and p.tag_columns}

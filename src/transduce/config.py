@@ -1,9 +1,9 @@
-"""One TOML file is one experiment: settings as frozen dataclasses, checked in one place.
+"""Settings: TOML files read, overridden, merged and checked as sections, frozen dataclasses.
 
-A section is a dataclass made with `@section`, living beside the part it configures.  Every
-default stands there and nowhere else.  A union of sections is told apart by its `kind`
-(which may be left out where the union has a `DefaultKind`).
-`load_toml`, `apply_overrides` and `parse` turn a file into sections; `to_toml` writes them back.
+A section is a dataclass made with `@section`, beside the part that it configures.  Every default
+stands there and nowhere else.  Members of a union of sections differ in their `kind`, which may be
+left out where the union has a `DefaultKind`.  `load_toml`, `apply_overrides` and `parse` turn a
+file into sections; `to_toml` writes them back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import difflib
 import functools
 import inspect
 import itertools
-import os
-import re
 import textwrap
 import tomllib
 import types
@@ -29,10 +27,10 @@ import pydantic_core
 import tomli_w
 from pydantic_core import core_schema
 
+from transduce.config_paths import literal
 from transduce.errors import SettingError, printable
 
 T = TypeVar("T")
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\}|\$)")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -48,7 +46,16 @@ def section(cls: type[T]) -> type[T]:
 
 
 def field_help(cls: type) -> dict[str, str]:
-    """The docstring under each field of a section, as one line; none without its source file."""
+    """The docstring under each field of a section, its own or inherited, as one line.
+
+    None of a section without its source file.
+    """
+    sections = [one for one in reversed(cls.__mro__) if dataclasses.is_dataclass(one)]
+    return {name: text for one in sections for name, text in _own_help(one).items()}
+
+
+def _own_help(cls: type) -> dict[str, str]:
+    """The docstrings of fields in the body of a section itself."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     except OSError:
@@ -67,9 +74,9 @@ def field_help(cls: type) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class DefaultKind:
-    """Beside a union of sections: the `kind` that is meant where settings name none.
+    """Default `kind` of a union of sections, for settings that name none.
 
-    So a union may take the place of a section without a change to what was written for it:
+    It lets a union replace a section while recipes written for that section stay valid:
     `Annotated[A | B, Field(discriminator="kind"), DefaultKind("a")]`.
     """
 
@@ -78,7 +85,7 @@ class DefaultKind:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: pydantic.GetCoreSchemaHandler
     ) -> pydantic_core.CoreSchema:
-        """What pydantic asks of an annotation."""
+        """Pydantic's hook for annotations."""
         return core_schema.no_info_before_validator_function(self._complete, handler(source))
 
     def _complete(self, settings: Any) -> Any:
@@ -107,75 +114,14 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path} is not a recipe: its values are nested too deeply") from None
 
 
-class Final(str):
-    """Text of a parsed recipe or of a run: nothing in it stands for anything else.
-
-    A user's recipe may hold `~` and `$VARIABLE` in its paths.  They are replaced once, when it is
-    parsed; paths read back from a run are taken as they are.
-    """
-
-
-def final(settings: Any) -> Any:
-    """Settings with every text marked as `Final`."""
-    if isinstance(settings, Mapping):
-        return {key: final(value) for key, value in settings.items()}
-    if isinstance(settings, list):
-        return [final(value) for value in settings]
-    return Final(settings) if isinstance(settings, str) else settings
-
-
-def nameable(path: str) -> str:
-    """The path itself.  Raises ValueError for one that no recipe can hold."""
-    if "\0" in path:
-        raise ValueError("a file's name cannot hold the character NUL")
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{path!r} is not UTF-8, as a recipe is; rename it") from None
-    return path
-
-
-def expanded(path: Any) -> Any:
-    """A path with `~` and `$VARIABLE` replaced, unless it is `Final`; `$$` is the sign itself.
-
-    For a field of a section, whose type refuses other values.  A relative path stays relative.
-    Raises ValueError for a variable that is not set, and what `nameable` raises.
-    """
-    if not isinstance(path, str | Path):
-        return path
-    if isinstance(path, Final):
-        return str(nameable(path))
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        if name is not None and name not in os.environ:
-            raise ValueError(
-                f"names the variable {name}, which is not set; export it, or write $$ for a $"
-            )
-        return "$" if name is None else os.environ[name]
-
-    text = nameable(str(path))
-    user = text.partition("/")[0] if text.startswith("~") else ""
-    home = os.path.expanduser(user)  # noqa: PTH111
-    if home == user:  # no such user
-        home = user = ""
-    return nameable(home + _VARIABLE.sub(value, text.removeprefix(user)))
-
-
-def absolute(path: Any) -> Any:
-    """The same, made absolute, so that a recipe holds from anywhere."""
-    found = expanded(path)
-    return nameable(str(Path(found).resolve())) if isinstance(found, str) else found
-
-
 def apply_overrides(
     settings: Mapping[str, Any], overrides: Iterable[str], kind: type | None = None
 ) -> dict[str, Any]:
     """Settings with each `a.b=value` applied; the value is read as TOML, else as a string.
 
     The order matters only where two overrides name the same setting: the last one counts.
-    kind: the section that the settings are of, if known; it tells which `kind` is meant where
-    they name none, so that an override by another one replaces what stands there.
+    kind: type of the settings, if known.  It gives the default `kind` of its unions, so that an
+    override with another `kind` replaces a section that names none.
     """
     given: dict[str, Any] = {}
     for override in overrides:
@@ -193,17 +139,17 @@ def apply_overrides(
                 inner[key] = {}
             inner = inner[key]
         inner[keys[-1]] = value
-    return merge(_with_meant_kinds(settings, given, kind), given)
+    return merge(_with_default_kinds(settings, given, kind), given)
 
 
 class _Replacement(dict[str, Any]):
-    """A section in the place of one of another `kind`, of which nothing is kept."""
+    """A section that replaces one of another `kind`; nothing of the old one is kept."""
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`below` with the entries of `above` laid over it, section by section.
 
-    A section of another `kind` replaces the one below it, since their names differ.
+    A section of another `kind` replaces the one below it, since their settings differ.
     """
     result = dict(below)
     for key, value in above.items():
@@ -219,13 +165,13 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
     """Settings as a section of type `kind`.
 
-    where: file name to put before the message.  Raises SettingError of one line, naming the
-    setting and the nearest right name or the value that was found.
+    where: file name to put before the message.  Raises SettingError of one line with the name of
+    the setting, and the nearest right name or the value found.
     """
     prefix = f"{where}: " if where else ""
     try:
         parsed: T = _reader(kind).validate_python(settings)  # type: ignore[arg-type]
-    except SettingError as error:  # from a section that checks what its settings mean together
+    except SettingError as error:  # from a check across several settings
         raise SettingError(printable(f"{prefix}{error}")) from None
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -234,10 +180,10 @@ def parse(kind: type[T], settings: Mapping[str, Any], where: str = "") -> T:
 
 
 def check_fields(value: Any) -> None:
-    """What `parse` asks of each field, of a section that was built directly: for `__post_init__`.
+    """Check a section that was built directly as `parse` checks settings: for `__post_init__`.
 
-    Defaults are taken as they are, so that most cost nothing.  Lists become tuples, where these
-    are meant.  Raises SettingError as `parse` does.
+    Defaults are not checked, so most calls cost nothing.  Lists become tuples where the field is
+    a tuple.  Raises SettingError as `parse` does.
     """
     kind: Any = type(value)
     settings = vars(value)
@@ -264,18 +210,18 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 @functools.cache
 def _reader(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """Making it takes longer than using it a thousand times."""
+    """The validator of a type, cached: making one takes longer than using it a thousand times."""
     return pydantic.TypeAdapter(kind)
 
 
 def to_dict(value: Any) -> Any:
     """A section as plain dicts and lists, without settings that are None (TOML has no null).
 
-    Texts of sections are `Final`; those of a mapping stay as they are.
+    Texts of sections become `LiteralText`; texts of a mapping stay as they are.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return {name: final(to_dict(item)) for name, item in pairs if item is not None}
+        return {name: literal(to_dict(item)) for name, item in pairs if item is not None}
     if isinstance(value, Mapping):
         return {key: to_dict(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
@@ -289,7 +235,7 @@ def to_toml(value: Any) -> str:
 
 
 def setting_names(kind: Any, prefix: str = "") -> Iterator[str]:
-    """Every dotted name that a section of type `kind` knows, sections themselves included."""
+    """Every dotted name in a section of type `kind`, sections themselves included."""
     if typing.get_origin(kind) is typing.Annotated:
         kind = typing.get_args(kind)[0]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
@@ -316,7 +262,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:
-    """One line for one of pydantic's errors."""
+    """One line of explanation for an error of pydantic."""
     path = _path_of(settings, error["loc"])
     name = ".".join(path) or "the recipe"
     match error["type"]:
@@ -343,7 +289,7 @@ def _explain(kind: type, settings: Mapping[str, Any], error: Any) -> str:
         case "dataclass_type" | "dataclass_exact_type" | "model_attributes_type":
             return f"{name} must be a section of settings, not {error['input']!r}"
         case "tuple_type" | "list_type":
-            how = 'as in ["a", "b"] (within single quotes for a shell)'
+            how = 'as in ["a", "b"] (in single quotes for a shell)'
             return f"{name} must be a list, {how}, not {_short(error['input'])}"
         case "value_error":
             return f"{name}: {error['ctx']['error']}"
@@ -367,13 +313,13 @@ def _path_of(settings: Any, location: tuple[Any, ...]) -> list[str]:
 
 
 def _sections_at(kind: Any, settings: Any, path: list[str], default: bool = True) -> list[Any]:
-    """The sections that may stand at a path: of a union the one chosen by `kind`, or else all.
+    """Sections possible at a path: the member of a union chosen by `kind`, or else all members.
 
-    default: whether a kind that was left out counts as chosen.
+    default: count the default kind as chosen where `kind` is left out.
     """
-    sections, meant = _members(kind)
-    meant = meant if default else None
-    chosen = settings.get("kind", meant) if isinstance(settings, Mapping) else None
+    sections, default_kind = _members(kind)
+    default_kind = default_kind if default else None
+    chosen = settings.get("kind", default_kind) if isinstance(settings, Mapping) else None
     sections = [section for section in sections if chosen in _kinds(section)] or sections
     if not path:
         return sections
@@ -387,7 +333,7 @@ def _sections_at(kind: Any, settings: Any, path: list[str], default: bool = True
 
 
 def _members(kind: Any) -> tuple[list[Any], str | None]:
-    """The sections that a type can be, and the kind that is meant where none is named."""
+    """The sections in a type, and their default kind, if there is one."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         sections, _ = _members(parts[0])
@@ -397,32 +343,32 @@ def _members(kind: Any) -> tuple[list[Any], str | None]:
     elif origin in (typing.Union, types.UnionType):
         inside = [_members(part) for part in parts]
         sections = [section for sections, _ in inside for section in sections]
-        kinds = [meant for _, meant in inside if meant is not None]
+        kinds = [default for _, default in inside if default is not None]
     else:
         sections, kinds = [kind] if dataclasses.is_dataclass(kind) else [], []
     return sections, kinds[0] if kinds else None
 
 
-def _with_meant_kinds(
+def _with_default_kinds(
     settings: Mapping[str, Any], above: Mapping[str, Any], kind: Any
 ) -> dict[str, Any]:
-    """Settings with the kind that is meant written out, wherever `above` names one."""
-    sections, meant = _members(kind)
+    """Settings with default kinds written out wherever `above` names a kind."""
+    sections, default_kind = _members(kind)
     result = dict(settings)
-    if meant is not None and "kind" in above:
-        result.setdefault("kind", meant)
+    if default_kind is not None and "kind" in above:
+        result.setdefault("kind", default_kind)
     hints: dict[str, Any] = {}
     for section in sections:
         hints |= typing.get_type_hints(section, include_extras=True)
     for name, value in above.items():
         old = result.get(name)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            result[name] = _with_meant_kinds(old, value, hints.get(name))
+            result[name] = _with_default_kinds(old, value, hints.get(name))
     return result
 
 
 def _of_another_kind(kind: Any, settings: Any, path: list[str]) -> str:
-    """A hint at the `kind` that was left out, where a setting belongs to another one."""
+    """A hint at the kinds that have this setting."""
     kinds = [
         repr(name)
         for section in _sections_at(kind, settings, path[:-1], default=False)
@@ -433,7 +379,7 @@ def _of_another_kind(kind: Any, settings: Any, path: list[str]) -> str:
 
 
 def _elsewhere(name: str, kind: Any) -> str:
-    """A hint at a setting of the same or nearly the same name in another section."""
+    """A hint at a setting of the same or a similar name in another section."""
     wanted = name.rpartition(".")[2]
     others = {n.rpartition(".")[2]: n for n in setting_names(kind) if n != name}
     near = difflib.get_close_matches(wanted, others, n=1, cutoff=0.75)
@@ -441,7 +387,7 @@ def _elsewhere(name: str, kind: Any) -> str:
 
 
 def _kinds(section: Any) -> tuple[Any, ...]:
-    """The values of `kind` that stand for a section; none if it has no such setting."""
+    """Values of `kind` that select a section; none if it has no such setting."""
     return typing.get_args(typing.get_type_hints(section).get("kind"))
 
 

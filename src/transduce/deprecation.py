@@ -1,4 +1,4 @@
-"""Old names of modules and classes, which lead to the new ones with a DeprecationWarning."""
+"""Forward old names of modules and classes to the new ones, with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 def forwarded(
     module: str, new_module: str, names: Mapping[str, str] | None = None
 ) -> Callable[[str], Any]:
-    """The `__getattr__` of a module.
+    """Make the `__getattr__` of a module.
 
-    names: old -> new of what `new_module` holds now; by default every public name as it is.
+    names: old -> new names in `new_module`; by default every public name unchanged.
     """
 
     def get(name: str) -> Any:

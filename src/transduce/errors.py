@@ -1,16 +1,16 @@
-"""What can go wrong by a user's hand, and nothing else.
+"""Errors that a user can cause: the tree of `TransduceError`.
 
     TransduceError            base: one clear line that names the place and the remedy
-    ├── SettingError          a recipe, `--set` or an option says something that cannot be
-    ├── DataError             an input file or data set is not what it should be
-    │   └── InputError        one input of many: says which, so that others can be answered
+    ├── SettingError          a recipe, `--set` or an option has an invalid value
+    ├── DataError             an input file or data set is invalid or unreadable
+    │   └── InputError        one of several inputs is invalid; the others can still be processed
     ├── RunError              a run directory is missing, damaged, or of another kind
-    ├── CancelledError        decoding of a text ended because its caller asked for that
-    └── TrainingError         training cannot go on (a loss that is not finite, ...)
-        └── MemoryLimitError  ... for want of memory: on another machine it might
+    ├── CancelledError        decoding of a text was cancelled by the caller
+    └── TrainingError         training cannot continue (a loss that is not finite, ...)
+        └── MemoryLimitError  ... for lack of memory: on another machine it might
 
 The command line prints the message of a `TransduceError` as one line and exits with its
-`exit_code`.  Everything else that escapes is a bug of ours and keeps its traceback.
+`exit_code`.  Any other escaping exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 
 class TransduceError(Exception):
-    """Base of all errors that answer a user's mistake; the message is one line."""
+    """Base of all errors caused by the user; the message is one line."""
 
     exit_code = 1
 
 
 class SettingError(TransduceError):
-    """A setting or option that cannot be: names the setting, and the nearest right one."""
+    """An invalid setting or option; names the setting, and the nearest valid one."""
 
     exit_code = 2
 
 
 class DataError(TransduceError):
-    """An input that cannot be read as what it should be: names file, line and remedy."""
+    """An invalid or unreadable input; names file, line and remedy."""
 
 
 class InputError(DataError):
-    """One of several inputs cannot be read as what it should be.
+    """One of several inputs is invalid or unreadable.
 
-    number: which one, from 0, of all that are asked about.  reason: what is wrong with it.
+    number: its index, from 0, among all inputs.  reason: the error without the place.
     """
 
     def __init__(self, number: int, reason: str) -> None:
@@ -57,29 +57,28 @@ class RunError(TransduceError):
 
 
 class CancelledError(TransduceError):
-    """Decoding of a text ended early because its caller cancelled it."""
+    """Decoding of a text was cancelled by the caller."""
 
 
 class TrainingError(TransduceError):
-    """Training cannot go on; says what was kept and what to change."""
+    """Training cannot continue; the message names kept checkpoints and settings to change."""
 
 
 class MemoryLimitError(TrainingError):
-    """Training cannot go on in the memory that there is."""
+    """Training cannot continue with the available memory."""
 
 
 def needs_extra(who: str, extra: str) -> str:
-    """The message where an optional dependency is not installed.
+    """Message for a missing optional dependency.
 
-    It gives no command for the package index: who bears our name there is not for a message to
-    vouch for.
+    It contains no command for the package index, where the name may belong to someone else.
     """
-    return f"{who} needs the extra {extra!r}; install transduce with it, as its README shows"
+    return f"{who} needs the extra {extra!r}; see the README for how to install it"
 
 
 @contextmanager
 def reading(place: object) -> Iterator[None]:
-    """What goes wrong with the file or its compression, as a DataError that names the place."""
+    """Convert errors of a file or its compression to a DataError that names the place."""
     try:
         yield
     except FileNotFoundError:
@@ -87,7 +86,7 @@ def reading(place: object) -> Iterator[None]:
     except IsADirectoryError:
         raise DataError(f"{place} is a directory; name a file in it") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{place} is not a whole gzip file ({error}); fetch it again") from None
+        raise DataError(f"{place} is a damaged gzip file ({error}); download it again") from None
     except OSError as error:
         raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
 
@@ -97,27 +96,28 @@ JOINERS = "\u200c\u200d"
 
 
 def printable(text: str) -> str:
-    """One line that does nothing to a terminal, whatever stood in a file or in settings."""
+    """One line that is safe on a terminal, whatever the file or settings contained."""
     return "".join(c if c.isprintable() or c in JOINERS else ascii(c)[1:-1] for c in text)
 
 
 def printable_name(name: str) -> str:
-    """A name that stands in lines, such as a label: each run of white space is one space."""
+    """A name for use in lines, such as a label: each run of white space becomes one space."""
     return printable(" ".join(name.split()))
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another library says, in one line; its kind where it says nothing."""
+    """Error message of another library as one line; its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 OUT_OF_MEMORY = (
-    "out of memory; lower training.batch_tokens, decoding.batch_tokens or --beam-size, or take a "
+    "out of memory; lower training.batch_tokens, decoding.batch_tokens or --beam-size, or use a "
     "smaller model"
 )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """PyTorch says it with a class of its own on GPUs and with a plain RuntimeError on CPUs."""
+    """True for PyTorch's out-of-memory errors: a class of its own on GPUs, a RuntimeError on
+    CPUs."""
     said = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return said or "can't allocate memory" in str(error)

@@ -1,4 +1,4 @@
-"""A run as a directory that another program loads: `export_run`."""
+"""Export of a run to a directory of CTranslate2: `export_run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run directory made from a Hugging Face directory: `import_run`."""
+"""Import of a Hugging Face directory as a run directory: `import_run`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,8 @@ from transduce.config import to_dict, to_toml
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import ImportedModel
-from transduce.run_directory import (
-    claimed,
-    files_to_hand_on,
-    parse_recipe,
-    with_overrides,
-    written_aside,
-)
+from transduce.recipes import parse_recipe, with_overrides
+from transduce.run_directory import claimed, files_to_hand_on, written_aside
 from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code
 from transduce.tasks.task import Recipe
@@ -112,5 +107,10 @@ def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe
         + (f"Left out, since this task has no use for them:\n\n{left_out}" if left_out else "")
     )
     return card_text(
-        path.name, recipe, told, files_to_hand_on(aside), made_of=[source.resolve().name]
+        path.name,
+        recipe,
+        told,
+        files_to_hand_on(aside),
+        made_of=[source.resolve().name],
+        pipeline_tag=TASKS[recipe.task].pipeline_tag,
     )

@@ -1,8 +1,8 @@
-"""How much a file or a request may ask for, so that none can fill the memory or hold the process.
+"""Limits on the memory and time that a file or a request may take.
 
-Each limit is a setting of whoever runs the program, an environment variable: not one of
-the recipe, which may come from the same stranger as the file.  Those on the work of decoding are
-in `decoding.work`.
+Each limit is an environment variable, set by the person who runs the program: not a setting of the
+recipe, which may come from the same stranger as the file.  Limits on decoding are in
+`decoding.work`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_DIGITS = 12
 
 
 class Limit(NamedTuple):
-    """One limit: a variable of the environment, and what holds where it is not set."""
+    """One limit: an environment variable and its default."""
 
     variable: str
     default: int
@@ -26,39 +26,40 @@ class Limit(NamedTuple):
     """Empty for a plain number."""
 
     def most(self) -> int:
-        """The value that holds now.  Raises SettingError for a variable that is no whole number."""
+        """The current value.  Raises SettingError if the variable is not a whole number."""
         text = os.environ.get(self.variable)
         if text is None:
             return self.default
         if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
             of_unit = f" of {self.unit}" if self.unit else ""
             raise SettingError(
-                f"{self.variable}={text!r} in the environment is no whole number{of_unit}; "
+                f"{self.variable}={text!r} in the environment must be a whole number{of_unit}; "
                 f"the default is {self.default}"
             )
         return int(text)
 
     def remedy(self) -> str:
-        """The end of a message: what to do where the file is trusted."""
+        """End of a message: the remedy for a trusted file."""
         unit = f" ({self.unit})" if self.unit else ""
-        return f"where you trust it, set {self.variable} to more than {self.most()}{unit}"
+        return f"if you trust it, set {self.variable} above {self.most()}{unit}"
 
 
 LINE_LIMIT = Limit("TRANSDUCE_LIMIT_LINE", 64)
-"""A line of text, without which a file without line ends would be read whole."""
+"""Size of a line of text; a file without line ends would otherwise be read whole."""
 IMAGE_LIMIT = Limit("TRANSDUCE_LIMIT_IMAGE", 256)
-"""What a member of a zip archive of images may unpack to."""
+"""Unpacked size of a file in a zip archive of images."""
 IDX_LIMIT = Limit("TRANSDUCE_LIMIT_IDX", 2048)
-"""What a compressed IDX file may unpack to: a few megabytes of one could fill any memory."""
+"""Unpacked size of an IDX file: a few compressed megabytes could fill any memory."""
 RUN_FILE_LIMIT = Limit("TRANSDUCE_LIMIT_RUN_FILE", 256)
-"""Recipe, vocabulary and such of a run; its weights are checked against their own head."""
+"""Size of a recipe, vocabulary or similar file of a run; weights are checked against their
+header."""
 
 
 def from_json(text: str | bytes) -> Any:
-    """What JSON says.
+    """Parse JSON.
 
-    Raises ValueError for what is none, and for what is nested too deeply, a few kilobytes of
-    brackets: there `json.loads` raises what nobody expects.
+    Raises ValueError for invalid JSON, and for deep nesting (a few kilobytes of brackets), for
+    which `json.loads` raises an unexpected exception.
     """
     try:
         return json.loads(text)
@@ -67,7 +68,7 @@ def from_json(text: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """That of a file of a run.  Raises OSError; ValueError also for one that is too large."""
+    """Parse a JSON file of a run.  Raises OSError; also ValueError if it is too large."""
     if path.stat().st_size > RUN_FILE_LIMIT.most() << 20:
-        raise ValueError(f"it is too large; {RUN_FILE_LIMIT.remedy()}")
+        raise ValueError(f"the file is too large; {RUN_FILE_LIMIT.remedy()}")
     return from_json(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Old spellings of settings, read as the new ones."""
+"""Read old spellings of settings as the new ones."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ VALUES = {("model.encoder.kind", "windows"): "text-cnn"}
 
 
 def with_new_names(settings: Mapping[str, Any], warn: bool = True) -> dict[str, Any]:
-    """Settings of a recipe with every old spelling replaced, each warned of once.
+    """Replace every old spelling in the settings of a recipe, with one warning each.
 
-    warn: leave the warning out for recipes that a run has kept.  Raises SettingError for a setting
-    under its old and its new name.
+    warn: False for recipes kept by a run.  Raises SettingError if a setting has both its old and
+    its new name.
     """
     result = dict(settings)
     for old, new in SETTINGS.items():
@@ -30,7 +30,7 @@ def with_new_names(settings: Mapping[str, Any], warn: bool = True) -> dict[str, 
         if name not in section:
             continue
         if renamed in section:
-            raise SettingError(f"{old} is the old name of {new}; give one of them")
+            raise SettingError(f"{old} is the old name of {new}; set only {new}")
         section[renamed] = section.pop(name)
         _note(old, new, warn)
     for (setting, before), after in VALUES.items():
@@ -43,7 +43,7 @@ def with_new_names(settings: Mapping[str, Any], warn: bool = True) -> dict[str, 
 
 
 def overrides_with_new_names(overrides: Iterable[str]) -> list[str]:
-    """The same for overrides `a.b=value`."""
+    """Overrides `a.b=value` with every old spelling replaced."""
     found = []
     for override in overrides:
         given, equals, value = override.partition("=")
@@ -60,7 +60,7 @@ def overrides_with_new_names(overrides: Iterable[str]) -> list[str]:
 
 
 def _copied_section(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    """The section of a dotted name, copied into `settings`; an empty one where there is none."""
+    """The section of a dotted name, copied into `settings`; empty if missing."""
     for key in name.split(".")[:-1]:
         if not isinstance(settings.get(key), Mapping):
             return {}
@@ -76,4 +76,4 @@ def _note(old: str, new: str, warn: bool) -> None:
 
 @functools.cache
 def _warn_once(old: str, new: str) -> None:
-    logger.warning("%s is now spelled %s; the old spelling is still read", old, new)
+    logger.warning("%s has been renamed to %s; the old spelling still works", old, new)

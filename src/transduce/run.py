@@ -1,4 +1,4 @@
-"""A trained model in use, and the ways to get one: `load`, `train`, `average_runs`."""
+"""A trained model in use: `Run`, and `load`, which makes one of a run directory."""
 
 from __future__ import annotations
 
@@ -11,46 +11,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
-import torch
-
-from transduce.config import to_dict, to_toml
+from transduce.config import to_dict
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
+from transduce.deprecation import forwarded
 from transduce.errors import RunError, SettingError, TransduceError
 from transduce.nn.kernels.bf16 import relative_slowdown, to_bf16
 from transduce.nn.kernels.int8 import to_int8
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
-from transduce.run_directory import (
-    as_recipe,
-    claimed,
-    is_begun_by_this_job,
-    model_card,
-    note_budget,
-    read_recipe,
-    with_budget_of,
-    with_size,
-    with_size_of,
-)
+from transduce.recipes import read_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.per_input import Cancelled
-from transduce.tasks.task import Evaluation, Prediction, Recipe, Split, TextStream
+from transduce.tasks.task import Evaluation, Prediction, Split, TextStream
 from transduce.tasks.translation.ctranslate2 import with_ctranslate2
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.tasks.translation.translations import Alignment, Translation
 from transduce.tasks.translation.translator import Translator
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.curves import kept_scores
-from transduce.training.distributed import Ranks, process_group, restarts
-from transduce.training.fit_memory import FoundBudget
-from transduce.training.memory import give_back_freed_memory
-from transduce.training.trainer import Outcome
-from transduce.training.weights import write_text
 
 logger = logging.getLogger("transduce")
 
@@ -58,14 +42,14 @@ EngineName = Literal["pytorch", "ctranslate2"]
 P = TypeVar("P", bound=Prediction)
 
 STREAM_TEXTS = 512
-"""Texts that are translated together when they come from an iterable."""
+"""Texts of an iterable that are translated together."""
 
 
 class Run:
     """A trained model, loaded from its run directory: `transduce.load(path)`.
 
-    predictor: what the task made of it.  model: its network.  precision, engine: as `load` has
-    them.  others: the runs that decode with it (`with_models`).
+    predictor: made by the task, for its inputs.  model: the network.  precision, engine: as in
+    `load`.  others: runs that decode with it (`with_models`).
     """
 
     others: tuple[Run, ...] = ()
@@ -81,7 +65,7 @@ class Run:
             if device not in ("auto", "cpu"):
                 raise SettingError(
                     f"engine 'ctranslate2' is for the CPU, not for {device!r}; leave out one of "
-                    "the two"
+                    "them"
                 )
             device = "cpu"
         self.path, self.precision, self.engine = path, precision, engine
@@ -92,8 +76,8 @@ class Run:
         if engine == "ctranslate2":
             if not isinstance(self.predictor, TrainedTranslator):
                 raise RunError(
-                    f"{path} is a run of the task {self.recipe.task!r}, which engine 'ctranslate2' "
-                    "cannot do; leave out --engine"
+                    f"{path} is a run of the task {self.recipe.task!r}; engine 'ctranslate2' is "
+                    "for translation, so leave out --engine"
                 )
             self.predictor = with_ctranslate2(self.predictor, precision)
         elif precision == "int8":
@@ -127,12 +111,12 @@ class Run:
         *,
         kind: type[Prediction] | None = None,
     ) -> Iterator[Prediction]:
-        """The answer to each input, lazily, in order, whatever the task.
+        """The prediction for each input, lazily, in order, whatever the task.
 
-        inputs: texts, or for a task with several texts an input (`predictor.inputs`) tuples of
-        them.  options: how to decode, where anything is decoded; by default as the recipe says.
-        kind: class of the predictions of this task, such as `LabelPrediction`, for type checkers.
-        Raises RunError where the task has others.
+        inputs: texts, or tuples of texts for a task with several per input (`predictor.inputs`).
+        options: for decoding, if there is any; by default the recipe's.  kind: class of the
+        predictions of this task, such as `LabelPrediction`, for type checkers.  Raises RunError
+        where the task has others.
         """
         rest, first = iter(inputs), 0
         while chunk := list(itertools.islice(rest, STREAM_TEXTS)):
@@ -140,8 +124,8 @@ class Run:
             for prediction in self.predictor.predict(parts, options, first):
                 if kind is not None and not isinstance(prediction, kind):
                     raise RunError(
-                        f"{self.path} is a run of the task {self.recipe.task!r}, which gives a "
-                        f"{type(prediction).__name__}, no {kind.__name__}"
+                        f"{self.path} is a run of the task {self.recipe.task!r}, whose predictions "
+                        f"are of class {type(prediction).__name__}, not {kind.__name__}"
                     )
                 yield prediction
             first += len(chunk)
@@ -150,8 +134,8 @@ class Run:
         """A new conversation with a run of the task `dialogue`.  Raises RunError for others."""
         if not isinstance(self.predictor, TrainedDialogue):
             raise RunError(
-                f"{self.path} is a run of the task {self.recipe.task!r}, which does not converse; "
-                "use predict"
+                f"{self.path} is a run of the task {self.recipe.task!r}, not 'dialogue'; use "
+                "predict"
             )
         return Conversation(self.predictor, options)
 
@@ -162,15 +146,15 @@ class Run:
         first: int = 0,
         cancelled: Cancelled | None = None,
     ) -> Sequence[Prediction | TransduceError]:
-        """The answer to each input, or the error where there is none, in order, whatever the task.
+        """The prediction for each input, or its error, in order, whatever the task.
 
         Options that cannot be followed, and images that cannot be read, are errors of their inputs
-        alone; all others are answered as `predict` would.
+        alone; all others are answered as by `predict`.
 
-        options: of all inputs, or a sequence with those of each; a mapping holds only those that
-        differ from the recipe's.  first: number of the first input in a longer row of them.
-        cancelled: called between steps with the place of an input, from 0.  One for which it is
-        true leaves its batch, and its answer is a CancelledError.
+        options: of all inputs, or a sequence with one for each; a mapping holds only settings that
+        differ from the recipe's.  first: number of the first input in a longer sequence of them.
+        cancelled: called between steps with the index of an input, from 0.  An input for which it
+        returns true leaves its batch, and its answer is a CancelledError.
         """
         parts = [(one,) if isinstance(one, str) else tuple(one) for one in inputs]
         if options is None or isinstance(options, DecodingOptions | Mapping):
@@ -214,7 +198,7 @@ class Run:
     ) -> Translation | Iterator[Translation]:
         """The translation of one text, or, lazily, of each text of an iterable, in order.
 
-        options: how to decode; by default as the recipe says.
+        options: for decoding; by default the recipe's.
         """
         if isinstance(texts, str):
             return self.translator.translate([texts], options)[0]
@@ -226,10 +210,10 @@ class Run:
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """Translations of texts that are at hand; options of all, or a list with those of each.
+        """Translations of a sequence of texts; options of all, or a list with one for each.
 
-        `first` is the number of the first of them in a longer input, which messages and the
-        random streams of sampling go by.
+        first: number of the first text in a longer input, for messages and the random streams of
+        sampling.
         """
         return self.translator.translate(texts, options, first)
 
@@ -242,9 +226,9 @@ class Run:
     ) -> TextStream:
         """The translation or continuation of a text in parts, each as soon as it is certain.
 
-        Joined they are what `translate` or `predict` gives.  Closing the generator ends the
-        search; so does `cancelled`, called between steps, with a CancelledError.  number: of the
-        text in a longer input, for sampling.  Refuses at the call what cannot be streamed.
+        Joined, the parts equal the output of `translate` or `predict`.  Closing the generator ends
+        the search; so does `cancelled`, called between steps, with a CancelledError.  number: of
+        the text in a longer input, for sampling.  Options that rule streaming out raise at once.
         """
         if isinstance(self.predictor, Generator):
             return self.predictor.generate_stream(text, options, number, cancelled)
@@ -268,13 +252,13 @@ class Run:
     ) -> Run:
         """This run, decoding together with others of the same vocabularies.
 
-        ensemble: runs of which the mean is taken, as `options.ensemble` says.  language_model: a
-        run of the target's vocabulary, weighed by `options.language_model_weight`.  draft: a
-        smaller run that guesses what this one says, which makes greedy search of single texts
-        faster and changes nothing else.  `score` and `align` stay those of this run alone.
+        ensemble: runs averaged with this one, as `options.ensemble` says.  language_model: a run
+        with the target's vocabulary, for shallow fusion with `options.language_model_weight`.
+        draft: a smaller run for speculative decoding, which makes greedy search of single texts
+        faster with the same output.  `score` and `align` use this run alone.
 
-        Raises RunError where vocabularies differ, SettingError for runs that cannot stand together,
-        or that have others beside them already.
+        Raises RunError where vocabularies differ, SettingError for runs that cannot be combined or
+        that already have auxiliary models.
         """
         own = self.translator
         for other in [*ensemble, *([draft] if draft else [])]:
@@ -284,9 +268,9 @@ class Run:
             for side in ("source", "target"):
                 if getattr(own, side).to_bytes() != getattr(theirs, side).to_bytes():
                     raise RunError(
-                        f"{other.path} has another {side} vocabulary than {self.path}; runs that "
-                        "speak together share them: train it with the tokenizers of that run "
-                        '(kind = "file")'
+                        f"{other.path} has another {side} vocabulary than {self.path}; models "
+                        "decode together over one vocabulary: train it with the tokenizers of that "
+                        'run (kind = "file")'
                     )
         scorer = None
         if language_model is not None:
@@ -324,7 +308,7 @@ class Run:
         return self.translator.score(pairs)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
-        """How the target (by default the model's own) looked at the source, in one layer."""
+        """Attention of the target (by default the model's own) to the source, in one layer."""
         return self.translator.align(source, target, layer)
 
     def evaluate(
@@ -333,7 +317,7 @@ class Run:
         examples: Iterable[tuple[str | Sequence[str], str]] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Predict for held-out inputs and measure the answers.
+        """Predict held-out inputs and score the predictions.
 
         examples: (input, right answer) to use instead of a split of the recipe's data.
         """
@@ -342,7 +326,7 @@ class Run:
         return self.predictor.evaluate(split, examples, options)
 
     def info(self) -> dict[str, Any]:
-        """What this run is: sizes, best validation scores, checkpoints, settings."""
+        """Facts about the run: sizes, best validation scores, checkpoints, settings."""
         return {
             "run": str(self.path),
             "task": self.recipe.task,
@@ -378,77 +362,12 @@ def load(
 ) -> Run:
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
 
-    precision: "int8" rounds the matrices to 8 bits, for a CPU: faster, smaller, not quite the same
-    answers; "bf16" multiplies in bfloat16, for processors with AMX and GPUs.  engine:
-    "ctranslate2" searches for translations with that library (extra `ctranslate2`), on a CPU.
-    Raises SettingError where either cannot be.
+    precision: "int8" rounds matrices to 8 bits, on a CPU: faster, smaller, with slightly different
+    answers; "bf16" multiplies in bfloat16, on processors with AMX and on GPUs.  engine:
+    "ctranslate2" decodes translations with that library (extra `ctranslate2`), on a CPU.  Raises
+    SettingError where either is impossible.
     """
     return Run(Path(path), device, precision, engine)
 
 
-def train(
-    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
-    run: str | os.PathLike[str] | None = None,
-    overrides: Iterable[str] = (),
-    resume: bool = False,
-    overwrite: bool = False,
-) -> tuple[Path, Outcome]:
-    """Train from a recipe: the path of a TOML file, its settings, or the parsed recipe itself.
-
-    run: directory to make, by default `runs/` and the recipe's name.  overrides: `a.b=value`.
-    resume: go on where an interrupted run stopped.  overwrite: delete what is in `run`.
-    Returns the run directory and how training ended; use it with `load`.  Started by torchrun, all
-    its processes train together; they need one file system.  Where one of them dies and torchrun
-    starts them again, they resume by themselves.
-    """
-    threads = torch.get_num_threads()
-    try:
-        with process_group() as ranks:
-            if not ranks.is_main:
-                ranks.barrier()  # in `trainer.train` the first one says that the data are prepared
-            parsed, name = as_recipe(recipe, overrides)
-            path = Path(run) if run is not None else Path("runs") / name
-            if ranks.is_main:
-                if resume or is_begun_by_this_job(path):
-                    parsed = with_budget_of(path, parsed)
-                outcome = _train_and_describe(parsed, path, resume, overwrite)
-            elif (path / "recipe.toml").is_file():
-                parsed = with_size_of(path, parsed)
-                outcome = _trained(parsed, path, resume or restarts() > 0)[1]
-            else:
-                raise RunError(
-                    f"process {ranks.rank} does not see {path.resolve()}, which process 0 has "
-                    "made; give a --run on a file system that all machines share"
-                )
-    finally:
-        give_back_freed_memory()  # whoever goes on from here has other uses for it ...
-        torch.set_num_threads(threads)  # ... and training.threads was this run's
-    return path, outcome
-
-
-def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: bool) -> Outcome:
-    again = is_begun_by_this_job(path)
-    with claimed(path, parsed, resume or again, overwrite and not again):
-        write_text(path / "recipe.toml", to_toml(parsed))
-        # Started again, all ranks go on, if only from the beginning.
-        parsed, outcome = _trained(parsed, path, resume or restarts() > 0)
-        write_text(path / "README.md", model_card(path, parsed, outcome))
-    return outcome
-
-
-def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]:
-    """The recipe that was trained by, and how it ended.
-
-    Where it asks for the batches that fit into the memory, all is begun anew once they are found,
-    so that the run is that of a recipe which had them from the first.
-    """
-    try:
-        return recipe, TASKS[recipe.task].train(recipe, path, resume)
-    except FoundBudget as found:
-        budget = found.batch_tokens, found.accumulate
-    give_back_freed_memory()
-    ranks = Ranks.present()
-    recipe = note_budget(path, recipe, *budget) if ranks.is_main else with_size(recipe, *budget)
-    if not ranks.is_main:
-        ranks.barrier()  # in `trainer.train` the first one says that the data are prepared
-    return recipe, TASKS[recipe.task].train(recipe, path, resume)
+__getattr__ = forwarded(__name__, "transduce.train_run", {"train": "train"})

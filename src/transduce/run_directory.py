@@ -1,4 +1,4 @@
-"""A run directory: everything a training run made, and all that is needed to use it.
+"""A run directory: all files made by training, and all that the use of the model needs.
 
     runs/NAME/
         recipe.toml             every setting, spelled out
@@ -6,15 +6,15 @@
         tokenizer.model         or source_tokenizer.* and target_tokenizer.*
         labels.json             the labels of a classifier
         adapter.safetensors     what LoRA learnt, by itself
-        metrics.jsonl           what was logged, one JSON object a line
-        events.out.tfevents.*   the same for TensorBoard, where that was asked for
+        metrics.jsonl           the log, one JSON object a line
+        events.out.tfevents.*   the log for TensorBoard, with training.tensorboard
         README.md               the model card
         non_finite/             batches whose loss or gradient was not finite
-        shortlist.safetensors   which target tokens a source can need, if that was learnt
-        quality.json            what confidence says of the quality, if it was calibrated
-        provenance.json         where the synthetic pairs come from, if there are any
-        fitted.json             which batches were asked for and found, with training.fit_memory
-        synthetic/              synthetic pairs that were made for this run
+        shortlist.safetensors   target tokens that a source can need, from `shortlist`
+        quality.json            from confidence to quality, from `calibrate`
+        provenance.json         origin of the synthetic pairs, if there are any
+        fitted.json             batches asked for and found, with training.fit_memory
+        synthetic/              synthetic pairs made for this run
         checkpoints/            to resume from; may be deleted once training has ended
 
 Nothing in it is a program: loading a stranger's model can run no code.
@@ -22,7 +22,6 @@ Nothing in it is a program: loading a stranger's model can run no code.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import fcntl
 import importlib.metadata
@@ -30,25 +29,16 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from torch import Tensor
 
-from transduce.config import (
-    apply_overrides,
-    did_you_mean,
-    final,
-    load_toml,
-    parse,
-    to_dict,
-    to_toml,
-)
+from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
-from transduce.limits import read_json
-from transduce.renamed_settings import overrides_with_new_names, with_new_names
+from transduce.recipes import read_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
 from transduce.tasks.provenance import PROVENANCE, inherit_provenance, provenance_text
@@ -58,23 +48,21 @@ from transduce.training import run_backup
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.distributed import job_name, restarts
-from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text, write_weights
-from transduce.training.weights_header import read_header
 
 logger = logging.getLogger("transduce")
 
 VOCABULARIES = ("*tokenizer.*", "labels.json")
-"""Files that say what the ids of a model mean."""
+"""Files that give the ids of a model their meaning."""
 SYNTHETIC = "synthetic"
 """Directory of the pairs that `transduce distil` and `transduce backtranslate` make."""
 LEARNT_AFTER = ("shortlist.safetensors", "quality.json")
 """Files that `transduce shortlist` and `transduce calibrate` add to a run."""
 FITTED = "fitted.json"
-"""What `training.fit_memory` was asked to cut a step of, and into what it did."""
+"""Batches in the recipe, and those found by `training.fit_memory` instead."""
 MAY_CHANGE = ("training", "decoding", "evaluation")
-"""Sections that may change when a run is resumed; of `training`, not what makes a batch."""
+"""Sections that may change when a run is resumed; `training` without the size of a batch."""
 NO_RESULT = tuple(
     f"training.{name}"
     for name in ("fit_memory", "memory_limit", "keep_last", "log_every", "tensorboard")
@@ -82,135 +70,12 @@ NO_RESULT = tuple(
 """Settings in them that change no result."""
 
 
-def as_recipe(
-    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
-    overrides: Iterable[str],
-) -> tuple[Recipe, str]:
-    """The parsed recipe, and the name for its run."""
-    if not isinstance(recipe, str | os.PathLike):
-        settings = with_overrides(to_dict(recipe), overrides)
-        return parse_recipe(settings, "recipe"), str(settings.get("task", "run"))
-    path = Path(recipe)
-    file, settings = load_recipe(path)
-    settings = with_overrides(settings, overrides)
-    return parse_recipe(settings, str(file)), path.stem if file is path else path.resolve().name
-
-
-def load_recipe(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The file of a recipe, which is a TOML file or a run directory, and its settings.
-
-    Paths that a run has written are final; `~` and `$VARIABLE` are for recipes that users write.
-    """
-    file = path / "recipe.toml" if (path / "recipe.toml").is_file() else path
-    settings = load_toml(file)
-    home = file.parent
-    marks = (home / ".lock", home / "weights.safetensors", *checkpoints_of(home))
-    written = file.name == "recipe.toml" and any(mark.exists() for mark in marks)
-    return file, final(settings) if written else settings
-
-
-def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Settings of a recipe with each `a.b=value` applied, as its task understands them."""
-    task = settings.get("task")
-    kind = TASKS[task].recipe if isinstance(task, str) and task in TASKS else None
-    overrides = overrides_with_new_names(overrides)
-    return with_new_names(apply_overrides(with_new_names(settings), overrides, kind))
-
-
-def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
-    """Settings as the recipe of their task; `where` is named in messages."""
-    task = settings.get("task")
-    if task is None:
-        raise SettingError(f"{where}: task is missing; there are {', '.join(TASKS)}")
-    if not isinstance(task, str) or task not in TASKS:
-        hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
-        raise SettingError(f"{where}: task {task!r} is not known{hint}")
-    return TASKS[task].parse(with_new_names(settings), where)
-
-
-def read_recipe(path: Path) -> Recipe:
-    """The recipe of a run directory.  Raises RunError when there is none."""
-    if not path.is_dir():
-        raise RunError(f"{path} is not a directory; a run is the directory that training made")
-    if not (path / "recipe.toml").is_file():
-        raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
-    check_files(path)
-    settings = final(load_toml(path / "recipe.toml"))
-    try:
-        return _closed_recipe(settings, str(path / "recipe.toml"))
-    except SettingError:
-        if (path / "weights.safetensors").is_file():
-            read_header(path / "weights.safetensors")  # a newer format may have other settings
-        raise
-
-
-def _closed_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
-    """The recipe of a run, which spells everything out: the run it began from is not opened."""
-    settings = with_new_names(settings, warn=False)
-    fine_tune = settings.get("fine_tune")
-    if not isinstance(fine_tune, Mapping) or not isinstance(fine_tune.get("run"), str):
-        return parse_recipe(settings, where)
-    closed = {**settings, "fine_tune": {**fine_tune, "run": os.devnull}}
-    recipe: Any = parse_recipe(closed, where)
-    run = parse(FineTuneConfig, fine_tune, where).run
-    opened = dataclasses.replace(recipe.fine_tune, run=run)
-    return dataclasses.replace(recipe, fine_tune=opened)  # type: ignore[no-any-return]
-
-
-def with_budget_of(path: Path, recipe: Recipe) -> Recipe:
-    """A recipe that asks for what fits into the memory, with what the run it resumes has found."""
-    if not recipe.training.fit_memory or not (path / FITTED).is_file():
-        return recipe
-    try:
-        fitted = read_json(path / FITTED)
-        asked, found = fitted["asked"], fitted["found"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RunError(
-            f"{path / FITTED} is damaged; `transduce train {path} --run {path} --resume` goes on "
-            "by the run's own recipe"
-        ) from None
-    if found != _size(read_recipe(path)) or asked != _size(recipe):
-        return recipe  # killed before it was noted; or for a step of another size
-    return with_size_of(path, recipe)
-
-
-def with_size_of(path: Path, recipe: Recipe) -> Recipe:
-    """The recipe with the batches of a run's own, unless that is still to search for them."""
-    before = read_recipe(path)
-    if before.training.fit_memory or not recipe.training.fit_memory:
-        return recipe
-    return with_size(recipe, **_size(before))
-
-
-def note_budget(path: Path, asked: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
-    """The recipe with what was found to fit into the memory, in the run directory too."""
-    found = with_size(asked, batch_tokens, accumulate)
-    noted = {"asked": _size(asked), "found": _size(found)}
-    write_text(path / FITTED, json.dumps(noted) + "\n")
-    write_text(path / "recipe.toml", to_toml(found))
-    return found
-
-
-def _size(recipe: Recipe) -> dict[str, int]:
-    training = recipe.training
-    return {"batch_tokens": training.batch_tokens, "accumulate": training.accumulate}
-
-
-def with_size(recipe: Recipe, batch_tokens: int, accumulate: int) -> Recipe:
-    """The recipe with such batches, which are not to be searched for."""
-    found: Any = recipe
-    training = dataclasses.replace(
-        recipe.training, batch_tokens=batch_tokens, accumulate=accumulate, fit_memory=False
-    )
-    return dataclasses.replace(found, training=training)  # type: ignore[no-any-return]
-
-
 @contextmanager
 def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator[None]:
-    """Make the run directory and hold it for writing, or refuse to spoil one that is there.
+    """Make the run directory and lock it for writing, keeping what is there until training ends.
 
-    Raises RunError while another process holds it, and for a directory of other things;
-    SettingError for a recipe that the run cannot be resumed with.
+    Raises RunError while another process holds it, where it holds a run already, and for a
+    directory of other things; SettingError for a recipe that the run cannot be resumed with.
     """
     check_available(path, recipe, resume, overwrite)
     with locked(path) as lock:
@@ -220,7 +85,7 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
             run_backup.restore(path, _made_by_a_run)  # where an attempt to replace it was killed
         check_available(path, recipe, resume, overwrite)  # another may have made a run meanwhile
         if resume:
-            _tell_changes(path, recipe)
+            _log_changes(path, recipe)
         else:
             run_backup.back_up(path, list(_made_by_a_run(path)))
         lock.truncate(0)
@@ -236,7 +101,7 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
 
 
 def is_begun_by_this_job(path: Path) -> bool:
-    """Whether it is this training that torchrun has started again, after a process died."""
+    """True where torchrun has restarted this very training after a process died."""
     try:
         return restarts() > 0 and (path / ".lock").read_text(encoding="utf-8") == job_name()
     except (OSError, ValueError):
@@ -244,18 +109,18 @@ def is_begun_by_this_job(path: Path) -> bool:
 
 
 def check_available(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> None:
-    """Raises what `claimed` raises, but for what another process does; nothing is touched."""
+    """Check beforehand, without touching anything, that `claimed` will not refuse."""
     check_name(path)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
     check_written_to(path)  # and not what a link names
     fine_tune = getattr(recipe, "fine_tune", None)
     if fine_tune is not None and Path(fine_tune.run).resolve() == path.resolve() and not resume:
-        raise RunError(f"{path} is the run to start from, fine_tune.run; give another --run")
+        raise RunError(f"{path} is the run that fine_tune.run starts from; give another --run")
     holds_run = (path / "recipe.toml").is_file()
     if holds_run:
         check_files(path)
-    # What stopped before its first checkpoint, at a misspelt file name say, is nothing to spoil.
+    # A run that stopped before its first checkpoint, say at a misspelt file name, is no loss.
     begun = holds_run and ((path / "weights.safetensors").exists() or checkpoints_of(path))
     if resume and holds_run:
         _check_resumable(path, read_recipe(path), recipe)
@@ -275,7 +140,7 @@ def check_available(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -
 
 
 def vocabularies_of(path: Path) -> list[Path]:
-    """The files of a run directory that say what the ids of its model mean."""
+    """Files of a run directory that give the ids of its model their meaning."""
     return sorted(file for pattern in VOCABULARIES for file in path.glob(pattern))
 
 
@@ -287,7 +152,7 @@ def _holds_other_things(path: Path) -> bool:
 
 
 def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
-    """Raises SettingError for a change of what the weights and the order of the data hang on."""
+    """Raises SettingError for a change in settings of the weights or of the order of the data."""
 
     def essence(recipe: Recipe) -> dict[str, Any]:
         training = recipe.training
@@ -302,23 +167,22 @@ def _check_resumable(path: Path, before: Recipe, now: Recipe) -> None:
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
             raise SettingError(
-                f"{path} was begun with other settings of {name!r}; to resume it they must stay "
-                "as they were"
+                f"{path} was begun with other settings of {name!r}; to resume it, keep them"
             )
     if before.training.optimizer.kind != now.training.optimizer.kind:
         raise SettingError(
-            f"{path} was begun with training.optimizer.kind = {before.training.optimizer.kind!r}, "
-            "whose checkpoints another optimizer cannot go on from; leave it as it was"
+            f"{path} was begun with training.optimizer.kind = {before.training.optimizer.kind!r}; "
+            "no other optimizer can read its checkpoints: to resume it, keep the kind"
         )
     if bool(before.training.ema) != bool(now.training.ema):
         raise SettingError(
-            f"{path} was begun with training.ema = {before.training.ema:g}; to resume it a "
-            "moving average can be neither begun nor given up"
+            f"{path} was begun with training.ema = {before.training.ema:g}; on resuming, a "
+            "moving average can be neither added nor dropped"
         )
 
 
-def _tell_changes(path: Path, now: Recipe) -> None:
-    """Warn of settings that are not those that a run was trained by until now."""
+def _log_changes(path: Path, now: Recipe) -> None:
+    """Warn of settings that differ from those in the recipe kept by a run."""
     if not (path / "recipe.toml").is_file() or not checkpoints_of(path):
         return
     before, after = to_dict(read_recipe(path)), to_dict(now)
@@ -328,7 +192,7 @@ def _tell_changes(path: Path, now: Recipe) -> None:
         for change in _changes(name, before.get(name, {}), after.get(name, {}))
     ]
     if changes:
-        logger.warning("%s goes on with other settings: %s", path, "; ".join(changes))
+        logger.warning("%s resumes with other settings: %s", path, "; ".join(changes))
 
 
 def _changes(name: str, before: Any, now: Any) -> Iterator[str]:
@@ -344,7 +208,7 @@ def _shown(value: Any) -> str:
 
 
 def _made_by_a_run(path: Path) -> Iterator[Path]:
-    """What a run made in its directory, last what makes it a run directory; other files stay."""
+    """Files of a run in its directory, the recipe last; other files are left out."""
     for directory in ("checkpoints", BAD_BATCHES):
         if (path / directory).is_dir():
             yield path / directory
@@ -365,7 +229,7 @@ def _made_by_a_run(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
-    """Hold the run directory for writing; gives its `.lock`.
+    """Lock the run directory for writing; yields its `.lock`.
 
     Raises RunError while another process holds it.
     """
@@ -386,11 +250,11 @@ def locked(path: Path) -> Iterator[IO[str]]:
 def write_run(
     path: Path, recipe: Recipe, made_of: Sequence[Path], told: str, weights: Mapping[str, Tensor]
 ) -> None:
-    """Make a run directory of weights that were not trained in it: complete or absent.
+    """Write a run directory from weights made of other runs: complete or absent.
 
-    made_of: runs, of which the first has its vocabularies, and all what they know of synthetic
-    data.  told: of its making, for the model card, as Markdown.  Raises RunError where it cannot
-    be written, and where that run has no vocabularies.
+    made_of: those runs; vocabularies come from the first, the provenance of synthetic data from
+    all.  told: origin of the weights, for the model card, as Markdown.  Raises RunError where the
+    directory cannot be written, and where the first run has lost its vocabularies.
     """
     vocabularies = vocabularies_of(made_of[0])
     if not vocabularies and any(map(vocabularies_of, made_of)):
@@ -403,14 +267,16 @@ def write_run(
         write_weights(aside / "weights.safetensors", weights)
         told = f"{told}\n\n{provenance_text(aside)}"
         names = [run.resolve().name for run in made_of]
-        card = card_text(path.name, recipe, told, files_to_hand_on(aside), made_of=names)
+        tag = TASKS[recipe.task].pipeline_tag
+        files = files_to_hand_on(aside)
+        card = card_text(path.name, recipe, told, files, made_of=names, pipeline_tag=tag)
         write_text(aside / "README.md", card)
         aside.rename(path)
 
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """A directory beside `path` to write into and to rename; what has not been renamed is deleted.
+    """A temporary directory beside `path`, to write into and to rename; deleted unless renamed.
 
     Raises RunError where it cannot be written.
     """
@@ -426,7 +292,7 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
-    """The model card of a run that was trained, for whoever finds the directory."""
+    """The model card of a trained run, as Markdown."""
     kept = f"best at step {outcome.best_step:,}"
     if outcome.averaged == 1:
         kept = "the last checkpoint"
@@ -442,11 +308,12 @@ def model_card(path: Path, recipe: Recipe, outcome: Outcome) -> str:
         f"Trained on:\n\n{data_told(recipe.data)}\n\n{provenance_text(path)}"
     )
     name, made_of = path.resolve().name, [base] if base else []
-    return card_text(name, recipe, told, files_to_hand_on(path), outcome.scores, made_of)
+    tag, files = TASKS[recipe.task].pipeline_tag, files_to_hand_on(path)
+    return card_text(name, recipe, told, files, outcome.scores, made_of, pipeline_tag=tag)
 
 
 def files_to_hand_on(path: Path) -> list[str]:
-    """Names of the files in a run directory that its use needs, and those that tell of it."""
+    """Names of the files in a run directory needed to use and to document the model."""
     patterns = ("recipe.toml", "weights.safetensors", *VOCABULARIES, PROVENANCE, *LEARNT_AFTER)
     found = [file.name for pattern in patterns for file in sorted(path.glob(pattern))]
     return ["README.md", *found]

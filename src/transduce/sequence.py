@@ -1,10 +1,10 @@
-"""The batch currency: sequences of unequal length, padded into one tensor.
+"""Sequences of unequal length, padded into one tensor: `Padded`.
 
 Shape letters used throughout the package:
 
     b  rows of a batch (sentences, or hypotheses in a beam)
     t  positions in a sequence (targets and queries)
-    s  positions in another sequence that is looked at (sources, memory, keys)
+    s  positions in another attended sequence (sources, memory, keys)
     m  width of the model, `d_model`
     h  attention heads
     d  width of one head, m / h
@@ -24,13 +24,13 @@ from torch import Tensor
 class Padded(NamedTuple):
     """A batch of sequences of unequal length.
 
-    values:  (b, t, ...) token ids or vectors; what stands at padding means nothing.
+    values:  (b, t, ...) token ids or vectors, arbitrary at padding.
     real:    (b, t) bool, True where the position is not padding.
-    padding: where padding may stand, as known from the lengths without a look at the tensors:
-             "none", "right", or "any".  It decides when attention can do without a mask;
+    padding: possible places of padding, known from the lengths without reading the tensors:
+             "none", "right", or "any".  It decides if attention can do without a mask;
              "any" is always safe.
-    packed:  (b, t) ints: where several sequences lie side by side in a row, which of them a
-             position belongs to, each sequence in one piece; None where each row is one sequence.
+    packed:  (b, t) ints: for several sequences in one row, the index of each position's sequence,
+             each sequence in one piece; None if each row is one sequence.
     """
 
     values: Tensor
@@ -43,7 +43,7 @@ class Padded(NamedTuple):
         return self._replace(values=values)
 
     def select(self, rows: Tensor | slice) -> Padded:
-        """Rows by index, in the order asked for."""
+        """Rows by index, in the given order."""
         packed = None if self.packed is None else self.packed[rows]
         return Padded(self.values[rows], self.real[rows], self.padding, packed)
 

@@ -1,13 +1,13 @@
-"""Synthetic pairs: texts, and what a trained run makes of them, as data to train another run on.
+"""Synthetic pairs: texts and a run's outputs, as training data of another run.
 
     RUN/synthetic/
-        pairs.jsonl                 one object with "source" and "target" a line
-        pairs.provenance.json       how it came about
-        shards/000000.jsonl …       what is there so far; gone once `pairs.jsonl` is whole
+        pairs.jsonl                 one object with "source" and "target" per line
+        pairs.provenance.json       their origin
+        shards/000000.jsonl …       finished parts; deleted once `pairs.jsonl` is complete
 
-Every file is complete or absent, so whatever interrupts the work, the same call goes on with it.
-Sequence-level knowledge distillation (Kim and Rush 2016) and back-translation (Sennrich et al.
-2016) differ in which side the given texts are, and in whether the real pairs stay.
+Every file is complete or absent, so the same call resumes after any interruption.  Sequence-level
+knowledge distillation (Kim and Rush 2016) and back-translation (Sennrich et al. 2016) differ in the
+side of the given texts, and in the use of the real pairs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger("transduce")
 PAIRS = "pairs.jsonl"
 SHARDS = "shards"
 SHARD_TEXTS = 1024
-"""Texts that are translated together, sorted by length, and written together."""
+"""Texts translated together, sorted by length, and written together."""
 SAME_WORK = (
     "weights_sha256",
     "runs_beside_sha256",
@@ -54,7 +54,7 @@ SAME_WORK = (
     "made_side",
     "shard_texts",
 )
-"""What must be as before for shards to be gone on with, beside the texts."""
+"""Parts of the provenance that must not change for shards to be reused, besides the texts."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class GenerationJob:
     """A job: texts to translate, decoding options, the side of the pairs that outputs become."""
 
     made_by: str
-    """The command, for the provenance."""
+    """Command, for the provenance."""
     texts: Callable[[], Iterable[str]]
-    """Reads the texts; called once to count them and once to translate them."""
+    """Reader of the texts; called once to count them and once to translate them."""
     files: tuple[str, ...]
-    """Where they are read from, for the provenance."""
+    """Their files, for the provenance."""
     made_side: Literal["source", "target"]
-    """The side of the pairs that the outputs are; the texts are the other."""
+    """Side of the outputs; the texts are the other side."""
     options: DecodingOptions
 
     def pair(self, text: str, output: str) -> dict[str, str]:
@@ -80,10 +80,10 @@ class GenerationJob:
 def distillation(
     data: DataConfig, options: DecodingOptions, monolingual: Sequence[Path] = ()
 ) -> GenerationJob:
-    """The sources of training data, or else lines of the source language, for a teacher.
+    """Job of a teacher: the sources of training data, or else lines of the source language.
 
-    Sources that nobody translated teach what several teachers know together to one model (Sun et
-    al. 2019, with words without a pronunciation).
+    Untranslated sources transfer the joint knowledge of several teachers to one model (Sun et al.
+    2019, with words without a pronunciation).
     """
     if monolingual:
         return GenerationJob("transduce distil", *_lines_of(monolingual), "target", options)
@@ -97,7 +97,7 @@ def distillation(
 
 
 def back_translation(monolingual: Sequence[Path], options: DecodingOptions) -> GenerationJob:
-    """Lines of the target language, to be translated by a run of the other direction."""
+    """Job with lines of the target language, translated by a run of the opposite direction."""
     return GenerationJob("transduce backtranslate", *_lines_of(monolingual), "source", options)
 
 
@@ -106,10 +106,10 @@ def with_pairs(
 ) -> TranslationRecipe:
     """A recipe that trains on synthetic pairs too, or, without `keep`, on them alone.
 
-    tag: put before their sources, so that the model can tell them (Caswell et al. 2019).
+    tag: put before their sources, so that the model can distinguish them (Caswell et al. 2019).
 
-    What the recipe sets aside of its training data to validate and test with stays that.  Raises
-    SettingError for a weight or a tag that no corpus can have.
+    Pairs held out by the recipe for validation and test stay the same.  Raises SettingError for an
+    invalid weight or tag.
     """
     said = {"pairs": {"kind": "jsonl", "path": str(pairs), "tag": tag}, "weight": weight}
     added = parse(Corpus, said, "synthetic pairs")
@@ -126,10 +126,10 @@ def make_pairs(
 ) -> Path:
     """Translate the texts of a job into a file of pairs in `directory`; returns that file.
 
-    Goes on where the same work stopped, and does nothing where it is done.  overwrite: delete
-    what other work left there.  weight: of the pairs, where an epoch is of them alone.  Raises
-    RunError where there is other work, DataError for texts that cannot be read, SettingError for a
-    weight that leaves an epoch without a pair.
+    Resumes the same job, and does nothing if it is finished.  overwrite: delete the output of
+    another job.  weight: of the pairs, if an epoch consists of them alone.  Raises RunError for the
+    output of another job, DataError for unreadable texts, SettingError for a weight that gives an
+    empty epoch.
     """
     pairs = directory / PAIRS
     check_written_to(directory)
@@ -137,12 +137,12 @@ def make_pairs(
         facts = _facts(run, job)
         if weight * facts["texts"] < 1:
             raise SettingError(
-                f"--weight {weight:g} of {facts['texts']} pairs leaves an epoch without any; "
+                f"--weight {weight:g} leaves an epoch with none of the {facts['texts']} pairs; "
                 "raise it"
             )
         facts["begun"] = _make_place(pairs, facts, overwrite)
         if pairs.is_file():
-            logger.info("%s is there already", pairs)
+            logger.info("%s already exists", pairs)
         else:
             shards = _translate(run, job, facts["texts"], directory / SHARDS)
             write_provenance(pairs, {**facts, "finished": _now()})
@@ -153,7 +153,7 @@ def make_pairs(
 
 
 def _translate(run: Run, job: GenerationJob, total: int, directory: Path) -> list[Path]:
-    """The shards of all texts; those that are there are left as they are."""
+    """Translate all texts into shards; existing shards are kept."""
     directory.mkdir(exist_ok=True)
     rest = iter(job.texts())
     shards: list[Path] = []
@@ -169,14 +169,14 @@ def _translate(run: Run, job: GenerationJob, total: int, directory: Path) -> lis
             done += len(texts)
             shown.to(done)
     if done != total:
-        raise DataError(f"{', '.join(job.files)}: changed while the texts were translated")
+        raise DataError(f"{', '.join(job.files)}: changed during translation")
     return shards
 
 
 def _make_place(pairs: Path, facts: dict[str, Any], overwrite: bool) -> str:
-    """Begin the directory of the pairs, or find in it what the same work has left.
+    """Create the directory of the pairs, or find it with shards of the same job.
 
-    Returns when the work was begun.
+    Returns the start time of the job.
     """
     now = str(facts["begun"])
     before = read_provenance(pairs) or {}
@@ -186,8 +186,8 @@ def _make_place(pairs: Path, facts: dict[str, Any], overwrite: bool) -> str:
         return str(before.get("begun", now))
     if begun and not overwrite:
         raise RunError(
-            f"{pairs.parent} holds synthetic pairs made with other {other}; --overwrite makes "
-            "them anew"
+            f"{pairs.parent} contains synthetic pairs made with different {other}; use "
+            "--overwrite to replace them"
         )
     pairs.unlink(missing_ok=True)
     shutil.rmtree(pairs.parent / SHARDS, ignore_errors=True)
@@ -197,7 +197,7 @@ def _make_place(pairs: Path, facts: dict[str, Any], overwrite: bool) -> str:
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What makes two pieces of work different, in words; empty where they are the same."""
+    """Name the first difference between two jobs; empty if they are the same."""
 
     def essence(facts: dict[str, Any], name: str) -> Any:
         value = facts.get(name)
@@ -208,14 +208,14 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def _facts(run: Run, job: GenerationJob) -> dict[str, Any]:
-    """Provenance as it is known before the work."""
+    """Provenance known before the translation."""
     digest, count = hashlib.sha256(), 0
     with ProgressCounter("reading texts") as shown:
         for text in shown.each(job.texts()):
             digest.update(f"{len(text)}:{text}".encode())
             count += 1
     if not count:
-        raise DataError(f"{', '.join(job.files)}: there are no texts to translate")
+        raise DataError(f"{', '.join(job.files)}: no texts to translate")
     beside = {
         "runs_beside": [str(other.path.resolve()) for other in run.others],
         "runs_beside_sha256": [_weights_sha256(other) for other in run.others],
@@ -258,7 +258,7 @@ def _join(shards: Iterable[Path], whole: Path) -> None:
 
 
 def _lines_of(monolingual: Sequence[Path]) -> tuple[Callable[[], Iterable[str]], tuple[str, ...]]:
-    """What reads the lines of some files, and the files' names."""
+    """Reader of the lines of some files, and the files' names."""
 
     def lines() -> Iterable[str]:
         return (line for path in monolingual for line in read_lines(path))
@@ -267,7 +267,7 @@ def _lines_of(monolingual: Sequence[Path]) -> tuple[Callable[[], Iterable[str]],
 
 
 def _named_files(data: DataConfig) -> Iterable[str]:
-    """The files with the training pairs; a data set of the Hub by its name."""
+    """Files of the training pairs; a data set on the Hub by its name."""
     for part, _ in data.corpora():
         assert part.train is not None
         if isinstance(part.train, HubDataset):

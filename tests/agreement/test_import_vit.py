@@ -153,7 +153,7 @@ def test_vectors_of_a_model_without_labels(kind: str, normalize: bool, tmp_path:
     found = torch.tensor([answer.fields()["embedding"] for answer in answers[:3]])
     assert largest_difference(found, expected) < TOLERANCE
     assert answers[3].text == "" and len(answers[0].text.split()) == 16
-    with pytest.raises(transduce.DataError, match="no right answers"):
+    with pytest.raises(transduce.DataError, match="no references"):
         run.evaluate("test")
     left_out = (tmp_path / "run" / "README.md").read_text()
     assert ("pooler.dense" in left_out) == (kind == "ViTModel")

@@ -27,10 +27,12 @@ from helpers.tiny_run import (
     write_tsv,
 )
 from transduce.cli import main as cli
-from transduce.config import merge, to_toml
+from transduce.config import merge, to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.tasks import TASKS
+from transduce.tasks.sections import RootedData
+from transduce.tasks.task import Recipe
 from transduce.training.signals import InterruptedTraining
 from transduce.training.weights import read_tensors
 
@@ -200,9 +202,22 @@ def test_every_task_is_here() -> None:
     assert {*CASES, *IMPORTED} == set(TASKS)
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_a_row_names_its_recipe(task: str, tmp_path: Path) -> None:
+    row = TASKS[task]
+    assert row.name == row.recipe.task == task
+    settings = recipe_of(task, tmp_path)[0] if task in CASES else {"task": task}
+    if task == "image-embedding":
+        settings["image"] = {"size": SIZE}
+    recipe = row.parse(settings, "recipe")
+    assert type(recipe) is row.recipe and isinstance(recipe, Recipe)
+    assert isinstance(recipe.data, RootedData) and Path(recipe.data.root).is_absolute()
+    assert row.parse(to_dict(recipe), "recipe") == recipe, "what a run keeps is the same recipe"
+
+
 @pytest.mark.parametrize("task", IMPORTED)
 def test_what_is_not_trained_says_so(task: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="not trained but imported"):
+    with pytest.raises(SettingError, match="embedding models are imported"):
         TASKS[task].train(None, tmp_path, False)
 
 

@@ -79,7 +79,7 @@ def test_what_cannot_be_scored_leaves_no_links(
     whole = gold.read_text()
     for text, expected in (
         (whole + "0-0\n", f"{len(PAIRS)}"),
-        (whole.replace("0-0", "99-0", 1), "line 1: the link 99-0 leads outside"),
+        (whole.replace("0-0", "99-0", 1), "line 1: the link 99-0 is out of range"),
         (whole.replace("0-0", "0:0", 1), "line 1: '0:0' is not a link"),
     ):
         gold.write_text(text)
@@ -90,16 +90,16 @@ def test_what_cannot_be_scored_leaves_no_links(
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["RUN", "--source", "FILE"], 2, "--source and --target go together"),
+        (["RUN", "--source", "FILE"], 2, "--source and --target must be given together"),
         (["RUN", "FILE", "--source", "FILE", "--target", "FILE"], 2, "give one of them"),
-        (["RUN", "FILE", "--method", "union"], 2, "give --reverse too"),
-        (["RUN", "FILE", "--json"], 2, "--json is for the scores of --against"),
-        (["RUN", "FILE", "--heads", "all"], 2, "--heads all: write mean, or the number"),
+        (["RUN", "FILE", "--method", "union"], 2, "--method requires --reverse"),
+        (["RUN", "FILE", "--json"], 2, "--json requires --against"),
+        (["RUN", "FILE", "--heads", "all"], 2, "--heads: expected mean or the number of a head"),
         (["RUN", "FILE", "--heads", "9"], 2, "no head 9"),
         (["RUN", "FILE", "--threshold", "1"], 2, "Must be < 1"),
-        (["FILE"], 2, "is a file; to score its links, give --against too"),
-        (["FILE", "--against", "FILE", "--shifted"], 2, "leave out what says how to make them"),
-        (["RUN", "FILE", "--output", "FILE"], 2, "is read from"),
+        (["FILE"], 2, "to evaluate its links, add --against"),
+        (["FILE", "--against", "FILE", "--shifted"], 2, "only --against and --json apply to it"),
+        (["RUN", "FILE", "--output", "FILE"], 2, "is also an input"),
     ],
 )
 def test_what_goes_together(
@@ -115,4 +115,4 @@ def test_a_line_without_a_tab_is_named(here: Here, run: Path, file: Path) -> Non
     file.write_text("ab\tab\nabc\n")
     done = here("align", run, file)
     assert done.code == 1
-    assert f"{file}: line 2 needs source and target with a tab between" in done.complaint
+    assert f"{file}: line 2: expected tab-separated source and target" in done.complaint

@@ -174,8 +174,8 @@ class TestOnTwoNodes:
         (broken / "2.txt.gz").write_bytes(whole[:-20])
         out = tmp_path / "out"
         complaint = ended(begin(broken, out, address=address)).complaint
-        assert "1 of 3 shards failed, the others are done" in complaint
-        assert "2.txt.gz is not a whole gzip file" in complaint
+        assert "1 of 3 shards failed, the others are complete" in complaint
+        assert "2.txt.gz is a damaged gzip file" in complaint
         assert made(out) == {name: wanted[name] for name in ("1.txt", "3.txt")}
 
 
@@ -209,14 +209,14 @@ def test_a_job_that_is_killed_goes_on(
     assert stopped(signal.SIGKILL, len(made(out)) + 1).code == -signal.SIGKILL
     last = ended(begin(inputs, out))
     assert last.code == 0, last.err
-    assert f"{len(done_before)} of {SHARDS} shards are there already" in last.err
+    assert f"{len(done_before)} of {SHARDS} shards are already translated" in last.err
     assert "lines/s by" in last.err
     for name, time_of in done_before.items():
         assert (out / name).stat().st_mtime_ns == time_of
     assert made(out) == wanted
     assert not list(out.glob(".*.part"))
     again = ended(begin(inputs, out))
-    assert again.code == 0 and "6 of 6 shards are there already" in again.err
+    assert again.code == 0 and "6 of 6 shards are already translated" in again.err
 
 
 def is_ray(process: int) -> bool:
@@ -229,10 +229,13 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (("--ray",), "--ray needs a directory to write to: add --output"),
-            (("--ray", "--output", "out", "--jsonl"), "--jsonl is not for --ray"),
-            (("--ray", "--output", "out", "--n-best", "2"), "--n-best is not for --ray"),
-            (("--workers", "2"), "--workers is for --ray"),
+            (("--ray",), "--ray requires an output directory; add --output"),
+            (("--ray", "--output", "out", "--jsonl"), "--jsonl cannot be combined with --ray"),
+            (
+                ("--ray", "--output", "out", "--n-best", "2"),
+                "--n-best cannot be combined with --ray",
+            ),
+            (("--workers", "2"), "--workers requires --ray"),
         ],
     )
     def test_options_that_cannot_be(
@@ -244,7 +247,7 @@ class TestMistakes:
 
     def test_needs_files(self, here: Callable[..., Done], tmp_path: Path) -> None:
         done = here("translate", RUN, "--ray", "--output", tmp_path / "out")
-        assert "name a directory, a pattern or a URL" in done.complaint
+        assert "--ray requires FILE: a directory, a glob pattern or a URL" in done.complaint
         done = here("translate", RUN, tmp_path / "no", "--ray", "--output", tmp_path / "out")
         assert "no: no such file" in done.complaint
         assert not (tmp_path / "out").exists()
@@ -255,4 +258,4 @@ class TestMistakes:
         (tmp_path / "in.txt").write_text("a\n")
         monkeypatch.setitem(sys.modules, "ray", None)
         done = here("translate", RUN, tmp_path / "in.txt", "--ray", "--output", tmp_path / "out")
-        assert done.complaint.startswith("--ray needs the extra 'scale'; install transduce with it")
+        assert done.complaint.startswith("--ray needs the extra 'scale'; see the README")

@@ -64,13 +64,13 @@ def test_one_reply_a_line_through_a_pipe(talker: Path) -> None:
     assert done.lines == ["ho", "您好", "", "two", "c d"]
     shown = done.err.splitlines()
     assert shown[:4] == ["user: hi", "model: ho", "user: 你好", "model: 您好"]
-    assert shown[4:] == ["warning: there is no command /what; there are /reset, /history, /exit"]
+    assert shown[4:] == ["warning: unknown command /what; available: /reset, /history, /exit"]
 
 
 def test_what_has_no_room_is_said_once(talker: Path) -> None:
     done = transduce("chat", talker, stdin=b"one\n" * 20)
     assert len(done.lines) == 20 and done.code == 0
-    assert done.err.count("there is no more room") == 1
+    assert done.err.count("the conversation exceeds the maximum length") == 1
 
 
 def test_predict_and_evaluate(talker: Path, here: Callable[..., Done]) -> None:
@@ -87,7 +87,7 @@ def test_predict_and_evaluate(talker: Path, here: Callable[..., Done]) -> None:
 def test_mistakes(talker: Path, run: Path, tmp_path: Path, here: Callable[..., Done]) -> None:
     assert "min_p" in here("chat", talker, "--min-p", 2).complaint
     assert "not a directory" in here("chat", tmp_path / "none").complaint
-    assert "task 'translation', which does not converse" in here("chat", run).complaint
+    assert "task 'translation', not 'dialogue'" in here("chat", run).complaint
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_a_terminal(talker: Path, terminal: tuple[int, IO[bytes]]) -> None:
         process.send_signal(signal.SIGINT)
         told(process, b"> ")
         process.send_signal(signal.SIGINT)
-        assert b"Ctrl-D end the conversation" in told(process, b"> ")
+        assert b"/exit or Ctrl-D quits" in told(process, b"> ")
         os.write(master, b"/history\n")
         shown = told(process, b"> ").decode()
         assert shown.startswith("user: hi\nmodel: ")

@@ -58,6 +58,15 @@ def test_help_of_a_verb_begins_as_the_list_of_verbs_says(verb: str) -> None:
     assert (inspect.getdoc(function) or "").splitlines()[0] == VERBS[verb]
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_shows_its_whole_description(verb: str, here: Here) -> None:
+    name = name_in_python(verb)
+    function = getattr(importlib.import_module(f"transduce.cli.{name}"), name)
+    description, _, _ = (inspect.getdoc(function) or "").partition("\nParameters\n")
+    plain = " ".join(description.replace("`", "").split())
+    assert plain in " ".join(" ".join(here(verb, "--help").lines).split())
+
+
 @pytest.mark.parametrize("verb", ["chat", "generate", "predict", "translate"])
 def test_help_of_decoding_is_that_of_the_settings(verb: str, here: Here) -> None:
     # Panels wrap their texts between bars.
@@ -77,9 +86,9 @@ def test_help_of_decoding_is_that_of_the_settings(verb: str, here: Here) -> None
         (["translate", "run", "--beam-size", "many"], '"many" into int'),
         (["translate", "run", "--n-best", "0"], "Must be >= 1"),
         (["translate", "run", "--length-penalty", "men"], 'Did you mean "mean"?'),
-        (["score", "run", "--source", "a"], "give --target for pairs, or --n-best for candidates"),
+        (["score", "run", "--source", "a"], "give either --target, to score pairs, or --n-best"),
         (["train", "r.toml", "--resume", "--overwrite"], "give one of them"),
-        (["evaluate", "run", "--source", "a"], "--source and --reference go together"),
+        (["evaluate", "run", "--source", "a"], "--source and --reference must be given together"),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_right_name(
@@ -233,7 +242,7 @@ def test_control_c_leaves_a_run_that_goes_on(recipe: Path, tmp_path: Path) -> No
     assert process.returncode == 130
     assert out == b""
     assert "Traceback" not in said
-    stopped = re.search(r"transduce: stopped after step ([\d,]+); go on with --resume\n$", said)
+    stopped = re.search(r"transduce: stopped after step ([\d,]+); continue with --resume\n$", said)
     assert stopped
     last = int(stopped[1].replace(",", ""))
     done = transduce("train", run, "--resume", "--set", f"training.steps={last + 2}")

@@ -47,9 +47,9 @@ REFUSED = {
         ("stream", "jsonl"): "--stream",
         ("stream", "n-best"): "--stream",
         ("stream", "risk"): "minimum_risk",
-        ("beam-size", "sample"): "--beam-size is for beam search, not samples",
-        ("greedy", "sample"): "--beam-size is for beam search, not samples",
-        ("groups", "sample"): "--beam-size is for beam search, not samples",
+        ("beam-size", "sample"): "--beam-size applies to beam search, not to sampling",
+        ("greedy", "sample"): "--beam-size applies to beam search, not to sampling",
+        ("groups", "sample"): "--beam-size applies to beam search, not to sampling",
     }.items()
 }
 PAIRS = [(name,) for name in OPTIONS] + [
@@ -126,7 +126,7 @@ def test_each_line_may_have_its_own_settings(here: Here, run: Path, tmp_path: Pa
     [
         ({"beam_size": 0}, "line 2: beam_size"),
         ({"constraints": "ab"}, "line 2: constraints"),
-        ({"constraints": ["é"]}, "line 2: constraints: 'é' has symbols"),
+        ({"constraints": ["é"]}, "line 2: constraints: 'é' has characters"),
         ({"prefix": 3}, "line 2: prefix"),
         ({"shortlist": True}, "line 2: this run has no shortlist"),
         ({"method": "guess"}, "line 2: method"),
@@ -164,12 +164,13 @@ def test_a_draft_changes_nothing_but_the_time(here: Here, run: Path, tmp_path: P
     assert here("translate", run, file, *greedy, "--draft", run).out == alone.out
     assert here("translate", run, file, *greedy, "--draft", run, "--stream").out == alone.out
     complaint = here("translate", run, file, "--draft", run, "--beam-size", 5).complaint
-    assert "a draft follows one hypothesis: set beam_size = 1" in complaint
+    assert "speculative decoding keeps one hypothesis: set beam_size = 1" in complaint
     complaint = here("translate", run, file, "--draft", run, "--ensemble", run, *greedy).complaint
-    assert "a draft goes with one model alone" in complaint
+    assert "speculative decoding takes a single model" in complaint
     ray = ("--ray", "--output", tmp_path / "out")
     assert (
-        "--draft is not for --ray" in here("translate", run, file, "--draft", run, *ray).complaint
+        "--draft cannot be combined with --ray"
+        in here("translate", run, file, "--draft", run, *ray).complaint
     )
 
 
@@ -214,14 +215,16 @@ def test_candidates_that_are_none(here: Here, run: Path, tmp_path: Path) -> None
     source.write_text("abc\n")
     arguments = ("score", run, "--source", source, "--n-best", candidates)
     candidates.write_text("0 ||| ab ||| -1.0\nab\n")
-    assert "line 2 is not 'id ||| text ||| score'" in here(*arguments).complaint
+    assert "line 2: expected 'id ||| text ||| score'" in here(*arguments).complaint
     candidates.write_text("0 ||| ab ||| inf\n")
-    assert "line 1 is not 'id ||| text ||| score'" in here(*arguments).complaint
-    assert here(*arguments, "--weight", "nan").complaint.startswith("--weight nan is no number")
+    assert "line 1: expected 'id ||| text ||| score'" in here(*arguments).complaint
+    assert here(*arguments, "--weight", "nan").complaint.startswith(
+        "--weight: expected a finite number"
+    )
     candidates.write_text("1 ||| ab ||| -1.0\n")
-    assert "line 1 is for source 1" in here(*arguments).complaint
-    assert "and not both" in here(*arguments, "--target", source).complaint
-    assert "--reverse is for --n-best" in (
+    assert "line 1: id 1 is out of range" in here(*arguments).complaint
+    assert "give either --target" in here(*arguments, "--target", source).complaint
+    assert "--reverse requires --n-best" in (
         here("score", run, "--source", source, "--target", source, "--reverse").complaint
     )
 
@@ -229,14 +232,14 @@ def test_candidates_that_are_none(here: Here, run: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--stop", "a"], "--stop is for continuations and dialogue; leave it out"),
-        (["--max-tokens", 3], "--max-tokens is for continuations and dialogue; leave it out"),
-        (["--alpha", 1, "--length-penalty", "mean"], "--alpha is for --length-penalty gnmt; add"),
-        (["--diversity", 1], "--diversity is for --beam-groups above 1; add that"),
-        (["--sample", "--candidates", 4], "--candidates is for --minimum-risk; add that"),
-        (["--language-model-weight", 1], "--language-model-weight is for --language-model; add"),
-        (["--ensemble-mean", "geometric"], "--ensemble-mean is for --ensemble; add that"),
-        (["--constraint", "a|"], "--constraint 'a|': an alternative beside | is empty"),
+        (["--stop", "a"], "--stop applies only to continuations and dialogue; remove it"),
+        (["--max-tokens", 3], "--max-tokens applies only to continuations and dialogue"),
+        (["--alpha", 1, "--length-penalty", "mean"], "--alpha requires --length-penalty gnmt"),
+        (["--diversity", 1], "--diversity requires --beam-groups of at least 2"),
+        (["--sample", "--candidates", 4], "--candidates requires --minimum-risk"),
+        (["--language-model-weight", 1], "--language-model-weight requires --language-model"),
+        (["--ensemble-mean", "geometric"], "--ensemble-mean requires --ensemble"),
+        (["--constraint", "a|"], "--constraint 'a|': empty alternative before or after |"),
     ],
 )
 def test_what_would_change_nothing_is_refused(
@@ -247,6 +250,16 @@ def test_what_would_change_nothing_is_refused(
     assert done.complaint.startswith(complaint)
 
 
+def test_batch_size_is_an_option_that_changes_no_output(
+    here: Here, run: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "in.txt"
+    file.write_text("abc\nba\n\ncab\n")
+    small = here("translate", run, file, "--batch-tokens", 1)
+    assert small.code == 0 and small.lines == here("translate", run, file).lines
+    assert "batch_tokens" in here("translate", run, file, "--batch-tokens", 0).complaint
+
+
 def test_an_output_without_its_constraint_is_said(here: Here, run: Path, tmp_path: Path) -> None:
     file = tmp_path / "in.txt"
     file.write_text("abc\nba\n")
@@ -254,10 +267,10 @@ def test_an_output_without_its_constraint_is_said(here: Here, run: Path, tmp_pat
     assert held.code == 0 and not held.err
     done = here("translate", run, file, "--constraint", "hh", "--no-repeat-ngram", 1)
     assert len(done.lines) == 2
-    said = "the output lacks a constraint; is something else in its way?"
+    said = "the output does not meet its constraints: other options may rule it out"
     assert done.err.splitlines() == [f"warning: line {n}: {said}" for n in (1, 2)]
     done = here("translate", run, file, "--constraint", "h", "--avoid", "h")
-    assert done.complaint.endswith("constraints: 'h' cannot be said, as avoid rules it out")
+    assert done.complaint.endswith("constraints: 'h' is banned by avoid; remove it there")
 
 
 def test_the_recipes_number_of_outputs(here: Here, run: Path, tmp_path: Path) -> None:

@@ -115,9 +115,9 @@ def test_what_it_lacks_is_one_line(
 
 def test_verbs_that_search_for_nothing(here: Here, run: Path, file: Path) -> None:
     said = here("score", run, "--source", file, "--target", file, *ENGINE)
-    assert said.code == 2 and "leave it out to score" in said.complaint
+    assert said.code == 2 and "`transduce score` does not support --engine" in said.complaint
     said = here("align", run, "--source", file, "--target", file, *ENGINE)
-    assert said.code == 2 and "leave it out to align" in said.complaint
+    assert said.code == 2 and "`transduce align` does not support --engine" in said.complaint
 
 
 def test_export(here: Here, run: Path, tmp_path: Path) -> None:

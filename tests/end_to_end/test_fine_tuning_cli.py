@@ -87,7 +87,7 @@ def test_freeze_and_decay(here: Here, run: Path, other: Path, tmp_path: Path) ->
 def test_mistakes_are_one_line(here: Here, run: Path, adapted: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     assert "has no adapter.safetensors" in here("merge", adapted, run, output).complaint
-    assert "on top of other weights" in here("merge", adapted, adapted, output).complaint
+    assert "on other base weights" in here("merge", adapted, adapted, output).complaint
     assert "exists; give another" in here("merge", run, adapted, run).complaint
     assert here("merge", run, adapted).code == 2
     assert not output.exists()

@@ -118,7 +118,7 @@ def test_a_language_model_and_a_classifier_of_images(here: Here, tmp_path: Path)
         assert made.code == 0, made.err
         assert transduce.load(run, "cpu").info()["task"] == task
         complaint = here("evaluate", run).complaint
-        assert "no data of its own" in complaint and "give --source and --reference" in complaint
+        assert "the run has no data" in complaint and "give --source and --reference" in complaint
     enlarged = here("import", tmp_path / "vit", tmp_path / "x", "--set", "image.size=40").complaint
     assert enlarged.startswith(f"{tmp_path / 'vit'}: 'encoder.positions.table.weight' has shape")
     recipe = transduce.load(tmp_path / "image-classification", "cpu").recipe
@@ -170,7 +170,7 @@ def test_one_file_or_several(here: Here, tmp_path: Path) -> None:
     assert weights[0].read_bytes() == weights[1].read_bytes()
     next((tmp_path / "shards").glob("*.safetensors")).unlink()
     said = here("import", tmp_path / "shards", tmp_path / "other").complaint
-    assert "is not a whole safetensors file" in said
+    assert "is not a complete safetensors file" in said
 
 
 def test_half_precision_and_the_names_of_old(here: Here, tmp_path: Path) -> None:
@@ -256,29 +256,32 @@ WORDS = "bert.embeddings.word_embeddings.weight"
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
-        (only_a_pickle, "pytorch_model.bin alone, a pickle"),
+        (only_a_pickle, "weights only in pytorch_model.bin, a pickle"),
         (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is missing"),
-        (lambda d: (d / "model.safetensors").write_bytes(b"x" * 99), "not a whole safetensors"),
+        (lambda d: (d / "model.safetensors").write_bytes(b"x" * 99), "not a complete safetensors"),
         (lambda d: (d / "config.json").unlink(), "has no config.json"),
         (lambda d: (d / "config.json").write_text("{"), "config.json is not JSON"),
         (lambda d: (d / "vocab.txt").unlink(), "has no tokenizer"),
-        (lambda d: (d / "vocab.txt").write_text("[UNK]\na\n"), "no token for the begin of a text"),
+        (
+            lambda d: (d / "vocab.txt").write_text("[UNK]\na\n"),
+            "no token marks the beginning of a text",
+        ),
         (says(model_type="t5"), "bert, roberta, distilbert, gpt2, marian, vit"),
         (says(architectures=["BertForTokenClassification"]), "BertForSequenceClassification"),
-        (says(hidden_act="mish"), "hidden_act = 'mish' cannot be imported, only 'gelu'"),
+        (says(hidden_act="mish"), "hidden_act = 'mish' is not supported, only 'gelu'"),
         (says(position_embedding_type="relative_key"), "only 'absolute'"),
         (says(num_attention_heads=3), "n_heads = 3 does not divide d_model = 16"),
         (says(hidden_size="wide"), "hidden_size must be a whole number"),
-        (says(num_hidden_layers=None), "does not say num_hidden_layers"),
+        (says(num_hidden_layers=None), "has no num_hidden_layers"),
         (says(problem_type="regression"), "problem_type = 'regression'"),
-        (says(id2label={"0": "one"}), "id2label must name two labels or more"),
-        (says(id2label={"1": "a", "2": "b"}), "id2label does not name labels from 0 on"),
-        (says(vocab_size=91), "(90, 16), but by config.json it is (91, 16)"),
+        (says(id2label={"0": "one"}), "id2label must name at least two labels"),
+        (says(id2label={"1": "a", "2": "b"}), "id2label must number the labels from 0"),
+        (says(vocab_size=91), "(90, 16), but config.json implies (91, 16)"),
         (lacks(DENSE), "the weights lack the tensor 'encoder.layer.1.intermediate.dense.weight'"),
-        (says(num_hidden_layers=1), "nothing is known of the tensor 'bert.encoder.layer.1."),
-        (more("bert.adapter.weight", torch.ones(2)), "the tensor 'bert.adapter.weight'"),
+        (says(num_hidden_layers=1), "unexpected tensor 'bert.encoder.layer.1."),
+        (more("bert.adapter.weight", torch.ones(2)), "unexpected tensor 'bert.adapter.weight'"),
         (more("classifier.bias", torch.ones(3)), "'classifier.bias' has shape (3,), but"),
-        (more(WORDS, torch.ones(90, 16, dtype=torch.int8)), "quantised models cannot be imported"),
+        (more(WORDS, torch.ones(90, 16, dtype=torch.int8)), "quantised models are not supported"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -294,7 +297,7 @@ def test_a_tokenizer_with_more_ids_than_the_model(here: Here, tmp_path: Path) ->
     source = bert(tmp_path / "bert")
     word_piece(source, 95)
     said = here("import", source, tmp_path / "run").complaint
-    assert "the tokenizer gives ids up to 94, but the model knows only 90" in said
+    assert "the tokenizer has ids up to 94, but the model has only 90" in said
 
 
 def test_an_index_that_leads_elsewhere(here: Here, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_a_field_that_is_missing_is_named_with_its_line(
 def test_a_line_without_a_tab_is_named(run: Path, here: Here, tmp_path: Path) -> None:
     (tmp_path / "given.txt").write_text("who?\n", encoding="utf-8")
     complaint = here("predict", run, tmp_path / "given.txt").complaint
-    assert "line 1 needs question and context with a tab between" in complaint
+    assert "line 1: expected tab-separated question and context" in complaint
 
 
 def test_the_lines_before_it_are_answered(run: Path, here: Here, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_failures_are_named_and_the_exit_code_says_so(
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["--set", "training.steps=1"], 2, "nothing varies"),
+        (["--set", "training.steps=1"], 2, "no setting varies"),
         (["--set", "training.step=1,2"], 2, "did you mean 'steps'"),
         (["--set", "training.schedule.peak=1e-4..1e-2"], 2, "add --search"),
         (["--jobs", "0"], 2, "Must be >= 1"),
@@ -105,7 +105,7 @@ def test_several_at_a_time_stop_with_checkpoints_and_go_on(recipe: Path, tmp_pat
         assert process.stderr is not None
         said = process.stderr.read().decode()
     assert process.returncode == 128 + signal.SIGTERM
-    assert said.endswith("transduce: stopped with checkpoints; go on with --resume\n")
+    assert said.endswith("transduce: stopped with checkpoints; continue with --resume\n")
     assert "Traceback" not in said
     done = transduce(*arguments, *settings, "--resume")
     assert done.code == 0, done.err
@@ -143,11 +143,11 @@ def test_runs_side_by_side(here: Here, directory: Path, tmp_path: Path) -> None:
     done = here("compare", *runs, "--plot", picture)
     assert done.code == 0, done.err
     assert done.lines[:3] == [
-        "settings that differ",
+        "differing settings",
         "                          001   002",
         "training.schedule.peak  0.001  0.01",
     ]
-    assert "scores on test; differences are to 001" in done.lines
+    assert "scores on test; differences from 001" in done.lines
     assert (
         sum(line.startswith("002 ") and line.count("[") == 2 for line in done.lines) == 3
     )  # metrics
@@ -175,7 +175,7 @@ def test_one_run_is_shown_by_itself(here: Here, directory: Path, tmp_path: Path)
     picture = tmp_path / "curve.svg"
     done = here("compare", directory / "001", "--plot", picture, "--split", "valid")
     assert done.code == 0, done.err
-    assert done.lines[0] == "training, and validation of the weights that were kept"
+    assert done.lines[0] == "training, and validation scores of the best step"
     assert "scores on valid" in done.lines and "difference" not in "".join(done.lines)
     assert ">001</text>" in picture.read_text()
     (one,) = json.loads(here("compare", directory / "001", "--json").out)["evaluations"]

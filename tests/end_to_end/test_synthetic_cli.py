@@ -74,7 +74,7 @@ def test_teachers_and_reverse_runs_work_together(
     assert facts["runs_beside"] == [str(twin.resolve())]
     assert f"with `{twin.name}` beside it" in (tmp_path / "b" / "README.md").read_text("utf-8")
     itself = ("distil", run, recipe, "--run", twin, "--ensemble", twin)
-    assert "is the run that translates" in here(*itself).complaint
+    assert "is the translating run itself" in here(*itself).complaint
 
 
 def test_a_student_learns_texts_without_references(
@@ -105,10 +105,10 @@ def test_a_student_learns_texts_without_references(
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "synthetic").symlink_to(tmp_path / "elsewhere")
     linked = here("distil", run, recipe, "--run", tmp_path / "linked", *texts, "--only-data")
-    assert "leads outside the run directory" in linked.complaint
+    assert "links outside the run directory" in linked.complaint
     assert not list((tmp_path / "elsewhere").iterdir())
     pattern = ("distil", run, recipe, "--run", tmp_path / "c", "--monolingual", *halves)
-    assert "each text has a --monolingual of its own" in here(*pattern).complaint
+    assert "repeat --monolingual for each file" in here(*pattern).complaint
 
 
 def test_threads_are_of_the_run_that_translates_alone(
@@ -128,7 +128,7 @@ def test_a_finished_run_is_not_spoiled(
     assert "holds a run already" in here(*again).complaint
     other = ("distil", run, recipe, "--run", distilled, "--beam-size", 1, *SHORT)
     assert here(*other, "--resume").complaint.endswith(
-        "holds synthetic pairs made with other decoding; --overwrite makes them anew"
+        "contains synthetic pairs made with different decoding; use --overwrite to replace them"
     )
     made = (distilled / "synthetic" / "pairs.jsonl").stat()
     done = here(*again[:-1], "training.log_every=1", "training.steps=6", "--resume")
@@ -197,9 +197,12 @@ def test_an_interrupted_command_goes_on(run: Path, recipe: Path, tmp_path: Path)
     [
         (("--tag", "B T"), "synthetic pairs: pairs.tag"),
         (("--weight", 2000), "synthetic pairs: weight"),
-        (("more.txt",), "'more.txt' is no setting; each text has a --monolingual of its own"),
+        (
+            ("more.txt",),
+            "'more.txt': expected SECTION.NAME=VALUE; repeat --monolingual for each file",
+        ),
         (("--set", "training.select_by=blue"), "'blue' is not a metric"),
-        (("--set", "training.device=cuda:9"), "device 'cuda:9' cannot be used here"),
+        (("--set", "training.device=cuda:9"), "device 'cuda:9' is not available"),
         (
             ("--set", "training.r_drop=1", "model.encoder.dropout=0", "model.decoder.dropout=0"),
             "r_drop",
@@ -218,7 +221,7 @@ def test_mistakes_are_found_before_anything_is_translated(
 
 
 def test_mistakes_are_one_line(here: Here, run: Path, recipe: Path, tmp_path: Path) -> None:
-    assert "is the run that translates" in here("distil", run, recipe, "--run", run).complaint
+    assert "is the translating run itself" in here("distil", run, recipe, "--run", run).complaint
     missing = ("backtranslate", run, recipe, "--run", tmp_path / "r", "--monolingual", "none.txt")
     assert "none.txt: no such file" in here(*missing).complaint
     assert "is not a directory" in here("distil", "none", recipe, "--run", tmp_path / "r").complaint
@@ -226,4 +229,4 @@ def test_mistakes_are_one_line(here: Here, run: Path, recipe: Path, tmp_path: Pa
     assert "give one of them" in here(*both).complaint
     other = tmp_path / "label.toml"
     other.write_text('task = "classification"\n[data.train]\nkind = "tsv"\npath = "x"\n')
-    assert "synthetic pairs are for 'translation'" in here("distil", run, other).complaint
+    assert "expected a recipe of task 'translation'" in here("distil", run, other).complaint

@@ -140,7 +140,7 @@ def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
     assert second.code == -signal.SIGKILL
     assert first.code == 1
     (complaint,) = first.complaints
-    assert "another process of this training has ended" in complaint
+    assert "another training process has ended" in complaint
     run, recipe = tmp_path / "a" / "run", whole.parent / "recipe.toml"
     assert [path.name for path in checkpoints_of(run)] == ["step-00000004"]
     shutil.copytree(run, tmp_path / "b")
@@ -149,7 +149,7 @@ def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
     check_alike(run, whole)
     said = train(server, recipe, tmp_path / "b", "--resume", world=1).err
     assert "number of processes: 2 before, 1 now" in said
-    assert "batches in a step: 4 before, 2 now" in said
+    assert "batches per step: 4 before, 2 now" in said
     assert len(losses(tmp_path / "b")) == len(losses(whole))
     assert (tmp_path / "b" / WEIGHTS).read_bytes() != (run / WEIGHTS).read_bytes()
 
@@ -172,7 +172,7 @@ def test_a_signal_to_one_stops_all(server: RankServer, whole: Path, tmp_path: Pa
     )
     check_quiet([second], 128 + signal.SIGTERM)
     assert first.code == 128 + signal.SIGTERM
-    assert first.complaints == ["stopped after step 6; go on with --resume"]
+    assert first.complaints == ["stopped after step 6; continue with --resume"]
     run = tmp_path / "a" / "run"
     train(server, whole.parent / "recipe.toml", run, "--resume")
     check_alike(run, whole)
@@ -184,7 +184,7 @@ def test_weights_that_part_are_noticed(server: RankServer, whole: Path, tmp_path
     first, second = begun(server, whole, tmp_path / "a", part, step=3)
     check_quiet([second], 1)
     (complaint,) = first.complaints
-    assert first.code == 1 and "no longer have the same weights" in complaint
+    assert first.code == 1 and "have diverged" in complaint
     assert checkpoints_of(tmp_path / "a" / "run") == []
 
 
@@ -235,7 +235,7 @@ def test_work_of_one_process_is_refused(server: RankServer, whole: Path, tmp_pat
         first, second = server.run(*command)
         check_quiet([second], first.code)
         assert first.code and len(first.complaints) == 1
-        assert "torchrun is for `transduce train`" in first.err
+        assert "torchrun is only for `transduce train`" in first.err
         assert not run.exists()
 
 
@@ -266,10 +266,10 @@ def test_what_is_started_again(server: RankServer, whole: Path, tmp_path: Path) 
 
 
 CARD_FAILS = """
-import transduce.errors, transduce.run
+import transduce.errors, transduce.train_run
 def fail(*_):
     raise transduce.errors.RunError("no room for the card")
-transduce.run.model_card = fail
+transduce.train_run.model_card = fail
 """
 
 

@@ -163,7 +163,7 @@ def test_held_out_images_against_a_run_with_others(
     classifier: Path, captioner: Path, here: Here, tmp_path: Path
 ) -> None:
     complaint = here("evaluate", classifier, "--against", captioner).complaint
-    assert f"{captioner} has other test data than {classifier}; give the paths" in complaint
+    assert f"{captioner} and {classifier} have different test data; give image paths" in complaint
 
 
 @pytest.mark.parametrize("name", ["classifier", "captioner"])
@@ -237,7 +237,7 @@ def test_a_wrong_record_has_an_error_and_the_others_an_answer(
     assert "cannot be read as an image: embedded null" in found[0]["error"]
     assert "no such file" in found[3]["error"]
     assert found[1] == found[4] and found[1]["label"] in KINDS
-    assert "all: line 1: " in done.err and "3 records have the field" in done.err
+    assert "all: line 1: " in done.err and "3 records failed; each has a field" in done.err
 
 
 def test_a_column_of_a_table_is_predicted(classifier: Path, tmp_path: Path, here: Here) -> None:
@@ -250,7 +250,7 @@ def test_a_column_of_a_table_is_predicted(classifier: Path, tmp_path: Path, here
     assert done.code == 1 and "a.csv: line 3: " in done.complaint
     assert done.lines == ["id,image,prediction", f'"1, 2",{good},{answer}']
     done = here("predict", classifier, file, "--column", "id", "--column", "image")
-    assert "an input of this run is image; give --column once for each" in done.complaint
+    assert "--column must be given once for each part of the input (image), got 2" in done.complaint
 
 
 def test_mistakes_are_one_line(classifier: Path, tmp_path: Path, here: Here) -> None:
@@ -267,6 +267,6 @@ def test_mistakes_are_one_line(classifier: Path, tmp_path: Path, here: Here) -> 
     assert (
         f"{file}: line 3: {recipe} is not an image" in here("predict", classifier, file).complaint
     )
-    assert "--beam-size is for tasks that decode" in (
+    assert "--beam-size applies only to tasks that decode" in (
         here("predict", classifier, file, "--beam-size", 3).complaint
     )

@@ -24,7 +24,7 @@ from transduce.data.pairs import JsonLines, ParallelFiles, Parquet, TabSeparated
 from transduce.data.questions import QuestionLines, SquadFile, read_questions
 from transduce.errors import TransduceError
 from transduce.image.read import read_idx, read_image
-from transduce.run_directory import parse_recipe
+from transduce.recipes import parse_recipe
 from transduce.text import (
     CharactersConfig,
     SubwordConfig,

@@ -12,7 +12,7 @@ from helpers.tiny_run import reversal_pairs, tiny_settings, train_tiny, write_ts
 from transduce.average import average_runs, check_alike
 from transduce.config import apply_overrides
 from transduce.errors import RunError
-from transduce.run_directory import parse_recipe
+from transduce.recipes import parse_recipe
 from transduce.tasks.task import Recipe
 
 IMAGES = image_settings({"kind": "folder", "path": "x"})

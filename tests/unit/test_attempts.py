@@ -63,7 +63,7 @@ def test_a_task_that_decodes_nothing() -> None:
         ["a good dog", "a hat", "the cat"], [None, {"beam_size": 2}, None], 0, lambda i: i == 2
     )
     assert first == right[0] and isinstance(third, CancelledError)
-    assert isinstance(second, SettingError) and "decodes nothing" in str(second)
+    assert isinstance(second, SettingError) and "does not decode" in str(second)
 
 
 class Reader:
@@ -114,7 +114,7 @@ def test_too_much_work_is_refused_unless_allowed(
     run: Run, settings: dict[str, Any], variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = DecodingOptions().with_settings(settings)
-    remedy = rf"the most is \d+; lower it, or set {variable} in the environment$"
+    remedy = rf"the limit is \d+; lower it, or set the variable {variable}$"
     for act in (
         lambda: run.translator.check(options),
         lambda: run.translate("ab", options),
@@ -127,7 +127,7 @@ def test_too_much_work_is_refused_unless_allowed(
     monkeypatch.setenv(variable, "2000000")
     check_work(options, int(options.max_lengths(torch.tensor([9]))), "max_length_extra")
     monkeypatch.setenv(variable, "many")
-    with pytest.raises(SettingError, match=f"^{variable}='many' .* no whole number"):
+    with pytest.raises(SettingError, match=f"^{variable}='many' .* must be a whole number"):
         run.translator.check(options)
 
 

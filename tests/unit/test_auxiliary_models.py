@@ -110,7 +110,7 @@ def test_runs_of_other_vocabularies_are_refused(run: Run, tmp_path: Path) -> Non
 def test_nobody_beside_a_run_is_forgotten(run: Run, other: Run) -> None:
     together = run.with_models([other])
     for joined in (lambda: together.with_models([run]), lambda: run.with_models([together])):
-        with pytest.raises(SettingError, match="name all of them in one call"):
+        with pytest.raises(SettingError, match="pass all of them in one call"):
             joined()
 
 
@@ -159,11 +159,13 @@ def test_a_draft_that_is_right_saves_most_passes(run: Run) -> None:
 )
 def test_a_draft_follows_one_hypothesis(run: Run, options: DecodingOptions) -> None:
     together = run.with_models(draft=run)
-    with pytest.raises(SettingError, match="a draft follows one hypothesis: set beam_size = 1"):
+    with pytest.raises(
+        SettingError, match="speculative decoding keeps one hypothesis: set beam_size = 1"
+    ):
         together.translate_batch(["ab"], options)
     with pytest.raises(SettingError):
         together.translator.check(options)
-    with pytest.raises(SettingError, match="one model alone"):
+    with pytest.raises(SettingError, match="a single model"):
         run.with_models([run], draft=run)
 
 

@@ -137,11 +137,11 @@ class TestAdvice:
     @pytest.mark.parametrize(
         ("schedule", "fitting", "said"),
         [
-            (Cosine(warmup_steps=400), 87, ["at 22 % of its peak", "warmup_steps = 9"]),
+            (Cosine(warmup_steps=400), 87, ["reaches 22 % of the peak", "warmup_steps = 9"]),
             (Constant(warmup_steps=60), 100, ["takes 60 % of the steps", "warmup_steps = 10"]),
-            (InverseSquareRoot(), 1234, ["at 31 % of its peak", "warmup_steps = 120"]),
+            (InverseSquareRoot(), 1234, ["reaches 31 % of the peak", "warmup_steps = 120"]),
             (Noam(factor=2.0), 400, ["warmup_steps = 40 and, for the same peak", "factor = 0.2"]),
-            (Cosine(warmup_steps=2), 1, ["at 50 % of its peak", "warmup_steps = 1"]),
+            (Cosine(warmup_steps=2), 1, ["reaches 50 % of the peak", "warmup_steps = 1"]),
         ],
     )
     def test_a_warm_up_that_is_too_long(self, schedule: Any, fitting: int, said: list[str]) -> None:
@@ -161,7 +161,7 @@ class TestAdvice:
         lines = capsys.readouterr().err.splitlines()
         said = [i for i, line in enumerate(lines) if "warm-up" in line]
         assert len(said) == 1
-        assert "training.minutes = 1, in which about 119 steps fit" in lines[said[0]]
+        assert "training.minutes = 1, enough for about 119 steps" in lines[said[0]]
         assert lines[said[0]].endswith("set training.schedule.warmup_steps = 12")
         assert lines[said[0] - 1].startswith("step 6 ")  # a twentieth of the minutes
 
@@ -180,4 +180,4 @@ class TestAdvice:
         now[0] += 40
         budget.begin(0)
         (line,) = budget.advice(0)
-        assert line == "training.minutes = 1: 40 s of it went by before the first step; raise it"
+        assert line == "training.minutes = 1: preparation took 40 s of it; raise it"

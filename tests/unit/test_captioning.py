@@ -185,7 +185,7 @@ class TestPredicting:
         assert all(phrase in text for text in texts(captioner.predict(paths, held)))
         assert not caplog.records
         captioner.predict(paths, dataclasses.replace(held, max_tokens=1), first=4)
-        said = "the caption lacks a constraint; is something else in its way?"
+        said = "the caption does not meet its constraints: other options may rule it out"
         assert caplog.messages == [f"line {n}: {said}" for n in (5, 6)]
 
     def test_blank_paths_have_no_caption(self, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ class TestMistakes:
             ("model.decoder.n_heads=5", "n_heads = 5 does not divide d_model = 32"),
             (
                 "model.decoder={positions='learned', max_positions=9, n_heads=2}",
-                "learned positions reach to 9, but text.max_length = 16",
+                "text.max_length = 16 exceeds the 9 learned positions",
             ),
         ],
     )

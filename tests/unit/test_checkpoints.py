@@ -65,7 +65,7 @@ class TestDamage:
         run(tmp_path / "run", ema=0.5, resume=True)
         said = capsys.readouterr().err.splitlines()
         warnings = [line for line in said if "step-00000006" in line]
-        assert len(warnings) == 1 and "falling back to the checkpoint before it" in warnings[0]
+        assert len(warnings) == 1 and "falling back to the previous checkpoint" in warnings[0]
         assert "resuming after step 4" in said
         assert equal(weights(tmp_path / "whole"), weights(tmp_path / "run"))
         steps = [r["step"] for r in records(tmp_path / "run", "train")]
@@ -120,7 +120,7 @@ class TestFinalWeights:
         for place in range(len(good) - 404, len(good), 5):
             for bit in range(8):
                 path.write_bytes(good[:place] + bytes([good[place] ^ 1 << bit]) + good[place + 1 :])
-                with pytest.raises(RunError, match="checksum is wrong"):
+                with pytest.raises(RunError, match="checksum mismatch"):
                     read_tensors(path)
 
     def test_equal_weights_are_equal_files(self, tmp_path: Path) -> None:
@@ -142,14 +142,14 @@ class TestFinalWeights:
         file.write_bytes(damage(file.read_bytes())) if damage else file.unlink()
         outcome = run(tmp_path, Sums({"loss": [5.0, 6.0]}), keep_last=5, resume=True)
         assert outcome.best_step == 4 and equal(weights(tmp_path), good)
-        assert f"taken from {checkpoint_path(tmp_path, 4)}" in capsys.readouterr().err
+        assert f"restored from {checkpoint_path(tmp_path, 4)}" in capsys.readouterr().err
 
     def test_the_best_is_lost(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         run(tmp_path, Sums({"loss": [1.0, 2.0, 4.0]}), steps=6, keep_last=1)
         (tmp_path / "weights.safetensors").unlink()
         outcome = run(tmp_path, Sums({"loss": [5.0, 6.0]}), keep_last=1, resume=True)
         assert (outcome.best_step, outcome.scores) == (8, {"loss": 5.0})
-        assert "the best from now on will be kept" in capsys.readouterr().err
+        assert "the next validation will replace it" in capsys.readouterr().err
 
     def test_killed_between_checkpoint_and_weights(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -175,7 +175,7 @@ class TestFullDisk:
             with pytest.raises(RunError, match="No space left on device") as caught:
                 run(tmp_path / "run", ema=0.5)
         message = str(caught.value)
-        assert "the checkpoint of step 4 is kept" in message and "\n" not in message
+        assert "the last checkpoint is of step 4" in message and "\n" not in message
         assert steps_of(tmp_path / "run") == [2, 4]
         assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
         best = read_tensors(checkpoint_path(tmp_path / "run", 4) / "ema.safetensors")

@@ -224,12 +224,12 @@ class TestMistakes:
             (f"the {animal}", "ab"[i % 2]) for i, animal in enumerate(["cat", "dog", "elk", "fox"])
         ]
         recipe = settings(write_tsv(tmp_path / "a.tsv", rows), "data.hold_out=0.0001")
-        self.fails("raise data.hold_out, or name data.valid", DataError, recipe, tmp_path)
+        self.fails("raise data.hold_out, or set data.valid", DataError, recipe, tmp_path)
 
     def test_one_text_that_no_share_can_set_aside(self, tmp_path: Path) -> None:
         rows = [("the cat", "a"), ("the cat", "b")] * 250
         recipe = settings(write_tsv(tmp_path / "a.tsv", rows), "data.hold_out=0.0001")
-        message = "no valid texts; name data.valid, since no share of 1 different ones"
+        message = "no valid texts; set data.valid, since 1 distinct examples"
         self.fails(message, DataError, recipe, tmp_path)
 
     def test_labels_of_another_set(self, data: Path, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ class TestMistakes:
         bert = {"encoder": {**BERT, "max_positions": 32}}
         recipe = settings(data, model={"d_model": 32, **bert})
         self.fails(
-            "positions reach to 32, but text.max_length = 64", SettingError, recipe, tmp_path
+            "text.max_length = 64 exceeds the 32 learned positions", SettingError, recipe, tmp_path
         )
         recipe = settings(data, "training.select_by=bleu")
         self.fails("measures 'loss', 'accuracy'", SettingError, recipe, tmp_path)
@@ -261,7 +261,7 @@ class TestMistakes:
         recipe = settings(data, "data.test={kind = 'tsv', path = 'a', second = 2, label = 1}")
         self.fails("all have a second text, or none", SettingError, recipe, tmp_path)
         recipe = settings(data, "data.pairs=true")
-        self.fails("and `pairs`, which must agree", SettingError, recipe, tmp_path)
+        self.fails("`second` and `pairs` agree", SettingError, recipe, tmp_path)
         recipe = settings(data, "head.droput=0.1")
         self.fails("did you mean 'dropout'", SettingError, recipe, tmp_path)
 
@@ -398,5 +398,5 @@ class TestTheHeadOfAnotherRun:
 
     def test_another_tokenizer_is_refused(self, run: Path, data: Path, tmp_path: Path) -> None:
         other = 'text.tokenizer={kind="bpe",size=300}'
-        with pytest.raises(SettingError, match=r"text\.tokenizer is not as in .*; leave it out"):
+        with pytest.raises(SettingError, match=r"text\.tokenizer differs from .*; leave it out"):
             self.tuned(run, data, tmp_path / "run", other)

@@ -66,8 +66,8 @@ class TestReading:
             ('{"text": "a"}', "line 1 has no column 'label'"),
             ('{"text": "a", "labels": 1}', "did you mean 'labels'"),
             ('{"text": "a", "label": null}', "row 1 has no label: 'a'"),
-            ('{"text": "a", "label": 0.5}', "'label' is not text but float"),
-            ('{"text": 1, "label": "b"}', "'text' is not text but int"),
+            ('{"text": "a", "label": 0.5}', "'label' is a float, but labels are"),
+            ('{"text": 1, "label": "b"}', "'text' must be text, not int"),
             ("[]", "line 1 is not a JSON object"),
             ("{", "line 1 is not valid JSON"),
         ],
@@ -115,7 +115,7 @@ class TestLayout:
         assert not caplog.records
         rows = encode_inputs(tokenizer, [("a" * 7,), ("b",), ("a" * 3, "b" * 3)], 8)
         assert [len(row.ids) for row in rows] == [8, 3, 8]
-        assert "2 of 3 inputs are longer than 8 tokens" in caplog.text
+        assert "2 of 3 inputs exceed 8 tokens" in caplog.text
 
     def test_padding(self) -> None:
         padded = to_padded([[2, 5, 3], [2, 3]])

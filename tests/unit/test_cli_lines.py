@@ -119,4 +119,4 @@ def test_json_records_are_texts_with_a_warning(
 ) -> None:
     batches = [LineBatch(0, text.split("\n"), len(text))]
     assert list(texts_of_lines(batches, "a")) == batches
-    assert ("--jsonl reads records" in caplog.text) is warned
+    assert ("use --jsonl for JSON records" in caplog.text) is warned

@@ -82,12 +82,12 @@ def test_what_cannot_be_compared_says_why() -> None:
     right = ["a", "b", "c"]
     first = evaluation(right, right)
     others = {
-        "data are not those": evaluation(right, right, sources=["x", "y", "z"]),
-        "data are not": evaluation(right, ["a", "b", "d"]),
-        "no outputs": Evaluation({"perplexity": 3.0}, ["0", "1", "2"]),
+        "data differ from the": evaluation(right, right, sources=["x", "y", "z"]),
+        "data differ": evaluation(right, ["a", "b", "d"]),
+        "outputs cannot be compared": Evaluation({"perplexity": 3.0}, ["0", "1", "2"]),
     }
     kinds = [replace(first, scores={**first.scores, "bleu_signature": f"tok:{k}"}) for k in "ab"]
-    assert compare_with_first(*kinds).note == "its bleu is tok:b, that of the first run tok:a"
+    assert compare_with_first(*kinds).note == "its bleu is tok:b, but the first run's is tok:a"
     for reason, other in others.items():
         found = compare_with_first(first, other)
         assert reason in found.note and not found.differences

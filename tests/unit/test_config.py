@@ -1,7 +1,8 @@
 """Settings: what is accepted, and the one line that answers what is not."""
 
 import tomllib
-from dataclasses import replace
+import typing
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ from helpers.tiny_run import tiny_settings
 from transduce.config import (
     apply_overrides,
     did_you_mean,
+    field_help,
     load_toml,
     merge,
     parse,
@@ -24,7 +26,7 @@ from transduce.data.pairs import JsonLines, ParallelFiles
 from transduce.errors import SettingError
 from transduce.models.presets import PRESETS
 from transduce.nn.recurrent import RecurrentEncoderConfig
-from transduce.run_directory import as_recipe
+from transduce.recipes import as_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 from transduce.text import CharactersConfig, SubwordConfig
@@ -57,6 +59,28 @@ class Cart:
             raise SettingError("a cart needs a name")
 
 
+@section
+class Vehicle:
+    """A base that a section narrows."""
+
+    name: str
+    """Painted on it."""
+    under: Any = None
+    """Carries it."""
+    seats: int = 1
+    """For people."""
+
+
+@section
+class Sledge(Vehicle):
+    under: Runner = Runner()
+    seats: int = 2
+    """For people and
+    dogs."""
+    bells: int = 3
+    """Rung."""
+
+
 def refusal(settings: dict[str, Any], where: str = "") -> str:
     with pytest.raises(SettingError) as caught:
         parse(Cart, settings, where)
@@ -83,7 +107,7 @@ class TestParse:
     def test_what_is_no_list(self) -> None:
         """A shell takes the quotes of ["x"] away."""
         assert refusal({"name": "a", "tags": "[x]"}) == (
-            'tags must be a list, as in ["a", "b"] (within single quotes for a shell), not \'[x]\''
+            'tags must be a list, as in ["a", "b"] (in single quotes for a shell), not \'[x]\''
         )
 
     def test_unknown_name_suggests_the_nearest(self) -> None:
@@ -254,7 +278,7 @@ class TestOverrides:
 
     @pytest.mark.parametrize("name", TASKS)
     def test_a_task_knows_what_its_recipes_are(self, name: str) -> None:
-        assert TASKS[name].recipe.task == name  # type: ignore[attr-defined]
+        assert TASKS[name].recipe.task == name
 
     def test_into_a_union_of_the_same_kind(self) -> None:
         made = recipe("training.schedule.kind=noam", "training.schedule.warmup_steps=7")
@@ -326,7 +350,7 @@ class TestRecipe:
 
     def test_unknown_preset(self) -> None:
         message = recipe_refusal("model.preset=tinny")
-        assert message == "r.toml: model.preset 'tinny' is not known; did you mean 'tiny'?"
+        assert message == "r.toml: unknown model.preset 'tinny'; did you mean 'tiny'?"
 
     def test_a_tokenizer_of_no_kind_is_of_subwords(self) -> None:
         settings = tiny_settings(Path("a.tsv"))
@@ -343,9 +367,11 @@ class TestRecipe:
     def test_root_with_variables(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("CORPORA", str(tmp_path))
         assert recipe("data.root=$CORPORA/x").data.root == str(tmp_path / "x")
-        assert "names the variable NOWHERE_AT_ALL" in recipe_refusal("data.root=$NOWHERE_AT_ALL/x")
+        assert "environment variable NOWHERE_AT_ALL is not set" in recipe_refusal(
+            "data.root=$NOWHERE_AT_ALL/x"
+        )
         refused = recipe_refusal('text.source={kind="file",path="$NOWHERE_AT_ALL/x"}')
-        assert "text.source.path: names the variable NOWHERE_AT_ALL" in refused
+        assert "text.source.path: the environment variable NOWHERE_AT_ALL is" in refused
 
 
 def test_setting_names_go_through_unions() -> None:
@@ -356,3 +382,34 @@ def test_setting_names_go_through_unions() -> None:
 def test_did_you_mean() -> None:
     assert did_you_mean("droput", ["dropout", "d_ff"]) == "; did you mean 'dropout'?"
     assert did_you_mean("xyz", ["dropout", "d_ff"]) == ""
+
+
+class TestInherited:
+    """A section that narrows another one."""
+
+    def test_help_is_inherited_and_may_be_other(self) -> None:
+        assert field_help(Sledge) == {
+            "name": "Painted on it.",
+            "under": "Carries it.",
+            "seats": "For people and dogs.",
+            "bells": "Rung.",
+        }
+
+    def test_settings_are_those_of_both(self) -> None:
+        made = parse(Sledge, {"name": "x", "under": {"length": 3.0}})
+        assert made == Sledge(name="x", under=Runner(length=3.0), seats=2)
+        assert list(setting_names(Sledge)) == [
+            *("name", "under", "under.kind", "under.length", "seats", "bells"),
+        ]
+        with pytest.raises(SettingError, match=r"^under.length .*'long'"):
+            parse(Sledge, {"name": "x", "under": {"length": "long"}})
+        with pytest.raises(SettingError, match=r"^name is missing"):
+            parse(Sledge, {})
+
+    @pytest.mark.parametrize("name", TASKS)
+    def test_recipes_and_their_data_have_help(self, name: str) -> None:
+        recipe = TASKS[name].recipe
+        assert {"task", "seed"} <= set(field_help(recipe))
+        data = typing.get_type_hints(recipe, include_extras=True)["data"]
+        shared = {"root", "train", "valid", "test", "hold_out"}
+        assert {f.name for f in fields(data)} & shared == set(field_help(data)) & shared

@@ -356,17 +356,17 @@ def test_options_built_in_python_are_checked_too(given: dict[str, Any], named: s
 
 def test_what_cannot_be_said_is_refused() -> None:
     letters = TokenSurfaces(train_tokenizer(CharactersConfig(), ["abc", "cab"]))
-    with pytest.raises(SettingError, match="prefix: 'axe' has symbols"):
+    with pytest.raises(SettingError, match="prefix: 'axe' has characters"):
         constraints_of(DecodingOptions(prefix="axe"), lambda: letters)
-    with pytest.raises(SettingError, match="constraints: 'x' has symbols"):
+    with pytest.raises(SettingError, match="constraints: 'x' has characters"):
         constraints_of(DecodingOptions(constraints=("x",)), lambda: letters)
-    with pytest.raises(SettingError, match="says nothing"):
+    with pytest.raises(SettingError, match="is blank"):
         constraints_of(DecodingOptions(constraints=("ab", " ")), lambda: letters)
-    with pytest.raises(SettingError, match="avoid: ' ' says nothing"):
+    with pytest.raises(SettingError, match="avoid: ' ' is blank"):
         constraints_of(DecodingOptions(avoid=("ab", " ")), lambda: letters)
-    with pytest.raises(SettingError, match="constraints: 'ab' would be cut off at the stop 'b'"):
+    with pytest.raises(SettingError, match="constraints: 'ab' contains the stop string 'b'"):
         DecodingOptions(constraints=("c", ("a", "ab")), stop_strings=("b",))
-    with pytest.raises(SettingError, match="prefix: 'ab' would be cut off"):
+    with pytest.raises(SettingError, match="prefix: 'ab' contains the stop string"):
         DecodingOptions(prefix="ab", stop_strings=("b",))
     with pytest.raises(SettingError, match="beam_groups"):
         DecodingOptions(constraints=("ab",), beam_size=4, beam_groups=2)

@@ -98,7 +98,7 @@ def test_texts_without_tokens_count_as_empty(tmp_path: Path) -> None:
 
 
 def test_nothing_kept(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no pair is left .* 2 pairs read, 0 kept, 2 empty"):
+    with pytest.raises(DataError, match=r"no pairs left .* 2 pairs read, 0 kept, 2 empty"):
         encode(tmp_path / "cache", [("", "a"), ("a", " ")])
     assert list(tmp_path.iterdir()) == []
 
@@ -198,7 +198,7 @@ def test_replaced_while_open(tmp_path: Path) -> None:
 
 def test_other_peoples_files_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(DataError, match=r"holds other things, such as 'thesis\.tex'"):
+    with pytest.raises(DataError, match=r"contains other files, such as 'thesis\.tex'"):
         encode(tmp_path)
     with pytest.raises(DataError, match=r"thesis\.tex cannot be written: Not a directory"):
         encode(tmp_path / "thesis.tex")

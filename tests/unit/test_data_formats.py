@@ -75,7 +75,7 @@ class TestWhatIsRead:
     ) -> None:
         for tail in (b"b\0\0\xd8\n\0", b"b\0c"):  # half a pair, half a character
             path = written(tmp_path, codecs.BOM_UTF16_LE + "a\n".encode("utf-16-le") + tail)
-            with pytest.raises(DataError, match="line 2, byte 2 of the line is not valid UTF-8"):
+            with pytest.raises(DataError, match="line 2 is not valid UTF-8 at byte 2 of the line"):
                 list(read_lines(path))
             lines = [line for batch in LineReader(str(path)) for line in batch.lines]
             assert lines[0] == "a" and lines[1].startswith("b\ufffd")
@@ -199,7 +199,7 @@ class TestWhatIsRefused:
     def test_damage_is_named(self, tmp_path: Path, name: str) -> None:
         whole = PACKS[name](bytes(range(65, 91)) * 100 + b"\n")
         for content in (whole[:-9], whole[:20] + b"\xff" * 40 + whole[60:]):
-            with pytest.raises(DataError, match=rf"text\.txt is not a whole {name} file"):
+            with pytest.raises(DataError, match=rf"text\.txt is a damaged {name} file"):
                 list(read_lines(written(tmp_path, content)))
 
     @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ class TestWhatIsRefused:
     )
     def test_text_under_the_name_of_a_packing(self, tmp_path: Path, suffix: str, name: str) -> None:
         with pytest.raises(
-            DataError, match=rf"not a whole {name} file .*take {suffix.lower()} off"
+            DataError, match=rf"not in {name} format .*remove {suffix.lower()} from"
         ):
             list(read_lines(written(tmp_path, b"abc\n", f"a{suffix}")))
 
@@ -252,7 +252,9 @@ class TestDocuments:
     @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
     def test_are_refused_by_name(self, tmp_path: Path, text: str, what: str, encoding: str) -> None:
         path = written(tmp_path, text.replace("\n", "\r\n").encode(encoding))
-        with pytest.raises(DataError, match=rf"text\.txt is {what}, not lines of text; put its"):
+        with pytest.raises(
+            DataError, match=rf"text\.txt is {what}, not lines of text; extract its"
+        ):
             list(read_lines(path))
         with pytest.raises(DataError, match=what):
             list(LineReader(str(path)))

@@ -49,7 +49,7 @@ def test_invalid_utf8_names_line_and_byte(tmp_path: Path) -> None:
     reader = read_lines(path)
     assert next(reader) == "good"
     with pytest.raises(
-        DataError, match=r"text\.txt: line 2, byte 3 of the line is not valid UTF-8"
+        DataError, match=r"text\.txt: line 2 is not valid UTF-8 at byte 3 of the line"
     ):
         next(reader)
 
@@ -74,7 +74,9 @@ def test_damaged_gzip(tmp_path: Path) -> None:
     for content in (b"plain text", whole[:-9], bytes(flipped), whole[:10] + b"\xff" * 40):
         path = tmp_path / "text.gz"
         path.write_bytes(content)
-        with pytest.raises(DataError, match="not a whole gzip file") as caught:
+        with pytest.raises(
+            DataError, match=r"(is a damaged gzip file|is not in gzip format)"
+        ) as caught:
             list(read_lines(path))
         assert "\n" not in str(caught.value)
 
@@ -84,7 +86,7 @@ def test_a_file_without_line_ends_does_not_fill_the_memory(
 ) -> None:
     monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", "1")
     path = written(tmp_path, b"x" * (2**20 - 1) + b"\n" + b"x" * (2**20 + 1))
-    remedy = r"set TRANSDUCE_LIMIT_LINE to more than 1 \(MiB\)"
+    remedy = r"set TRANSDUCE_LIMIT_LINE above 1 \(MiB\)"
     with pytest.raises(DataError, match=f"line 2 is longer than 1 MiB; .*{remedy}"):
         list(read_lines(path))
     monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", "2")

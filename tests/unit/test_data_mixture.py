@@ -141,5 +141,5 @@ def test_resuming_anywhere_gives_the_same_batches(weight: float, draw: st.DataOb
 
 
 def test_an_epoch_without_pairs_is_refused() -> None:
-    with pytest.raises(DataError, match=r"of \[3, 4\] pairs leave an epoch without any"):
+    with pytest.raises(DataError, match=r"of \[3, 4\] pairs give an empty epoch"):
         MixedPairs([corpus(3, 10), corpus(4, 20)], [0.3, 0.2])

@@ -79,7 +79,7 @@ def test_paths_may_hold_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     below = parsed({"kind": "parallel", "source": "${NAME}.de", "target": "a.en"})
     assert list(read_pairs(below, tmp_path)) == [("eins", "one")]
     assert parsed({"kind": "hub", "path": "$CORPORA/set"}).path == f"{tmp_path}/set"
-    with pytest.raises(SettingError, match=r"source.*variable NOWHERE, which is not set"):
+    with pytest.raises(SettingError, match=r"source.*variable NOWHERE is not set"):
         parsed({"kind": "parallel", "source": "$NOWHERE/a.de", "target": "a.en"})
 
 
@@ -133,7 +133,9 @@ def test_a_tag_of_a_column_has_no_brackets(tmp_path: Path) -> None:
     """They would hide where it ends, and with it which source is the same."""
     (tmp_path / "a.tsv").write_text("x\ty\tde\nx\ty\ten->de\n")
     columns = TabSeparated(path=Path("a.tsv"), tag_columns=(2,))
-    with pytest.raises(DataError, match=r"a\.tsv: pair 2 has the tag 'en->de'; a tag stands"):
+    with pytest.raises(
+        DataError, match=r"a\.tsv: pair 2 has an invalid tag, 'en->de'; tags must not"
+    ):
         list(read_pairs(columns, tmp_path))
 
 

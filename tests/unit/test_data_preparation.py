@@ -202,7 +202,7 @@ def test_every_tokenizer_can_be_sent(config: Any) -> None:
 
 
 def test_a_worker_that_ends_is_one_line() -> None:
-    with pytest.raises(DataError, match=r"^a process that encodes data has ended \(code 3\); .*$"):
+    with pytest.raises(DataError, match=r"^an encoding process exited with code 3; .*$"):
         list(in_workers(os._exit, [3] * 20, 2))
 
 

@@ -156,7 +156,7 @@ def test_dead_rows_are_not_returned() -> None:
 def test_scores_that_are_no_numbers_are_an_error(method: str, value: float) -> None:
     model = toy()
     model.table[1, 1, :, 4] = value
-    with pytest.raises(TransduceError, match=r"not numbers after 1 tokens.*float32"):
+    with pytest.raises(TransduceError, match=r"are NaN after 1 tokens.*float32"):
         decode(model, [0, 1], method=method, n_best=2, min_length=2)
 
 

@@ -64,11 +64,15 @@ class TestCsv:
         ("text", "columns", "said"),
         [
             ("en,de\na,b\n", ("en", "dee"), r"line 1 has no column 'dee'; did you mean 'de'\?"),
-            ("en,de\na,b\n", (0, 2), r"line 1 has no column 2; .* ',' separates .* last is 1"),
-            ("en,de\n\na\n", (0, 1), r"line 3 has 1 columns, but line 1 has 2; is ',' the delim"),
+            ("en,de\na,b\n", (0, 2), r"line 1 has no column 2; .* separated by ',', .* 0 to 1"),
+            ("en,de\n\na\n", (0, 1), r"line 3 has 1 columns, but line 1 has 2; check the delim"),
             ('en,de\n"a\nb",c\nd, e, f\n', (0, 1), "line 4 has 3 columns"),
-            ('en,de\na,b\n"a"b,c\n', (0, 1), "line 3 is not CSV: .*doubled"),
-            ('en,de\na,"b\nc,d\n', (0, 1), "line 2 is not CSV: unexpected end of data; .*doubled"),
+            ('en,de\na,b\n"a"b,c\n', (0, 1), "line 3 is not valid CSV: .*double any"),
+            (
+                'en,de\na,"b\nc,d\n',
+                (0, 1),
+                "line 2 is not valid CSV: unexpected end of data; .*double any",
+            ),
             ("", (0, 1), "is empty"),
         ],
     )
@@ -84,13 +88,15 @@ class TestCsv:
     ) -> None:
         monkeypatch.setenv("TRANSDUCE_LIMIT_LINE", "1")
         path = text_file(tmp_path, 'a,b\nc,"d\n' + "e,f\n" * 2**19)
-        with pytest.raises(DataError, match="line 2 is not CSV: field larger than field limit"):
+        with pytest.raises(
+            DataError, match="line 2 is not valid CSV: field larger than field limit"
+        ):
             list(csv_rows(path, (0, 1)))
 
     def test_csv_read_as_tsv_names_the_kind(self, tmp_path: Path) -> None:
         path = text_file(tmp_path, "en,de\na,b\n")
         for columns in ((0, 1), ("en", "de")):
-            with pytest.raises(DataError, match='a CSV file is read by kind = "csv"'):
+            with pytest.raises(DataError, match='read a CSV file with kind = "csv"'):
                 list(tsv_rows(path, columns))
 
     def test_a_quoted_line_end_in_tsv_names_the_kind(self, tmp_path: Path) -> None:
@@ -117,10 +123,10 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("changes", "said"),
         [
-            ({"delimiter": ""}, "not one character"),
-            ({"delimiter": ", "}, "not one character"),
-            ({"delimiter": '"'}, "not one character"),
-            ({"header": False}, "header = false .* give a number from 0 for 'source'"),
+            ({"delimiter": ""}, "not a valid delimiter"),
+            ({"delimiter": ", "}, "not a valid delimiter"),
+            ({"delimiter": '"'}, "not a valid delimiter"),
+            ({"header": False}, "column 'source' has no number; header = false"),
         ],
     )
     def test_settings_that_cannot_be(self, changes: dict[str, Any], said: str) -> None:
@@ -144,8 +150,8 @@ class TestQuotesInTsv:
     ) -> None:
         path = text_file(tmp_path, "text\tlabel\n" + self.QUOTED, "quoted.tsv")
         first, second = self.warnings(path, caplog, "text", "label")
-        assert "quoted.tsv: column 'text' has cells in quotation marks, 9 of the first 9" in first
-        assert first.endswith('is read by kind = "csv" with delimiter = "\\t"')
+        assert "quoted.tsv: column 'text' has quoted cells (9 of the first 9)" in first
+        assert first.endswith('use kind = "csv" with delimiter = "\\t"')
         assert "column 'label'" in second
 
     def test_doubled_marks_are_warned_of_wherever_they_stand(
@@ -153,7 +159,7 @@ class TestQuotesInTsv:
     ) -> None:
         path = text_file(tmp_path, "a\tb\n" * 2000 + '"say ""a"""\tb\n' * 2)
         (warning,) = self.warnings(path, caplog, 0, 1)
-        assert 'column 0 has cells in quotation marks, such as "say ""a""" in line 2001' in warning
+        assert 'column 0 has quoted cells (such as "say ""a""" in line 2001' in warning
 
     @pytest.mark.parametrize(
         "text", ['"Come!"\tkomm\ngo\tgeh\n' * 9, 'say "a"\t"b" and "c"\n' * 9, '""\t"\n' * 2]
@@ -201,7 +207,7 @@ class TestEntities:
             raw = list(read(parse(section, settings), tmp_path))
         (record,) = caplog.records
         message = record.getMessage()
-        assert "moses.tsv: 5 of the first 5 rows have entities such as &apos;" in message
+        assert "moses.tsv: 5 of the first 5 rows contain entities such as &apos;" in message
         assert "unescape = true" in message
         caplog.clear()
         (first, *_) = read(parse(section, settings | {"unescape": True}), tmp_path)

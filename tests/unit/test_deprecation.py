@@ -6,6 +6,7 @@ import pytest
 
 OLD = {
     "transduce.decoding.State": "transduce.decoding.search.SearchState",
+    "transduce.run.train": "transduce.train_run.train",
     "transduce.tasks.alignment.align_pairs": "transduce.tasks.translation.alignment.align_pairs",
     "transduce.tasks.dialogue.Conversation": "transduce.tasks.language_model.dialogue.Conversation",
     "transduce.tasks.recipe.parse_translation": (

@@ -65,17 +65,17 @@ def test_texts_alternate_and_objects_name_their_role(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ({"turn": ["a"]}, r"line 1 has no column 'turns'; did you mean 'turn'\?"),
-        ({"turns": "a"}, "'turns' is not a list of turns but str"),
-        ({"turns": ["a", 3]}, 'turn 2 is neither a text nor an object with "role" and "content"'),
+        ({"turns": "a"}, "'turns' must be a list of turns, not str"),
+        ({"turns": ["a", 3]}, 'turn 2 must be a string or an object with "role" and "content"'),
         (
             {"turns": [{"role": "usr", "content": "a"}]},
-            r"line 1: turn 1 has the role 'usr'; did you mean 'user'\?",
+            r"line 1: turn 1 has an unknown role, 'usr'; did you mean 'user'\?",
         ),
         (
             {"turns": [{"role": "system", "content": "a"}]},
-            r"the role 'system'; name it in data.roles \(now 'user', 'model'\)",
+            r"an unknown role, 'system'; add it to data.roles \(now 'user', 'model'\)",
         ),
-        ({"turns": [{"role": "user"}]}, "turn 1 is neither"),
+        ({"turns": [{"role": "user"}]}, "turn 1 must be"),
         (["a"], "line 1 is not a JSON object"),
     ],
 )
@@ -279,7 +279,7 @@ def test_what_has_no_room_is_left_out_oldest_first(
     assert CHARACTERS.decode(ids[2:-2]) == long[-20:]
     model.predict([("a",), ("\n".join(["abcdefgh"] * 4),)], optioned(model, WAYS[1]), 6)
     (record,) = caplog.records
-    assert record.getMessage().startswith("history 8: the oldest 2 of its 4 turns are left out")
+    assert record.getMessage().startswith("history 8: dropping the oldest 2 of 4 turns")
 
 
 def test_a_conversation_remembers(tmp_path: Path) -> None:
@@ -416,18 +416,18 @@ def test_the_page_shows_recipes() -> None:
 def test_mistakes(data: Path, tmp_path: Path) -> None:
     for override, message in [
         ("data.roles=['one']", "data.roles"),
-        ("training.select_by=perplexty", "select_by is 'perplexty', but validation measures"),
-        ("data.roles=['a','b','a']", "data.roles names a role twice"),
+        ("training.select_by=perplexty", "select_by = 'perplexty', but validation measures"),
+        ("data.roles=['a','b','a']", "data.roles contains a role twice"),
         ("data.loss_on=answer", "data.loss_on"),
         ("data.train.turn='en'", "data.train.turn is not a setting; did you mean 'turns'"),
         ("data.train.path=[]", "data.train.path"),
-        ("training.batch_tokens=8", "cannot hold one row of text.block = 40"),
+        ("training.batch_tokens=8", "is less than one row of text.block = 40"),
     ]:
         with pytest.raises(SettingError, match=message):
             parse_dialogue(settings(data, override), "recipe")
     write_jsonl(tmp_path / "train.jsonl", [{"turns": ["a"]}, {"turns": ["b"]}])
     recipe = settings(tmp_path, "data.loss_on=answers")
-    with pytest.raises(DataError, match=r"data.train has no dialogue with anything to learn"):
+    with pytest.raises(DataError, match=r"data.train has no dialogue with a turn"):
         transduce.train(recipe, tmp_path / "runs" / "r")
     write_jsonl(tmp_path / "valid.jsonl", [{"turns": [""]}])
     with pytest.raises(DataError, match=r"data.valid has no dialogue"):

@@ -29,14 +29,3 @@ def test_twins_hold_the_same_code() -> None:
         return re.sub(r"\s*#.*", "", snippet)
 
     assert [bare(s) for s in code_of("tour.md")] == [bare(s) for s in code_of("tour.zh.md")]
-
-
-def test_files_named_by_the_architecture_exist() -> None:
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([a-z_]+/[a-z_/]+\.(?:py|toml))`", text))
-    assert len(named) > 30
-    missing = [
-        name for name in named
-        if not (ROOT / name).exists() and not (ROOT / "src" / "transduce" / name).exists()
-    ]  # fmt: skip
-    assert missing == []

@@ -73,7 +73,7 @@ class TestEmbedding:
         with pytest.raises(SettingError, match='task = "classification"') as raised:
             transduce.train({"task": "embedding"}, tmp_path / "run")
         assert "\n" not in str(raised.value)
-        with pytest.raises(DataError, match="no right answers"):
+        with pytest.raises(DataError, match="no references"):
             self.embedder(True, "mean").evaluate("test")
 
     @staticmethod

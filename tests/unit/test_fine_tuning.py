@@ -79,7 +79,10 @@ class TestStart:
             weights_of(model)["head.hidden.weight"], weights_of(other)["head.hidden.weight"]
         )
         [said] = caplog.messages
-        assert said.endswith("new here: head.output.bias, head.output.weight") and "\n" not in said
+        assert (
+            said.endswith("newly initialised: head.output.bias, head.output.weight")
+            and "\n" not in said
+        )
 
     def test_weights_without_a_place_are_said(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -89,7 +92,7 @@ class TestStart:
         write_tensors(path / "weights.safetensors", more)
         with caplog.at_level(logging.INFO, "transduce"):
             begin(classifier(), path, tmp_path / "run")
-        assert caplog.messages[0].endswith("not used: decoder.norm.weight")
+        assert caplog.messages[0].endswith("unused: decoder.norm.weight")
 
     @pytest.mark.parametrize(
         ("other", "name", "shapes"),
@@ -119,14 +122,14 @@ class TestStart:
             begin(classifier(), tmp_path / "none", tmp_path / "run")
         path = saved(classifier(), tmp_path / "base")
         (path / "weights.safetensors").write_bytes(b"junk")
-        with pytest.raises(RunError, match="not a whole safetensors file"):
+        with pytest.raises(RunError, match="not a complete safetensors file"):
             begin(classifier(), path, tmp_path / "run")
 
     def test_run_may_hold_variables(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RUNS", str(tmp_path))
         config = parse(FineTuneConfig, {"run": "$RUNS/base"})
         assert config.run == str(tmp_path / "base")
-        with pytest.raises(SettingError, match="variable NOWHERE, which is not set"):
+        with pytest.raises(SettingError, match="variable NOWHERE is not set"):
             parse(FineTuneConfig, {"run": "$NOWHERE/base"})
 
 
@@ -166,7 +169,7 @@ class TestFreezing:
             ("encodr.*", r"did you mean 'encoder\.\*'\?$"),
             ("encodr.layer.*.norm*.weigt", r"did you mean 'encoder\.layers\.\*\.norm.*\.weight'"),
             ("*.embeding.*", r"did you mean '\*\.embedding\.\*'"),
-            ("speech*", "matches nothing here; names begin with encoder, front_end, head$"),
+            ("speech*", "matches no weights; names begin with encoder, front_end, head$"),
         ],
     )
     def test_pattern_without_a_match(self, tmp_path: Path, pattern: str, hint: str) -> None:
@@ -305,7 +308,7 @@ class TestTranslation:
         broken = {**load_toml(base / "recipe.toml"), section: 5}
         (copy / "recipe.toml").write_text(to_toml(broken))
         settings = {"task": "translation", "data": tiny_settings(data)["data"]}
-        with pytest.raises(RunError, match=f"recipe.toml is damaged: {section} is no section"):
+        with pytest.raises(RunError, match=f"recipe.toml is damaged: {section} is not a section"):
             transduce.train({**settings, "fine_tune": {"run": str(copy)}}, tmp_path / "run")
 
     def test_a_section_that_is_none_is_left_to_who_parses_it(self, base: Path) -> None:
@@ -315,11 +318,11 @@ class TestTranslation:
     @pytest.mark.parametrize(
         ("changes", "kind", "said"),
         [
-            (["text.source.lowercase=true"], SettingError, "text is not as in"),
+            (["text.source.lowercase=true"], SettingError, "the text section differs from"),
             (
                 ["model.d_model=32"],
                 RunError,
-                r"embedding.weight' has shape \(\d+, 16\), but this model's is",
+                r"embedding.weight' has shape \(\d+, 16\), expected",
             ),
             (["fine_tune.run=nowhere"], RunError, "nowhere"),
             (["fine_tune.layer_decay=0"], SettingError, "fine_tune.layer_decay"),

@@ -188,8 +188,9 @@ def test_memory_is_measured() -> None:
     assert tokens * accumulate == pytest.approx(10_000, abs=accumulate)
     assert tokens * 40_000 < 200 * MIB
     assert re.fullmatch(
-        rf"fit_memory: batches of [\d,]+ tokens fit into [\d.]+ GiB; training\.batch_tokens = "
-        rf"{tokens}, training\.accumulate = {accumulate} make up a step of {tokens * accumulate:,}",
+        rf"fit_memory: batches of [\d,]+ tokens fit into [\d.]+ GiB; using "
+        rf"training\.batch_tokens = {tokens} and training\.accumulate = {accumulate} for "
+        rf"{tokens * accumulate:,} tokens per step",
         line,
     )
 
@@ -204,14 +205,14 @@ def test_out_of_memory_is_noticed() -> None:
 
 
 def test_not_even_a_row() -> None:
-    expected = r"^fit_memory: not even one row of 16 positions .*$"
+    expected = r"^fit_memory: a single row of 16 positions .*$"
     with pytest.raises(MemoryLimitError, match=expected):
         budget_of(Eater(40, most=3))
 
 
 def test_a_machine_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_free", lambda: None)
-    with pytest.raises(SettingError, match=r"say with training\.memory_limit how many"):
+    with pytest.raises(SettingError, match=r"set training\.memory_limit"):
         budget_of(Eater(40))
 
 

@@ -1,13 +1,17 @@
-"""Imports go down only, and siblings on a floor do not import each other."""
+"""Imports go down only, siblings on a floor do not import each other, and parts stay short."""
 
 import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "src" / "transduce"
+LINES_OF_FILE = 420
+LINES_OF_FUNCTION = 60
+"""At most; the docstring does not count."""
 
 # The floors of docs/architecture.md.  A module's floor is that of its longest prefix here.
 FLOORS = {
     "transduce.errors": -1,  # the ground under the ground floor
+    "transduce.config_paths": -1,
     "transduce.deprecation": -1,
     "transduce.config": 0,
     "transduce.limits": 0,
@@ -24,16 +28,19 @@ FLOORS = {
     "transduce.inspect": 4,
     "transduce.interop": 4,
     "transduce.tasks": 5,
-    "transduce.run_directory": 6,
-    "transduce.run": 7,
-    "transduce.import_run": 7,
-    "transduce.export_run": 8,
-    "transduce.synthetic": 8,
-    "transduce.bulk": 8,
-    "transduce.experiments": 8,
-    "transduce": 8,  # the public names, imported on demand
-    "transduce.cli": 9,
-    "transduce.__main__": 10,
+    "transduce.recipes": 6,
+    "transduce.run_directory": 7,
+    "transduce.run": 8,
+    "transduce.train_run": 8,
+    "transduce.import_run": 8,
+    "transduce.average": 8,
+    "transduce.export_run": 9,
+    "transduce.synthetic": 9,
+    "transduce.bulk": 9,
+    "transduce.experiments": 9,
+    "transduce": 9,  # the public names, imported on demand
+    "transduce.cli": 10,
+    "transduce.__main__": 11,
 }
 
 
@@ -141,7 +148,45 @@ def test_no_circles_between_modules() -> None:
 
 
 def test_text_and_settings_do_not_need_torch() -> None:
-    light = {f"transduce.{name}" for name in ("text", "config", "limits", "errors")}
+    light = {f"transduce.{name}" for name in ("text", "config", "config_paths", "limits", "errors")}
     for module, imported in imports():
         if home(module) in light:
             assert home(imported) in light
+
+
+def test_files_are_short() -> None:
+    lines = {
+        str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+    assert len(lines) > 50
+    assert {name: count for name, count in lines.items() if count > LINES_OF_FILE} == {}
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    assert function.end_lineno is not None
+    whole = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return whole
+    text = function.body[0]
+    assert text.end_lineno is not None
+    return whole - (text.end_lineno - text.lineno + 1)
+
+
+def test_the_length_of_a_function_is_without_its_docstring() -> None:
+    plain = ast.parse("@cached\ndef f():\n    x = 1\n\n    return x\n").body[0]
+    told = ast.parse('def f():\n    """Give one.\n\n    Always.\n    """\n    return 1\n').body[0]
+    assert isinstance(plain, ast.FunctionDef) and isinstance(told, ast.FunctionDef)
+    assert (length(plain), length(told)) == (4, 2)
+
+
+def test_functions_are_short() -> None:
+    functions = [
+        (f"{path.relative_to(PACKAGE)}: {node.name}", length(node))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert len(functions) > 50
+    assert [(name, lines) for name, lines in functions if lines > LINES_OF_FUNCTION] == []

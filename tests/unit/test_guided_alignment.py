@@ -80,7 +80,9 @@ class TestLinks:
             "training.alignment.links=links",
             "data.filters.max_length=6",
         )
-        with pytest.raises(DataError, match=r"line 1: the link .* leads outside texts of 1 and"):
+        with pytest.raises(
+            DataError, match=r"line 1: the link .* is out of range for texts of 1 and"
+        ):
             links_of(data, tmp_path / "run", *settings)  # letters are no words
         words = [(" ".join(s), t) for s, t in pairs]
         data = write_tsv(tmp_path / "a.tsv", words)
@@ -96,7 +98,7 @@ class TestLinks:
         data = write_tsv(tmp_path / "a.tsv", reversal_pairs(40))
         (tmp_path / "links").write_text("0-0\n")
         settings = (f"data.root={tmp_path}", "training.alignment.links=links")
-        with pytest.raises(DataError, match="has not one line for each pair"):
+        with pytest.raises(DataError, match="must have one line for each pair"):
             links_of(data, tmp_path / "run", *settings)
 
     def test_learnt_ones_are_made_once(self, tmp_path: Path) -> None:
@@ -163,11 +165,17 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("override", "message"),
         [
-            ("training.alignment.layer=1", "alignment.layer is 1, but the decoder has 1: 0 to 0"),
-            ("training.alignment.head=2", "alignment.head is 2, but the decoder has 2, from 0"),
+            (
+                "training.alignment.layer=1",
+                "alignment.layer = 1 is out of range: the decoder has layers 0 to 0",
+            ),
+            (
+                "training.alignment.head=2",
+                "alignment.head = 2 is out of range: the decoder has heads 0",
+            ),
             ("training.alignment.weight=0", "alignment.weight"),
-            ("training.compile=true", "looks into the attention"),
-            ("training.recompute=true", "looks into the attention; set training.recompute off"),
+            ("training.compile=true", "needs the attention weights"),
+            ("training.recompute=true", "needs the attention weights; turn off training.recompute"),
             ("text.source_sampling=0.1", "text.source_sampling"),
         ],
     )
@@ -178,5 +186,5 @@ class TestSettings:
     def test_a_decoder_that_does_not_look(self, tmp_path: Path) -> None:
         settings = tiny_settings(tmp_path / "a.tsv", *TAUGHT[:1])
         settings["model"]["decoder"] = {"kind": "recurrent", "context": {"kind": "fixed"}}
-        with pytest.raises(SettingError, match="needs a decoder with attention"):
+        with pytest.raises(SettingError, match="needs cross-attention"):
             parse_translation(settings, "recipe")

@@ -117,11 +117,13 @@ class TestReadImage:
 
     @pytest.mark.parametrize("data", [b"", b"no image\n" * 9, b"\x89PNG\r\n\x1a\n"])
     def test_what_is_no_image(self, data: bytes) -> None:
-        with pytest.raises(DataError, match=r"row 7 is not an image of a known format \(PNG, JPEG"):
+        with pytest.raises(
+            DataError, match=r"row 7 is not an image in a supported format \(PNG, JPEG"
+        ):
             read_image(data, 3, "row 7")
 
     def test_formats_that_start_programs_are_unknown(self) -> None:
-        with pytest.raises(DataError, match="known format"):
+        with pytest.raises(DataError, match="supported format"):
             read_image(encoded(noise(4, 4), "EPS"), 3)
 
     def test_missing_and_directory(self, tmp_path: Path) -> None:
@@ -172,10 +174,10 @@ class TestReadIdx:
             (b"\x89PNG....", "not an IDX file: it begins with 89 50 4e 47"),
             (b"\0\0\x07\1\0\0\0\0", "not an IDX file"),
             (b"\0\0\x08\0", "not an IDX file"),
-            (b"\0\0\x08\3\0\0\0\1", "ends within its header"),
-            (b"\0\0\x08\1\0\0\0\4abc", "tells 4 values, 4 bytes, but only 3 follow"),
-            (b"\0\0\x08\1\0\0\0\2abc", "2 bytes, but more follow"),
-            (b"\0\0\x0e\4" + b"\xff" * 16 + b"abc", "(but only 3 follow|unpacks to .* MiB)"),
+            (b"\0\0\x08\3\0\0\0\1", "has a truncated header"),
+            (b"\0\0\x08\1\0\0\0\4abc", r"declares 4 values \(4 bytes\), but only 3 bytes follow"),
+            (b"\0\0\x08\1\0\0\0\2abc", r"\(2 bytes\), but more bytes follow"),
+            (b"\0\0\x0e\4" + b"\xff" * 16 + b"abc", "(but only 3 bytes follow|unpacks to .* MiB)"),
         ],
     )
     @pytest.mark.parametrize("compressed", [False, True])
@@ -186,7 +188,7 @@ class TestReadIdx:
 
     def test_cut_off_gzip_and_missing(self, tmp_path: Path) -> None:
         data = gzip.compress(idx(noise(30, 30, 1)))
-        with pytest.raises(DataError, match="not a whole gzip file"):
+        with pytest.raises(DataError, match="a damaged gzip file"):
             read_idx(written(tmp_path / "x.gz", data[:-20]))
         with pytest.raises(DataError, match="no such file"):
             read_idx(tmp_path / "y")

@@ -256,7 +256,7 @@ def written(directory: Path, **settings: Any) -> Path:
 )
 def test_other_classes_are_refused_by_name(named: Any, tmp_path: Path) -> None:
     written(tmp_path, tokenizer_class=named)
-    with pytest.raises(DataError, match="cannot be imported, only BertTokenizer") as caught:
+    with pytest.raises(DataError, match="is not supported, only BertTokenizer") as caught:
         read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
     assert repr(named) in str(caught.value) and "tokenizer_config.json" in str(caught.value)
 
@@ -273,11 +273,13 @@ def test_the_class_in_the_model_s_configuration_counts_too(tmp_path: Path) -> No
 def test_a_vocabulary_of_another_class(tmp_path: Path) -> None:
     byte_level(tmp_path, 300, [END])
     change_json(tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizer")
-    with pytest.raises(DataError, match="its model is a BPE, but a BertTokenizer has a WordPiece"):
+    with pytest.raises(DataError, match="the model is BPE, but BertTokenizer needs WordPiece"):
         read_tokenizer(tmp_path, 300, ENCODER, WORDPIECE)
     change_json(tmp_path / "tokenizer_config.json", tokenizer_class="RobertaTokenizer")
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(DataError, match=r"a RobertaTokenizer could read: tokenizer.json, or vocab"):
+    with pytest.raises(
+        DataError, match=r"no tokenizer for RobertaTokenizer; expected tokenizer.json, or vocab"
+    ):
         read_tokenizer(tmp_path, 300, ENCODER, WORDPIECE)
 
 
@@ -311,7 +313,7 @@ def test_settings_beside_the_file_win_and_it_is_said(
         )
         found = read_tokenizer(tmp_path, 200, ENCODER, WORDPIECE)
         assert (found.encode("AB") == found.encode("ab")) is said
-        assert sum("its normalizer is not" in r.getMessage() for r in caplog.records) == times
+        assert sum("ignoring its normalizer" in r.getMessage() for r in caplog.records) == times
 
 
 @pytest.mark.parametrize(
@@ -339,7 +341,7 @@ def test_settings_that_mean_nothing(settings: dict[str, Any], tmp_path: Path) ->
 @pytest.mark.parametrize("content", [{"x": "99"}, {"x": -1}, {"x": None}])
 def test_added_tokens_that_mean_nothing(content: dict[str, Any], tmp_path: Path) -> None:
     write_json(written(tmp_path) / "added_tokens.json", content)
-    with pytest.raises(DataError, match=r"added_tokens\.json: the added tokens are not tokens"):
+    with pytest.raises(DataError, match=r"added_tokens\.json: every added token needs an id"):
         read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
 
 
@@ -348,7 +350,7 @@ def test_added_tokens_beyond_the_model(tmp_path: Path) -> None:
     written(tmp_path, pad_token="<new>")
     assert read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE).numbering.pad is None
     change_json(tmp_path / "tokenizer_config.json", additional_special_tokens=["<|user|>"])
-    with pytest.raises(DataError, match=r"gives ids up to 10[01], but the model knows only 100"):
+    with pytest.raises(DataError, match=r"has ids up to 10[01], but the model has only 100"):
         read_tokenizer(tmp_path, 100, ENCODER, WORDPIECE)
 
 
@@ -360,7 +362,7 @@ def test_an_id_that_is_not_followed_is_said(
     reference = transformers.BertTokenizer.from_pretrained(tmp_path)
     assert [found.numbering.rows[i] for i in found.encode("covid")] == [100]
     assert reference("covid", add_special_tokens=False)["input_ids"] == [100]
-    assert "'covid' has id 110 there, but is numbered 100" in caplog.text
+    assert "'covid' has id 110 there; using 100" in caplog.text
 
 
 def test_small_letters_before_all_else(tmp_path: Path) -> None:

@@ -253,7 +253,8 @@ def test_a_prefix_is_whole_and_what_is_lacking_is_said(caplog: pytest.LogCapture
     model.generate(["a", "b"], first=4)
     lacking = [record.getMessage() for record in caplog.records]
     assert lacking == [
-        f"prompt {i}: what follows lacks a constraint; there is no room for it; raise max_tokens"
+        f"prompt {i}: the continuation does not meet its constraints: they do not fit; "
+        "raise max_tokens"
         for i in (5, 6)
     ]
     list(model.generate_stream("a"))
@@ -264,7 +265,9 @@ def test_a_prompt_that_is_too_long_is_said(caplog: pytest.LogCaptureFixture) -> 
     model = generator("learned", window=10)
     model.generate(["ab", "abcdefgh" * 3], first=4)
     (record,) = caplog.records
-    assert record.getMessage().startswith("prompt 6 has 25 tokens, more than the 10 that")
+    assert record.getMessage().startswith(
+        "prompt 6 has 25 tokens, more than the model's context of 10"
+    )
     list(model.generate_stream("abcdefgh" * 3))
     assert caplog.records[-1].getMessage().startswith("the prompt has 25 tokens")
 

@@ -92,7 +92,7 @@ def test_a_run_loads_in_bf16(tmp_path: Path) -> None:
         assert found.log_prob != exact.log_prob
         if found.text == exact.text:  # after twelve steps, two outputs may be nearly as likely
             assert found.log_prob == pytest.approx(exact.log_prob, rel=0.02)
-    with pytest.raises(SettingError, match="not in bf16"):
+    with pytest.raises(SettingError, match="not bf16"):
         transduce.load(run, "cpu", precision="bf16", engine="ctranslate2")
 
 

@@ -138,7 +138,7 @@ def test_a_generator_leaves_torchs_own_numbers_alone() -> None:
 
 
 def test_shares_beyond_one_are_refused() -> None:
-    with pytest.raises(SettingError, match="together more than 1"):
+    with pytest.raises(SettingError, match="must not add up to more than 1"):
         MaskingConfig(masked=0.8, random=0.3)
 
 
@@ -311,11 +311,11 @@ def test_half_of_the_second_lines_are_from_elsewhere(tmp_path: Path) -> None:
 
 def test_next_sentences_need_two_documents_of_two_lines(tmp_path: Path) -> None:
     lines = write_documents(tmp_path / "lines.txt", ["a b", "c d", "a d"] * 30)
-    with pytest.raises(DataError, match="no train document has two lines"):
+    with pytest.raises(DataError, match="documents of two or more lines, but no train document"):
         transduce.train(tiny_settings(lines, "next_sentence=true"), tmp_path / "run")
     one = write_documents(tmp_path / "one.txt", ["a b\nc d\na d\n" * 9])
     given = f"data.valid={{kind='text', path='{one}'}}"
-    with pytest.raises(DataError, match="needs train texts of two documents"):
+    with pytest.raises(DataError, match="needs two or more train documents"):
         transduce.train(tiny_settings(one, given, "next_sentence=true"), tmp_path / "run2")
 
 
@@ -327,7 +327,7 @@ def test_select_by_must_be_measured(tmp_path: Path) -> None:
 
 def test_positions_must_reach(tmp_path: Path) -> None:
     learned = "model.encoder={positions='learned', max_positions=16}"
-    with pytest.raises(SettingError, match=r"learned positions reach to 16"):
+    with pytest.raises(SettingError, match=r"exceeds the 16 learned positions"):
         parse_masked_language_model(tiny_settings(tmp_path, learned), "recipe")
 
 
@@ -401,5 +401,5 @@ def test_what_is_too_long_is_cut_with_a_warning(
     text = " ".join("abcdefghijkl" * 3) + " <mask>"
     with caplog.at_level("WARNING", logger="transduce"):
         (found,) = trained.predict([text])
-    assert "input 1 has 37 tokens, of which 30 are read" in caplog.text
+    assert "input 1 has 37 tokens; only 30 are used" in caplog.text
     assert found.text == text and found.candidates == ()

@@ -11,9 +11,10 @@ import pytest
 
 import transduce
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_settings, write_tsv
-from transduce.run_directory import VOCABULARIES, files_to_hand_on, model_card, read_recipe
+from transduce.recipes import read_recipe
+from transduce.run_directory import VOCABULARIES, files_to_hand_on, model_card
 from transduce.tasks import TASKS
-from transduce.tasks.model_card import PIPELINE_TAGS, card_text, code, data_told, file_name
+from transduce.tasks.model_card import card_text, code, data_told, file_name
 from transduce.training.trainer import Outcome
 
 SHORT = (
@@ -106,7 +107,8 @@ def test_names_cannot_break_it(run: Path, tmp_path: Path) -> None:
     title = next(line for line in card.splitlines() if line.startswith("# a"))
     assert "\\*" in title and "\\`" in title
     for name in (NASTY + ending, "- x", "a\nb", ": ", "~", "null", "1"):
-        text = card_text(name, recipe, "told", ["weights.safetensors"], {"loss": 1.0}, [name, "ok"])
+        files, scores, made_of = ["weights.safetensors"], {"loss": 1.0}, [name, "ok"]
+        text = card_text(name, recipe, "told", files, scores, made_of, pipeline_tag="translation")
         assert metadata(text)["base_model"] in (["ok"], [name, "ok"])
         assert metadata(text)["model-index"][0]["name"].split() == name.split() or ending in name
 
@@ -130,12 +132,11 @@ def test_data_of_the_hub_keep_their_name(run: Path) -> None:
     hub = {"task": "translation", "data": {"train": {"kind": "hub", "path": "bentrevett/multi30k"}}}
     recipe = TASKS["translation"].parse(hub, "recipe")
     assert 'path = "bentrevett/multi30k"' in data_told(recipe.data)
-    found = metadata(card_text("m", recipe, "", [], {"loss": 1.0}))
+    found = metadata(card_text("m", recipe, "", [], {"loss": 1.0}, pipeline_tag="translation"))
     assert found["datasets"] == ["bentrevett/multi30k"]
     dataset = found["model-index"][0]["results"][0]["dataset"]
     assert dataset["name"] == "held out of bentrevett/multi30k"
 
 
 def test_every_task_is_known_to_the_hub_or_to_none() -> None:
-    assert set(PIPELINE_TAGS) <= set(TASKS)
-    assert set(TASKS) - set(PIPELINE_TAGS) == {"recommendation"}
+    assert [name for name, task in TASKS.items() if not task.pipeline_tag] == ["recommendation"]

@@ -296,7 +296,7 @@ def test_heads_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(SettingError, match="n_heads = 3 does not divide d_model = 16"):
         stack(replace(STACK, n_heads=3), 16)
-    with pytest.raises(SettingError, match="rotary positions need an even width per head, not 3"):
+    with pytest.raises(SettingError, match="rotary positions need an even head width, not 3"):
         stack(replace(STACK, positions="rotary"), 12)
 
 
@@ -463,7 +463,7 @@ def test_the_default_width_of_a_head_changes_no_tensor() -> None:
     same = TransformerDecoder(own, 16).state_dict()
     assert default.keys() == same.keys()
     assert all(torch.equal(default[name], same[name]) for name in default)
-    with pytest.raises(SettingError, match="even width per head, not 5"):
+    with pytest.raises(SettingError, match="even head width, not 5"):
         TransformerDecoder(replace(STACK, d_head=5, positions="rotary"), 16)
 
 

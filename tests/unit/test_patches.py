@@ -78,7 +78,7 @@ def test_an_image_size_that_patches_do_not_fill() -> None:
     [
         ((1, 3, 8, 10), "10 x 8 pixels cannot be cut .* 4 x 4; resize it to 8 x 8"),
         ((1, 3, 0, 8), "8 x 0 pixels"),
-        ((1, 1, 8, 8), "channels of the images are 1, but this model takes 3"),
+        ((1, 1, 8, 8), "images have 1 channels; this model expects 3"),
     ],
 )
 def test_images_that_do_not_fit(shape: tuple[int, ...], message: str) -> None:

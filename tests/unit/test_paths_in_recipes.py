@@ -13,7 +13,7 @@ from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.experiments.sweep import sweep
-from transduce.run_directory import as_recipe, read_recipe
+from transduce.recipes import as_recipe, read_recipe
 from transduce.tasks.common import base_settings
 from transduce.tasks.translation.recipe import parse_translation, read_pairs_of
 
@@ -128,7 +128,9 @@ def test_a_run_loads_whatever_its_data_paths_are(tmp_path: Path) -> None:
     with pytest.raises(transduce.DataError, match=r"/gone/\$NOWHERE_AT_ALL/~/a: no such file"):
         list(read_pairs_of(loaded.recipe.data, "train"))  # type: ignore[attr-defined]
     unset = "data.train.path='$NOWHERE_AT_ALL/x'"  # an override is the user's
-    with pytest.raises(SettingError, match=r"data.train.path: names the variable NOWHERE_AT_ALL"):
+    with pytest.raises(
+        SettingError, match=r"data.train.path: the environment variable NOWHERE_AT_ALL"
+    ):
         transduce.train(run, run, [unset], resume=True)
 
 

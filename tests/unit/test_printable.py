@@ -14,7 +14,7 @@ from transduce.data.labelled import LabelledJsonLines, read_labelled
 from transduce.data.pairs import TabSeparated, read_pairs
 from transduce.errors import DataError, RunError, printable, printable_name
 from transduce.interop.read import Config
-from transduce.run_directory import parse_recipe
+from transduce.recipes import parse_recipe
 from transduce.tasks.labels import load_labels
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.recipe import parse_translation
@@ -56,7 +56,7 @@ def test_labels(name: str, tmp_path: Path) -> None:
 
 def test_labels_that_become_one_are_damaged(tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text(json.dumps(["a b", "a\nb"]))
-    with pytest.raises(RunError, match="not a list of different labels"):
+    with pytest.raises(RunError, match="expected a list of distinct labels"):
         load_labels(tmp_path)
 
 
@@ -83,14 +83,14 @@ def test_messages_name_the_file_that_was_read(tmp_path: Path) -> None:
     write_tsv(tmp_path / "a.tsv", [("a", "b", "<x>")])
     with pytest.raises(DataError) as caught:
         list(read_pairs(TabSeparated(path=Path("a.tsv"), tag_columns=(2,)), tmp_path))
-    assert str(caught.value).startswith(f"{tmp_path}/a.tsv: pair 1 has the tag")
+    assert str(caught.value).startswith(f"{tmp_path}/a.tsv: pair 1 has an invalid tag")
 
 
 @pytest.mark.parametrize(
     ("sources", "share", "remedy"),
     [
-        (["one source"] * 500, 0.02, "name data.valid, since no share of 1 different ones"),
-        ([f"source {i}" for i in range(40)], 1e-6, "raise data.hold_out, or name data.valid"),
+        (["one source"] * 500, 0.02, "set data.valid, since 1 distinct examples"),
+        ([f"source {i}" for i in range(40)], 1e-6, "raise data.hold_out, or set data.valid"),
     ],
 )
 def test_the_remedy_where_nothing_is_held_out_helps(
@@ -99,5 +99,5 @@ def test_the_remedy_where_nothing_is_held_out_helps(
     data = write_tsv(tmp_path / "a.tsv", [(source, f"t {i}") for i, source in enumerate(sources)])
     recipe = parse_translation(tiny_settings(data, f"data.hold_out={share}"), "r")
     (tmp_path / "run").mkdir()
-    with pytest.raises(DataError, match=f"nothing to validate with.*; {remedy}"):
+    with pytest.raises(DataError, match=f"no validation data.*; {remedy}"):
         encoded_pairs(recipe, *vocabularies(recipe, tmp_path / "run"), tmp_path / "cache")

@@ -121,7 +121,7 @@ def test_windows_with_two_marks_behind_the_question() -> None:
 
 
 def test_a_window_without_room_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"text\.max_length = 32 leaves 15 tokens"):
+    with pytest.raises(SettingError, match=r"text\.max_length = 32 .* leaves 15 tokens"):
         WindowsConfig(max_length=32, stride=15, max_question=14)
 
 
@@ -275,8 +275,8 @@ def test_what_cannot_be_learnt_from_is_left_out_and_counted(
     with caplog.at_level("INFO", logger="transduce"):
         data = encoded_windows(recipe.data, TrainedAnswerer(recipe, tokenizer))
     assert len(data) == 40
-    assert "1 of 42 training questions are left out: no answer stands" in caplog.text
-    assert "1 of 42 training questions have no answer and are left out" in caplog.text
+    assert "skipping 1 of 42 training questions: their answers" in caplog.text
+    assert "skipping 1 of 42 training questions without an answer" in caplog.text
     recipe = parse_question_answering(tiny_settings(path, "span.no_answer=true", *given), "recipe")
     data = encoded_windows(recipe.data, TrainedAnswerer(recipe, tokenizer))
     assert len(data) == 41 and data.spans[-1].tolist() == [0, 0]
@@ -286,12 +286,12 @@ def test_data_without_a_single_answer_is_an_error(tmp_path: Path) -> None:
     rows = [{"context": "amber", "question": f"k{i}", "answers": ["x"]} for i in range(1, 4)]
     path = write_jsonl(tmp_path / "q.jsonl", rows)
     settings = tiny_settings(path, f"data.valid={{kind='jsonl', path='{path}'}}")
-    with pytest.raises(DataError, match="no training question has its answer"):
+    with pytest.raises(DataError, match="no training question has an answer"):
         transduce.train(settings, tmp_path / "run")
 
 
 def test_select_by_must_be_measured(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"training\.select_by is 'bleu'"):
+    with pytest.raises(SettingError, match=r"training\.select_by = 'bleu'"):
         parse_question_answering(tiny_settings(tmp_path, "training.select_by=bleu"), "recipe")
 
 
@@ -318,7 +318,7 @@ def test_one_passage_that_no_share_can_set_aside(tmp_path: Path) -> None:
         for i in range(50)
     ]
     path = write_jsonl(tmp_path / "q.jsonl", rows)
-    with pytest.raises(DataError, match=r"name data\.valid, since no share of 1 different ones"):
+    with pytest.raises(DataError, match=r"set data\.valid, since 1 distinct examples"):
         transduce.train(tiny_settings(path, "data.hold_out=0.0001"), tmp_path / "run")
 
 

@@ -104,17 +104,17 @@ def test_equal_times_do_not_keep_the_order_of_the_file(tmp_path: Path) -> None:
     [
         (TABLE, {"user": "usr"}, r"line 1 has no column 'usr'; did you mean 'user'\?"),
         (TABLE + "eve,a,1\n", {}, r"t.csv: line 12 has 3 columns, but line 1 has 4"),
-        (TABLE + "eve,a b,1,2\n", {}, r"line 12: 'item' 'a b' has a space in it"),
+        (TABLE + "eve,a b,1,2\n", {}, r"line 12: 'item' 'a b' contains a space"),
         (TABLE + "eve,,1,2\n", {}, r"line 12: 'item' is empty"),
-        (TABLE + "eve,a,1,noon\n", {}, r"line 12: 'time' is neither a number nor a date .*'noon'"),
-        (TABLE + "eve,a,1,nan\n", {}, r"line 12: 'time' is neither"),
+        (TABLE + "eve,a,1,noon\n", {}, r"line 12: 'time' must be a number or a date .*'noon'"),
+        (TABLE + "eve,a,1,nan\n", {}, r"line 12: 'time' must be a number or"),
         (
             TABLE + "eve,a,good,2\n",
             {"rating": "rating", "min_rating": 1.0},
-            r"line 12: 'rating' is not a number but 'good'",
+            r"line 12: 'rating' must be a number, not 'good'",
         ),
-        (TABLE + 'eve,"a,1,2\n', {}, r"is not CSV: unexpected end of data"),
-        ("user,item,time\n", {}, r"none of 0 users has 3 interactions"),
+        (TABLE + 'eve,"a,1,2\n', {}, r"is not valid CSV: unexpected end of data"),
+        ("user,item,time\n", {}, r"none of 0 users has at least 3 interactions"),
         ("", {}, r"t.csv is empty"),
     ],
 )
@@ -228,7 +228,7 @@ def test_recommends_what_is_new(path: Path, caplog: pytest.LogCaptureFixture) ->
     assert not {"i3", "i4", "i5", "i6"} & set(known.text.split())
     assert len(set(empty.text.split())) == 10 and "nothing" not in odd.text
     assert odd.text == known.text
-    assert "1 items of histories 1 to 3 are not known" in caplog.text
+    assert "ignoring 1 unknown items in histories 1 to 3" in caplog.text
     json.dumps(known.fields())
     every = " ".join(f"i{i}" for i in range(ROUND))
     (none,) = run.predict([every])
@@ -252,9 +252,9 @@ def test_examples_of_ones_own(path: Path) -> None:
     assert found.scores["hit_rate_10"] == pytest.approx(200 / 3)
     assert not any(name.startswith("popularity") for name in found.scores)
     assert found.sources[0] == "i1 i2 i3"
-    with pytest.raises(DataError, match="one item, not 'i4 i5'"):
+    with pytest.raises(DataError, match="one item to follow a history, not 'i4 i5'"):
         run.evaluate(examples=[("i1", "i4 i5")])
-    with pytest.raises(DataError, match="validation and test are held out"):
+    with pytest.raises(DataError, match="items are held out only for validation and test"):
         run.evaluate("train")
 
 
@@ -299,9 +299,9 @@ def test_the_page_shows_recipes() -> None:
 def test_mistakes(data: Path, tmp_path: Path) -> None:
     for override, message in [
         ("data.min_interactions=2", "data.min_interactions"),
-        ("training.select_by=perplexty", "select_by is 'perplexty', but validation measures"),
-        ("data.train.min_rating=3", "min_rating needs the name of a column"),
-        ("training.batch_tokens=8", "cannot hold one row of data.block = 16"),
+        ("training.select_by=perplexty", "select_by = 'perplexty', but validation measures"),
+        ("data.train.min_rating=3", "min_rating needs a rating column"),
+        ("training.batch_tokens=8", "is less than one row of data.block = 16"),
         ("data.train.kind='json'", "data.train.kind"),
         ("data.train.usr='a'", "data.train.usr is not a setting; did you mean 'user'"),
     ]:
@@ -311,5 +311,5 @@ def test_mistakes(data: Path, tmp_path: Path) -> None:
         f"u{u},i{u}-{t},{t}\n" for u in range(3) for t in range(6)
     )
     (tmp_path / "rounds.csv").write_text(lonely)
-    with pytest.raises(DataError, match="no item that is held out for validation"):
+    with pytest.raises(DataError, match="no item held out for validation"):
         transduce.train(settings(tmp_path), tmp_path / "runs" / "r")

@@ -10,7 +10,7 @@ import pytest
 from helpers.tiny_run import tiny_settings
 from transduce import SettingError, renamed_settings
 from transduce.config import to_toml
-from transduce.run_directory import as_recipe, read_recipe
+from transduce.recipes import as_recipe, read_recipe
 from transduce.tasks.common import base_settings
 
 
@@ -22,7 +22,9 @@ def nothing_warned_of_yet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "spelled" in record.getMessage()]
+    return [
+        record.getMessage() for record in caplog.records if "old spelling" in record.getMessage()
+    ]
 
 
 def settings(kind: str, **model: str) -> dict[str, Any]:
@@ -49,8 +51,8 @@ def test_a_recipe_with_old_spellings_is_read_with_one_warning_each(
     for recipe in (file, file, old()):
         assert as_recipe(recipe, [])[0] == wanted
     first, kind = warned(caplog)
-    assert first.startswith("model.first_weights is now spelled model.init;")
-    assert kind.startswith("model.encoder.kind = 'windows' is now spelled 'text-cnn';")
+    assert first.startswith("model.first_weights has been renamed to model.init;")
+    assert kind.startswith("model.encoder.kind = 'windows' has been renamed to 'text-cnn';")
 
 
 @pytest.mark.parametrize("value", ["windows", '"windows"', "'windows'"])
@@ -61,7 +63,7 @@ def test_overrides_with_old_spellings(value: str, caplog: pytest.LogCaptureFixtu
     assert as_recipe(given, overrides)[0] == wanted, "widths stay, as the kind is the same"
     whole = 'model.encoder={kind="windows", widths=[2, 3]}'
     assert as_recipe(settings("recurrent", init="normal"), [whole])[0] == wanted
-    assert "model.first_weights is now spelled model.init" in " ".join(warned(caplog))
+    assert "model.first_weights has been renamed to model.init" in " ".join(warned(caplog))
 
 
 def test_a_run_of_before_is_read_without_a_warning(
@@ -78,7 +80,7 @@ def test_a_run_of_before_is_read_without_a_warning(
 
 def test_a_setting_under_both_names_is_refused() -> None:
     both = settings("text-cnn", init="normal", first_weights="normal")
-    with pytest.raises(SettingError, match=r"first_weights is the old name of model\.init; give"):
+    with pytest.raises(SettingError, match=r"first_weights is the old name of model\.init; set"):
         as_recipe(both, [])
 
 

@@ -27,8 +27,8 @@ from transduce.metrics.measure import measure
 from transduce.models.encoder_decoder import build_encoder_decoder
 from transduce.models.presets import PRESETS
 from transduce.nn.state import State
+from transduce.recipes import read_recipe
 from transduce.run import STREAM_TEXTS
-from transduce.run_directory import read_recipe
 from transduce.sequence import Padded
 from transduce.tasks.task import Evaluation
 from transduce.tasks.translation.alignment import align_pairs
@@ -144,10 +144,10 @@ class TestDirectory:
     def test_predictions_are_of_the_kind_that_is_asked_for(self, path: Path, run: Run) -> None:
         (found,) = run.predict(WORDS[:1], kind=transduce.Translation)
         assert found.candidates and found.text == run(WORDS[0]).text
-        told = f"{path} is a run of the task 'translation', which gives a Translation, no Caption"
+        told = "'translation', whose predictions are of class Translation, not Caption"
         with pytest.raises(RunError, match=told):
             list(run.predict(WORDS, kind=transduce.Caption))
-        with pytest.raises(RunError, match="does not converse; use predict"):
+        with pytest.raises(RunError, match="'translation', not 'dialogue'; use predict"):
             run.conversation()
 
     def test_info(self, path: Path, run: Run) -> None:
@@ -265,7 +265,7 @@ class TestTranslate:
             results = list(run.translate(["abc", long, "abc"]))
         assert len(results) == 3 and results[0] == results[2]
         assert [r.message for r in caplog.records] == [
-            "line 2 has 40 tokens, more than the 12 this model was trained for; it is translated "
+            "line 2 has 40 tokens, more than the 12 this model was trained for; translating it "
             "in pieces"
         ]
         parts = [run(long[i : i + 12]) for i in range(0, 40, 12)]
@@ -307,8 +307,8 @@ class TestScore:
         assert [math.isnan(score) for score in scores] == [False, True, True, False]
         links = list(align_pairs(short.translator, pairs))
         assert [bool(found.links) for found in links] == [True, False, False, True]
-        assert "pair 2 has 21 tokens on a side, more than the 20 that are scored" in caplog.text
-        assert "pair 3 has 21 tokens on a side, more than the 20 that are aligned" in caplog.text
+        assert "pair 2 has 21 tokens on one side; scoring is limited to 20" in caplog.text
+        assert "pair 3 has 21 tokens on one side; alignment is limited to 20" in caplog.text
 
     def test_is_a_log_probability(self, run: Run) -> None:
         """Over all targets of up to one symbol, and the rest, probabilities sum to at most 1."""
@@ -351,7 +351,9 @@ class TestAlign:
 
     @pytest.mark.parametrize("layer", [1, -2])
     def test_a_layer_that_is_not_there(self, run: Run, layer: int) -> None:
-        with pytest.raises(SettingError, match=f"no layer {layer} to align by; this model has 1"):
+        with pytest.raises(
+            SettingError, match=f"layer {layer} is out of range: this model has layers"
+        ):
             run.align("abcd", layer=layer)
 
     @pytest.mark.parametrize("name", [name for name in PRESETS if "paper" not in name])
@@ -362,7 +364,7 @@ class TestAlign:
             model, of_run.source, of_run.target, TranslatorConfig(of_run.options, 20)
         )
         if name == "rnn-fixed":
-            with pytest.raises(RunError, match=r"no attention to align by.*'general'"):
+            with pytest.raises(RunError, match=r"alignment needs cross-attention.*'general'"):
                 translator.align("abcd", "d c b a")
         else:
             weights = translator.align("abcd", "d c b a").weights
@@ -407,7 +409,7 @@ class TestEvaluate:
         found = Evaluation(measure(["bleu", "ter"], said, meant), ["x", "y"], said, meant)
         assert set(found.against(["a", "b"])) == {"bleu", "ter"}
         assert set(found.against(["a " * 6000, "b"])) == {"bleu"}
-        assert "ter" in caplog.text and "it is left out" in caplog.text
+        assert "ter" in caplog.text and "skipping it" in caplog.text
 
     def test_nothing_to_evaluate(self, run: Run) -> None:
         with pytest.raises(DataError, match="no pairs"):

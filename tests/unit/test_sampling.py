@@ -298,7 +298,7 @@ class TestSettings:
     def test_a_tokenizer_of_another_run(self) -> None:
         characters = train_tokenizer(CharactersConfig(), ["abc"])
         assert sampler_for("text.sampling", 0.0, characters) is None
-        with pytest.raises(SettingError, match="that of another run"):
+        with pytest.raises(SettingError, match="the other run has another kind"):
             sampler_for("text.sampling", 0.1, characters)
 
 

@@ -110,7 +110,7 @@ class TestOfARun:
     def test_learnt_saved_and_used(self, path: Path, tmp_path: Path) -> None:
         done = command("shortlist", path, "--likely", 1, "--frequent", 0)
         assert done.code == 0 and done.lines[0].endswith("shortlist.safetensors")
-        assert "covers 100.00 % of the tokens of the validation targets" in done.lines[1]
+        assert "coverage 100.00 % of validation target tokens" in done.lines[1]
         run = transduce.load(path, device="cpu")
         assert run.translator.config.shortlist is not None
         assert set(run.translator.config.shortlist.of(run.translator.source.encode("ab"))) == {
@@ -133,7 +133,7 @@ class TestOfARun:
         assert again is not None and np.array_equal(again.likely, own.likely)
         for wrong in (own._replace(likely=own.likely[1:]), own._replace(likely=own.likely + 9)):
             save_shortlist(wrong, tmp_path)
-            with pytest.raises(RunError, match="not of this run's vocabularies"):
+            with pytest.raises(RunError, match="is for other vocabularies"):
                 load_shortlist(tmp_path, source, target)
 
     def test_coverage(self, run: Run) -> None:
@@ -146,5 +146,5 @@ class TestOfARun:
     def test_options_that_it_does_not_go_with(self, run: Run) -> None:
         run = shortlisted(run, 1)
         options = replace(run.recipe.decoding, shortlist=True, constraints=("a",))
-        with pytest.raises(SettingError, match="shortlist does not go with"):
+        with pytest.raises(SettingError, match="shortlist cannot be combined with"):
             run.translate("abc", options)

@@ -112,9 +112,9 @@ def test_a_seed_is_a_result():
 
 def test_bootstrap_refusals():
     accuracy = make_metric("accuracy")
-    with pytest.raises(SettingError, match="samples is 0"):
+    with pytest.raises(SettingError, match="samples must be at least 1, not 0"):
         paired_bootstrap(accuracy, ["a"], ["a"], [["a"]], samples=0)
-    with pytest.raises(SettingError, match="seed is -1"):
+    with pytest.raises(SettingError, match="seed must not be negative, but is -1"):
         paired_bootstrap(accuracy, ["a"], ["a"], [["a"]], seed=-1)
     with pytest.raises(DataError, match="2 hypotheses"):
         paired_bootstrap(accuracy, ["a"], ["a", "b"], [["a"]])
@@ -126,10 +126,10 @@ def test_bootstrap_refusals():
     ("count", "said"),
     [
         (0, ""),
-        (1, "1 pair has no 95 % interval; that of 400"),
-        (2, "2 pairs are few: the 95 % interval of a score of 50 % reaches 50 points"),
-        (10, "reaches 31 points to either side; with 400 it would be 5"),
-        (99, "reaches 10 points"),
+        (1, "only 1 pair, too few for a 95 % interval; with 400"),
+        (2, "only 2 pairs: the 95 % interval of a score of 50 % is ± 50 points"),
+        (10, "± 31 points; with 400 it is ± 5"),
+        (99, "± 10 points"),
         (100, ""),
     ],
 )
@@ -139,14 +139,14 @@ def test_few_items_are_said(count: int, said: str) -> None:
 
 
 def test_few_tokens_are_said() -> None:
-    assert "500 tokens are few: the 95 % interval of the loss reaches some 0.22" in few_tokens(500)
+    assert "only 500 tokens: the 95 % interval of the loss is about ± 0.22" in few_tokens(500)
     assert "1,999 tokens" in few_tokens(1999) and not few_tokens(2000) and not few_tokens(0)
 
 
 def test_one_item_has_no_interval() -> None:
     one = Evaluation({"chrf": 50.0}, ["a"], ["a b"], [["a c"]])
     assert one.intervals() == {} and one.against(["a c"]) == {}
-    assert one.few.startswith("1 item has no 95 % interval")
+    assert one.few.startswith("only 1 item, too few")
     two = Evaluation({"chrf": 50.0}, ["a", "b"], ["a b", "b"], [["a c"], ["b"]])
     assert set(two.intervals()) == set(two.against(["a c", "b"])) == {"chrf"}
     assert Evaluation({"perplexity": 5.0}, ["a"]).few == ""

@@ -10,7 +10,8 @@ import pytest
 from helpers.tiny_run import reversal_pairs, tiny_recipe, tiny_task, write_tsv
 from transduce import DataError
 from transduce.decoding.options import DecodingOptions
-from transduce.tasks.common import has_split, prepare_training, sampled
+from transduce.tasks.common import prepare_training
+from transduce.tasks.splits import has_split, sampled
 from transduce.tasks.task import Split
 from transduce.tasks.translation.recipe import DataConfig, read_pairs_of
 from transduce.tasks.translation.task import TranslationTraining
@@ -118,7 +119,7 @@ def lower_case_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Translat
     def right(texts: list[str], options: DecodingOptions, first: int = 0) -> list[SimpleNamespace]:
         return [SimpleNamespace(text=f"u\u0308ber {text}") for text in texts]
 
-    monkeypatch.setattr(task.translator, "translate", right)
+    monkeypatch.setattr(task.translator, "translate_lines", right)
     return task
 
 
@@ -136,7 +137,7 @@ def test_letters_that_the_vocabulary_never_writes_are_told_of(
         (("a cat like you",), "u\u0308ber a cat like you"),
     ]
     scores = translator.evaluate("test", examples).scores
-    assert scores["bleu"] < 90 and "1 of 2 references hold letters" in caplog.text
+    assert scores["bleu"] < 90 and "1 of 2 references contain characters" in caplog.text
     assert "bleu 100.00, chrf 100.00" in caplog.text
     caplog.clear()
     translator.evaluate("test", examples[1:])

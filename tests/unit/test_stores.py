@@ -90,9 +90,9 @@ class TestPlaces:
         ("wrong", "said"),
         [
             ("nowhere", "nowhere: no such file"),
-            ("nowhere/*.txt", "there are no files"),
+            ("nowhere/*.txt", "no files found"),
             ("xyz://a", "Protocol not known"),
-            ("simplecache::memory://a", "a URL in a URL"),
+            ("simplecache::memory://a", "nested URLs"),
         ],
     )
     def test_mistakes_are_one_line(self, wrong: str, said: str) -> None:

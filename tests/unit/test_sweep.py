@@ -86,8 +86,8 @@ def test_ranges_are_whole_or_logarithmic_as_their_ends_say() -> None:
     [
         (["a.b"], "write it as section.name=value"),
         (["a=1,2", "a=3"], "a is given twice"),
-        (["a=1,,2"], "no value beside one of the commas"),
-        (["a=2..1"], "from the smaller number up"),
+        (["a=1,,2"], "empty value; remove the extra comma"),
+        (["a=2..1"], "must start at its smaller end"),
     ],
 )
 def test_what_cannot_vary_is_said(overrides: list[str], expected: str) -> None:
@@ -277,9 +277,9 @@ def test_a_failed_run_is_named_and_stops_no_other(
     caplog.clear()
     assert [run.name for run in runs_in(tmp_path / "s")] == ["001", "003"]
     said = [journal.message for journal in caplog.records]
-    assert len(said) == 3 and "002: left out, as it failed: " in said[0] and "n_heads" in said[0]
-    assert "003: compared by what there is, as it failed: " in said[1]
-    assert "004: left out" in said[2]
+    assert len(said) == 3 and "002 failed and is left out: " in said[0] and "n_heads" in said[0]
+    assert "003 failed and is compared as far as it got: " in said[1]
+    assert "004 failed and is left out" in said[2]
 
 
 def test_a_bug_in_one_run_does_not_stop_the_others(
@@ -378,11 +378,11 @@ def test_a_grid_may_get_more_values(recipe: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "options", "expected"),
     [
-        (["seed=1,2"], {}, "go on with --resume"),
-        (["seed=1,2", "training.steps=7"], {"resume": True}, "other settings of 'training'"),
-        (["training.steps=1,2"], {"resume": True}, "nothing else may change"),
-        (["seed=2,3"], {"resume": True}, "nothing else may change"),
-        (["seed=1,2"], {"resume": True, "search": 3}, "begun as a grid"),
+        (["seed=1,2"], {}, "use --resume"),
+        (["seed=1,2", "training.steps=7"], {"resume": True}, "different 'training' settings"),
+        (["training.steps=1,2"], {"resume": True}, "only further values may be added"),
+        (["seed=2,3"], {"resume": True}, "only further values may be added"),
+        (["seed=1,2"], {"resume": True, "search": 3}, "started as a grid"),
     ],
 )
 def test_another_sweep_does_not_spoil_this_one(
@@ -397,11 +397,11 @@ def test_another_sweep_does_not_spoil_this_one(
 @pytest.mark.parametrize(
     ("overrides", "search", "expected"),
     [
-        ([], 0, "nothing varies"),
-        (["seed=1"], 0, "nothing varies"),
+        ([], 0, "no setting varies"),
+        (["seed=1"], 0, "no setting varies"),
         (["model.encoder.droput=0.1,0.2"], 0, "did you mean 'dropout'"),
         (["model.encoder.dropout=7,8"], 0, "model.encoder.dropout"),
-        (["seed=1..9"], 0, "a range is for a search; add --search"),
+        (["seed=1..9"], 0, "ranges need a search; add --search"),
         (["training.select_by=loss,bleu"], 0, "it cannot vary"),
         (["modle.x=1..2"], 3, "did you mean 'model'"),
     ],

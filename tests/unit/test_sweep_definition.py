@@ -29,7 +29,7 @@ def test_a_setting_of_all_runs_reaches_the_kind_that_varies(recipe: Path, tmp_pa
     for run, kind in zip(done.runs, ("cosine", "inverse-sqrt"), strict=True):
         schedule = load_toml(run.path / "recipe.toml")["training"]["schedule"]
         assert (schedule["kind"], schedule["peak"]) == (kind, 0.0123)
-    with pytest.raises(SettingError, match="begun with other settings of 'training'"):
+    with pytest.raises(SettingError, match="started with different 'training' settings"):
         sweep(recipe, [overrides[0], "training.schedule.peak=0.1"], done.directory, resume=True)
     assert len(sweep(done.directory, resume=True).runs) == 2
 

@@ -148,7 +148,7 @@ class TestMakePairs:
         if not change:
             (run.path / "weights.safetensors").write_bytes(b"others")
         job = replace(job, **change)
-        with pytest.raises(RunError, match=f"with other {named};"):
+        with pytest.raises(RunError, match=f"with different {named};"):
             make_pairs(as_run(run), job, directory)
         made = make_pairs(as_run(run), job, directory, overwrite=True)
         assert pairs_in(made) == [
@@ -162,7 +162,7 @@ class TestMakePairs:
         job, run = back_translation([texts], OPTIONS), Shouting(tmp_path / "reverse")
         made = make_pairs(as_run(run), job, tmp_path / "run" / "synthetic")
         setattr(run, name, value)
-        with pytest.raises(RunError, match=f"with other {name};"):
+        with pytest.raises(RunError, match=f"with different {name};"):
             make_pairs(as_run(run), job, made.parent)
 
     def test_runs_beside_it_are_part_of_the_work(self, texts: Path, tmp_path: Path) -> None:
@@ -171,14 +171,14 @@ class TestMakePairs:
         alone = make_pairs(as_run(run), job, tmp_path / "alone" / "synthetic")
         assert "runs_beside" not in (read_provenance(alone) or {})
         run.others = (second,)
-        with pytest.raises(RunError, match="with other runs_beside;"):
+        with pytest.raises(RunError, match="with different runs_beside;"):
             make_pairs(as_run(run), job, alone.parent)
         together = make_pairs(as_run(run), job, tmp_path / "together" / "synthetic")
         facts = read_provenance(together) or {}
         assert facts["runs_beside"] == [str(second.path.resolve())]
         assert make_pairs(as_run(run), job, together.parent) == together
         (second.path / "weights.safetensors").write_bytes(b"others")
-        with pytest.raises(RunError, match="with other runs_beside;"):
+        with pytest.raises(RunError, match="with different runs_beside;"):
             make_pairs(as_run(run), job, together.parent)
 
     def test_only_its_own_directory_matters(self, texts: Path, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ class TestMix:
         only = tiny_recipe(data, mix, "data.train_weight=0").data
         assert {t for _, t in read_pairs_of(only, "train")} == {"x", "z z"}
         assert len(list(read_pairs_of(only, "valid"))) > 10
-        with pytest.raises(SettingError, match="nothing to train on"):
+        with pytest.raises(SettingError, match="raise one of them"):
             tiny_recipe(data, "data.train_weight=0")
 
     def test_messages_say_which_corpus(
@@ -254,7 +254,7 @@ class TestMix:
         both = encode(more)
         assert f"train, {data}: " in both and f"train, {more}: " in both
         empty = write_tsv(data.parent / "empty.tsv", [(" ", "x")] * 3)
-        with pytest.raises(DataError, match=f"^train, {empty}: no pair is left after filtering"):
+        with pytest.raises(DataError, match=f"^train, {empty}: no pairs left after filtering"):
             encode(empty)
 
     def test_mistakes_in_a_list_of_sections(self, data: Path) -> None:
@@ -332,7 +332,9 @@ class TestMix:
 
 def test_a_weight_too_small_for_any_pair_is_refused_at_once(texts: Path, tmp_path: Path) -> None:
     run, job = Shouting(tmp_path / "run"), back_translation([texts], OPTIONS)
-    with pytest.raises(SettingError, match=r"--weight 0.05 of 10 pairs leaves .* raise it"):
+    with pytest.raises(
+        SettingError, match=r"--weight 0.05 leaves an epoch with none of the 10 pairs; raise it"
+    ):
         make_pairs(as_run(run), job, tmp_path / "synthetic", weight=0.05)
     assert not run.asked
     assert len(pairs_in(make_pairs(as_run(run), job, tmp_path / "synthetic", weight=0.2))) == 10

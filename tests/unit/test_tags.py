@@ -43,14 +43,15 @@ def test_a_missing_tag_is_told_once(
     expected = of(characters, *COLUMNS)
     assert complaints(caplog, expected, "<fwd> ab", "<FWD> ab", " ", "") == []
     assert complaints(caplog, expected, "<bwd> b", "ab", "ab", first=512) == [
-        "line 514 begins with no tag, but this model was trained with tags: <bwd>, <fwd>; said once"
+        "line 514 has no tag, but this model was trained with tags: <bwd>, <fwd>; "
+        "further lines are not reported"
     ]
     assert complaints(caplog, expected, "ab") == []
 
 
 def test_an_unknown_tag_is_told(caplog: pytest.LogCaptureFixture, characters: Tokenizer) -> None:
     assert complaints(caplog, of(characters, *COLUMNS), "<fwd> <bdw> b") == [
-        "line 1 has the tag <bdw>, but this model knows <bwd>, <fwd>; said once"
+        "line 1 has the unknown tag <bdw>; known are <bwd>, <fwd>; further lines are not reported"
     ]
 
 
@@ -58,12 +59,12 @@ def test_tags_that_a_vocabulary_does_not_list(
     caplog: pytest.LogCaptureFixture, subwords: Tokenizer
 ) -> None:
     assert complaints(caplog, of(subwords, *COLUMNS), "<any> ab", "ab") == [
-        "line 2 begins with no tag, but this model was trained with tags; said once"
+        "line 2 has no tag, but this model was trained with tags; further lines are not reported"
     ]
     mix = "data.mix=[{pairs={kind='parallel', source='s', target='t', tag='de'}}]"
     both = of(subwords, "data.train.tag=fr", mix)
     assert complaints(caplog, both, "<de> ab", "<fr> ab", "<it> ab") == [
-        "line 3 has the tag <it>, but this model knows <de>, <fr>; said once"
+        "line 3 has the unknown tag <it>; known are <de>, <fr>; further lines are not reported"
     ]
 
 
@@ -84,7 +85,7 @@ def test_a_run_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model.evaluate()
     assert not caplog.records
     model.translate_batch(["<fwd> ab", "ab"])
-    assert "line 2 begins with no tag" in caplog.text
+    assert "line 2 has no tag" in caplog.text
     caplog.clear()
     list(transduce.load(run, "cpu").stream("<fwb> ab"))
-    assert "line 1 has the tag <fwb>, but this model knows <bwd>, <fwd>" in caplog.text
+    assert "line 1 has the unknown tag <fwb>; known are <bwd>, <fwd>" in caplog.text

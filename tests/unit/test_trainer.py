@@ -124,10 +124,10 @@ class TestValidation:
         task = Sums({"loss": [3.0, 2.0, 2.5, 2.0, 1.0, 0.5]})
         outcome = run(tmp_path, task, patience=2, steps=12)
         assert capsys.readouterr().err.endswith(
-            "ended by training.patience: 2 validations were no better than that of step 4\n"
+            "stopped by training.patience: no improvement in 2 validations since step 4\n"
         )
         run(tmp_path, task, resume=True, patience=2, steps=12)
-        assert "step 8 was the last one already\n" in capsys.readouterr().err
+        assert "nothing left to train after step 8\n" in capsys.readouterr().err
         assert (outcome.step, outcome.best_step, outcome.scores) == (8, 4, {"loss": 2.0})
         assert equal(weights(tmp_path), weights_of(task.model))
 
@@ -143,7 +143,7 @@ class TestValidation:
     def test_select_by_something_else(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        with pytest.raises(SettingError, match=r"training.select_by is 'blue'; .* 'loss'"):
+        with pytest.raises(SettingError, match=r"training.select_by = 'blue', .* 'loss'"):
             run(tmp_path, select_by="blue")
         assert run(tmp_path, resume=True).step == 10
         assert "resuming after step 2" in capsys.readouterr().err  # where it was noticed
@@ -168,7 +168,7 @@ class TestValidation:
         assert (outcome.averaged, outcome.scores, outcome.best_step) == (3, {"loss": 3.0}, 8)
         assert kept_scores(tmp_path) == {"loss": 3.0}
         said = capsys.readouterr().err
-        assert "checkpoints is kept, though step 8 was no worse" in said
+        assert "checkpoints, although step 8 scored no worse" in said
         assert "validation at step 10: loss 3.000\n" in said
         best = read_tensors(checkpoint_path(tmp_path, 8) / "model.safetensors")
         assert not equal(weights(tmp_path), best)
@@ -190,7 +190,7 @@ class TestValidation:
         assert (outcome.averaged, outcome.best_step, outcome.scores["bleu"]) == (0, 2, 9.0)
         last = read_tensors(checkpoint_path(tmp_path, 10) / "model.safetensors")
         assert not equal(weights(tmp_path), last)
-        said = "has no bleu that could be measured; the weights of step 2 are kept"
+        said = "cannot measure bleu of the mean of the last 3 checkpoints; keeping the weights of"
         assert said in capsys.readouterr().err
 
     def test_fewer_checkpoints_than_are_to_be_averaged(
@@ -198,7 +198,7 @@ class TestValidation:
     ) -> None:
         outcome = run(tmp_path, average_last=3, validate_every=10)
         assert outcome.averaged == 0
-        said = "training.average_last = 3, but checkpoints there are 1\n"
+        said = "training.average_last = 3, but the number of checkpoints is 1\n"
         assert capsys.readouterr().err.endswith(said)
 
     def test_moving_average_is_what_is_kept(self, tmp_path: Path) -> None:
@@ -221,14 +221,14 @@ class TestFailure:
             run(tmp_path, Sums(bad_batch=6))
         message = str(caught.value)
         assert "loss is nan at step 7 in a batch of 1" in message and "\n" not in message
-        assert "the checkpoint of step 6 is kept" in message
+        assert "the last checkpoint is of step 6" in message
         assert weights(tmp_path)["0.weight"].isfinite().all()
         with pytest.raises(TrainingError, match="at step 7"):  # and it can be taken up
             run(tmp_path, Sums(bad_batch=6), resume=True)
         assert run(tmp_path, Sums(), resume=True).step == 10
 
     def test_before_any_checkpoint(self, tmp_path: Path) -> None:
-        with pytest.raises(TrainingError, match=r"step 1 .*no checkpoint yet"):
+        with pytest.raises(TrainingError, match=r"step 1 .*there is no earlier checkpoint"):
             run(tmp_path, Sums(bad_batch=0))
 
     def test_gradient_that_is_not_finite(self, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ class TestFailure:
             return sums._replace(total=sums.total + zero.sqrt())  # 0, with an infinite slope
 
         task.loss = loss  # type: ignore[method-assign]
-        with pytest.raises(TrainingError, match="norm of the gradient is nan at step 3 in a batch"):
+        with pytest.raises(TrainingError, match="gradient norm is nan at step 3 in a batch"):
             run(tmp_path, task, clip_norm=1.0)
 
     def test_validation_that_is_not_finite_spoils_nothing(self, tmp_path: Path) -> None:
@@ -301,13 +301,13 @@ class TestResume:
     ) -> None:
         run(tmp_path, steps=4)
         run(tmp_path, steps=6, resume=True)
-        assert "not those of before" not in capsys.readouterr().err
+        assert "training data have changed" not in capsys.readouterr().err
         task = Sums()
         task.data = "others"
         assert run(tmp_path, task, steps=8, resume=True).step == 8
-        assert "the training data are not those of before; with" in capsys.readouterr().err
+        assert "the training data have changed; training" in capsys.readouterr().err
         run(tmp_path, task, resume=True)
-        assert "not those of before" not in capsys.readouterr().err  # said once
+        assert "training data have changed" not in capsys.readouterr().err  # said once
 
     def test_scores_of_another_validation_are_not_compared(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -317,9 +317,9 @@ class TestResume:
         task.valid = "others"
         outcome = run(tmp_path, task, steps=8, resume=True)
         assert (outcome.best_step, outcome.scores) == (6, {"loss": 2.0})
-        assert "validation is not as before, in data or settings" in capsys.readouterr().err
+        assert "validation data or settings have changed" in capsys.readouterr().err
         run(tmp_path, task, steps=8, resume=True)
-        assert "not as before" not in capsys.readouterr().err  # said once
+        assert "have changed" not in capsys.readouterr().err  # said once
 
     def test_a_checkpoint_of_an_older_version_says_nothing_of_validation(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -338,12 +338,12 @@ class TestResume:
         (path / "SHA256SUMS").write_text("\n".join(kept) + "\n")
         outcome = run(tmp_path, Sums({"loss": [2.0, 2.5]}), steps=8, resume=True)
         assert (outcome.best_step, outcome.scores) == (4, {"loss": 1.0})
-        assert "not as before" not in capsys.readouterr().err
+        assert "have changed" not in capsys.readouterr().err
 
     def test_nothing_to_resume(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n')
         assert run(tmp_path, resume=True).step == 10
-        assert "nothing to resume from yet" in capsys.readouterr().err
+        assert "no checkpoint to resume yet" in capsys.readouterr().err
         assert [r["step"] for r in records(tmp_path, "train")] == list(range(1, 11))
 
     def test_damaged_checkpoint_falls_back(

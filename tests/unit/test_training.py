@@ -210,7 +210,7 @@ class TestWeights:
         [
             ({"linear.bias": None}, "lack 'linear.bias'"),
             ({"linear.bias": torch.zeros(2)}, r"'linear.bias' has shape \(2,\)"),
-            ({"more": torch.zeros(2)}, "hold 'more'"),
+            ({"more": torch.zeros(2)}, "have 'more'"),
         ],
     )
     def test_weights_of_another_model(
@@ -233,7 +233,7 @@ class TestWeights:
         torch.save({"a": torch.arange(100.0)}, pickled)
         for content in (whole[:-4], whole[:20], b"", b"\xff" * 100, pickled.read_bytes()):
             path.write_bytes(content)
-            with pytest.raises(RunError, match="not a whole safetensors file") as caught:
+            with pytest.raises(RunError, match="not a complete safetensors file") as caught:
                 read_tensors(path)
             assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
@@ -242,7 +242,7 @@ class TestWeights:
         path = tmp_path / "w.safetensors"
         metadata = {"transduce_format": version}
         safetensors.torch.save_file({"a": torch.zeros(1)}, path, metadata)
-        with pytest.raises(RunError, match="newer than this version"):
+        with pytest.raises(RunError, match="but this version"):
             read_tensors(path)
 
     def test_cannot_be_written(self, tmp_path: Path) -> None:

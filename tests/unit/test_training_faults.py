@@ -73,8 +73,8 @@ class TestNonFinite:
         assert [r["step"] for r in logged if r["loss"] is None and r["skipped"] == 1] == [3, 6]
         said = [line for line in capsys.readouterr().err.splitlines() if "skipped" in line]
         assert len(said) == 2
-        assert "the loss is inf at step 3 in a batch of 3, which is in non_finite/" in said[0]
-        assert "norm of the gradient is nan at step 6" in said[1]
+        assert "the loss is inf at step 3 in a batch of 3, saved in non_finite/" in said[0]
+        assert "gradient norm is nan at step 6" in said[1]
 
     def test_the_batch_is_kept(self, tmp_path: Path) -> None:
         for path, policy in ((tmp_path / "stop", "stop"), (tmp_path / "skip", "skip")):
@@ -93,7 +93,7 @@ class TestNonFinite:
             assert described == "a batch of 3" and values == third.values.tolist()
 
     def test_a_gradient_that_is_not_finite_stops_without_clipping_too(self, tmp_path: Path) -> None:
-        with pytest.raises(TrainingError, match="norm of the gradient is nan at step 6"):
+        with pytest.raises(TrainingError, match="gradient norm is nan at step 6"):
             run(tmp_path, Spoilt(gradients={5}))
 
     def test_too_many_in_a_row(self, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ class TestMemory:
         ):
             assert a["loss"] == pytest.approx(b["loss"])
         said = [line for line in capsys.readouterr().err.splitlines() if "out of memory" in line]
-        assert len(said) == 1 and "split in halves" in said[0]
+        assert len(said) == 1 and "splitting it in half" in said[0]
 
     def test_one_row_that_does_not_fit(self, tmp_path: Path) -> None:
         expected = "out of memory at step 1 in a batch of 1, which"

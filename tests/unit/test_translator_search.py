@@ -114,7 +114,7 @@ def test_settings_of_a_line_are_those_of_the_line_alone(run: Run) -> None:
         assert len(alone.candidates) == len(together[i].candidates)
     assert together[1].text.startswith("a b")
     assert len(together[7].tokens) >= 6
-    with pytest.raises(SettingError, match="line 2: prefix: 'zz' has symbols"):
+    with pytest.raises(SettingError, match="line 2: prefix: 'zz' has characters"):
         run.translate_batch(["a", "b"], [DecodingOptions(), DecodingOptions(prefix="zz")])
 
 
@@ -252,7 +252,7 @@ def test_a_model_without_attention_has_no_coverage(tmp_path: Path) -> None:
     settings["model"].update(encoder=stack, decoder={**stack, "context": {"kind": "fixed"}})
     path, _ = transduce.train(settings, tmp_path / "run")
     model = transduce.load(path)
-    with pytest.raises(RunError, match="no attention"):
+    with pytest.raises(RunError, match="cross-attention"):
         model.translate_batch(["ab"], DecodingOptions(coverage_penalty=0.2))
     assert model.translate_batch(["ab"], DecodingOptions(constraints=("c",)))[0].text.count("c")
 
@@ -262,7 +262,7 @@ def test_a_prefix_has_positions(run: Run) -> None:
     config = dataclasses.replace(run.translator.config, max_target_length=2)
     short.predictor = run.translator.configured(config)  # type: ignore[assignment]
     options = DecodingOptions(prefix="a b c")
-    with pytest.raises(SettingError, match="prefix: 3 tokens are more than the 2"):
+    with pytest.raises(SettingError, match="prefix: 3 tokens exceed the 2"):
         short.translator.check(options)
     with pytest.raises(SettingError, match="line 1: prefix"):
         short.translate("ab", options)
@@ -272,5 +272,5 @@ def test_a_constraint_keeps_to_what_can_be_said(run: Run) -> None:
     options = DecodingOptions(constraints=(("a", "b c"),), avoid=("a",), beam_size=4, n_best=4)
     found = run.translate("cccc", options)
     assert all(within("b c", candidate.text) for candidate in found.candidates)
-    with pytest.raises(SettingError, match="'a' or 'b a' cannot be said, as avoid rules it out"):
+    with pytest.raises(SettingError, match="'a' or 'b a' is banned by avoid"):
         run.translate("ab", dataclasses.replace(options, constraints=(("a", "b a"),)))

@@ -12,7 +12,7 @@ import transduce
 from helpers.hugging_face import sentences, word_piece
 from helpers.tiny_run import reversal_pairs, stack, tiny_settings, write_tsv
 from transduce.interop.tokenizers import ENCODER, read_tokenizer
-from transduce.run_directory import parse_recipe
+from transduce.recipes import parse_recipe
 from transduce.tasks.language_model.dialogue import TrainedDialogue
 from transduce.tasks.language_model.task import TrainedLanguageModel
 from transduce.tasks.text_encoder.classification import TextClassifier
@@ -46,7 +46,7 @@ def complaints(
 def test_the_first_line_with_unknown_letters_is_told(caplog: pytest.LogCaptureFixture) -> None:
     characters = train_tokenizer(CharactersConfig(), TEXTS)
     assert complaints(caplog, characters, ["<fwd> BA", ""], ["\t", "Abc", "ab"], ["ab"]) == [
-        "line 4: 2 of 3 tokens are unknown to this model, 'b' first; said once"
+        "line 4: 2 of 3 tokens are unknown to the model, such as 'b' (reported once)"
     ]
     lower = train_tokenizer(CharactersConfig(lowercase=True), TEXTS)
     assert complaints(caplog, lower, ["AB ab"]) == []
@@ -55,7 +55,7 @@ def test_the_first_line_with_unknown_letters_is_told(caplog: pytest.LogCaptureFi
 def test_what_a_normalizer_made_is_named(caplog: pytest.LogCaptureFixture) -> None:
     apart = train_tokenizer(CharactersConfig(normalization="nfd", lowercase=True), ["ane\u0300"])
     assert complaints(caplog, apart, ["ÀÑa"]) == [
-        "line 1: 1 of 5 tokens are unknown to this model, '\u0303' first; said once"
+        "line 1: 1 of 5 tokens are unknown to the model, such as '\u0303' (reported once)"
     ]
 
 
@@ -64,7 +64,7 @@ def test_whole_symbols_are_named_and_subwords_know_everything(
 ) -> None:
     symbols = train_tokenizer(SymbolsConfig(), TEXTS)
     assert complaints(caplog, symbols, ["AB  BAB BA"]) == [
-        "line 1: 1 of 3 tokens are unknown to this model, 'BAB' first; said once"
+        "line 1: 1 of 3 tokens are unknown to the model, such as 'BAB' (reported once)"
     ]
     assert complaints(caplog, train_tokenizer(SubwordConfig(size=270), TEXTS), ["é 你"]) == []
 
@@ -77,7 +77,7 @@ def test_an_imported_vocabulary(tmp_path: Path, caplog: pytest.LogCaptureFixture
     known = sentences(1)[0].rstrip(".")
     assert complaints(caplog, pieces, [known]) == []
     (said,) = complaints(caplog, pieces, [f"{known} 🎉 {known}"])
-    assert said.startswith("line 1: 1 of ") and "'🎉' first" in said
+    assert said.startswith("line 1: 1 of ") and "such as '🎉'" in said
 
 
 def test_a_run_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -88,7 +88,7 @@ def test_a_run_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model.translate_batch(["AB"])
     list(model.stream("AB"))
     assert [record.getMessage() for record in caplog.records if "unknown" in record.msg] == [
-        "line 2: 2 of 2 tokens are unknown to this model, 'A' first; said once"
+        "line 2: 2 of 2 tokens are unknown to the model, such as 'A' (reported once)"
     ]
 
 
@@ -135,8 +135,8 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scores_and_alignments_tell(translator: Path, caplog: pytest.LogCaptureFixture) -> None:
     pairs = [("ab", "b a"), ("aX", "b a"), ("aX", "b Y")]
     messages = [
-        "pair 2: 1 of 2 tokens are unknown to this model, 'X' first; said once",
-        "pair 3: 1 of 2 tokens are unknown to this model, 'Y' first; said once",
+        "pair 2: 1 of 2 tokens are unknown to the model, such as 'X' (reported once)",
+        "pair 3: 1 of 2 tokens are unknown to the model, such as 'Y' (reported once)",
     ]
     model = transduce.load(translator, "cpu")
     list(model.score(pairs))
@@ -160,7 +160,7 @@ def test_what_is_fine_tuned_on_is_told(
     found = [text for text in said(caplog) if "training texts" in text]
     assert len(found) == 2  # sources and targets
     for text in found:
-        assert "training texts have tokens that are unknown to the vocabulary of the run" in text
+        assert "training texts have tokens outside the vocabulary of the base run" in text
         assert "'X' first" in text or "'Y' first" in text
     same = tiny_settings(tmp_path / "more.tsv", "training.steps=1", f"fine_tune.run={translator}")
     write_tsv(data, reversal_pairs(60, seed=1))
@@ -197,4 +197,6 @@ def test_every_task_on_texts_tells(tmp_path: Path, caplog: pytest.LogCaptureFixt
         made.predict(given, first=10)
         made.predict(given, first=10)
         (line,) = said(caplog)
-        assert " 12: " in line and line.endswith("unknown to this model, 'X' first; said once")
+        assert " 12: " in line and line.endswith(
+            "unknown to the model, such as 'X' (reported once)"
+        )

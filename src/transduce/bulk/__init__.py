@@ -1,6 +1,6 @@
-"""Translation of many files, by many workers: each file is a shard, complete or absent.
+"""Translate many files with many workers: each file is a shard, complete or absent.
 
-plan       which shards there are, which are done, and whether a directory belongs to the work
-shards     one shard in, one shard out: all that a worker does
-workers    Ray's actors, which do so
+plan       list shards, find the finished ones, check that a directory belongs to the job
+shards     translate one shard into one shard
+workers    run shards in Ray actors
 """

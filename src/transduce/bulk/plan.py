@@ -1,11 +1,11 @@
-"""What there is to do: a shard for every file, and a directory that belongs to this work alone.
+"""Plan of a bulk translation: a shard for every file, and an output directory of its own.
 
     OUTPUT/
-        _transduce.json         what it was made of: weights, settings, inputs
+        _transduce.json         origin: weights, settings, inputs
         NAME, DIRECTORY/NAME    a shard with the name of its input, complete or absent
 
-A shard that is there is finished, so the same command goes on where the last one stopped.  What
-would make other shards (weights, vocabularies, decoding, a file that has changed) is refused.
+An existing shard is finished, so the same command resumes an interrupted job.  A job with other
+weights, vocabularies, decoding options or changed inputs is refused.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ SAME_WORK = {
     "engine": "engine",
     "column": "--column",
 }
-"""What must be as before, and how it is called; beside decoding and
-inputs, of which the very one is named."""
+"""Parts of the manifest that must not change, with their names in messages; decoding and inputs are
+compared item by item."""
 
 
 @dataclass(frozen=True)
 class BulkPlan:
-    """The whole of the work, and what of it is left."""
+    """All shards of a job and those still to do."""
 
     spec: TranslatorSpec
     fingerprints: tuple[Mapping[str, str], ...]
-    """Of the files of each run: `fingerprint`."""
+    """`fingerprint` of each run."""
     shards: tuple[Shard, ...]
     todo: tuple[Shard, ...]
 
 
 def fingerprint(run: Path) -> dict[str, str]:
-    """Checksums of the files of a run that its outputs hang on."""
+    """Checksums of the files of a run that determine its outputs."""
     names = ("recipe.toml", "weights.safetensors", *LEARNT_AFTER[:1])
     files = [run / name for name in names if (run / name).is_file()]
     return {file.name: sha256_of(file) for file in (*files, *vocabularies_of(run))}
@@ -72,10 +72,10 @@ def fingerprint(run: Path) -> dict[str, str]:
 def open_plan(
     place: str, output: str, spec: TranslatorSpec, column: str | None = None
 ) -> Iterator[BulkPlan]:
-    """The work of translating the files of a place into a directory, held for this process.
+    """Plan the translation of files into a directory, which is locked for this process.
 
-    Raises DataError or SettingError for inputs that cannot be, and where the directory belongs
-    to other work; RunError while another process of this machine works on it.
+    Raises DataError or SettingError for invalid inputs and for a directory of another job; RunError
+    while another process on this machine works on it.
     """
     output = absolute_url(output)
     files = files_in(place)
@@ -98,21 +98,21 @@ def open_plan(
 def _shard(file: StoredFile, output: str, column: str | None) -> Shard:
     is_table = file.name.endswith(PARQUET)
     if file.name.endswith(UNREADABLE):
-        raise DataError(f"{file.url} cannot be read as it is compressed; .gz can, .bz2 and .xz too")
+        raise DataError(f"{file.url} has an unsupported compression; use .gz, .bz2 or .xz")
     if is_table and column is None:
-        raise SettingError(f"{file.url} is Parquet; name the column of its texts with --column")
+        raise SettingError(f"{file.url} is a Parquet file; name its text column with --column")
     if column is not None and not is_table:
-        raise SettingError(f"--column is for Parquet, which {file.url} is not")
+        raise SettingError(f"--column applies only to Parquet files, but {file.url} is a text file")
     return Shard(file.name, file.url, f"{output.rstrip('/')}/{file.name}", column)
 
 
 def _check_apart(place: str, output: str, shards: Sequence[Shard]) -> None:
-    """Raises SettingError where the outputs would be, or become, inputs."""
+    """Raises SettingError if outputs would overlap with inputs."""
     inside = f"{output.rstrip('/')}/"
     if any(f"{shard.source}/".startswith(inside) for shard in shards):
-        raise SettingError(f"{place} lies in the directory to write to; give another --output")
+        raise SettingError(f"{place} is inside the output directory; choose another --output")
     if output.startswith(f"{absolute_url(place).rstrip('/')}/"):
-        raise SettingError(f"--output {output} lies in the directory to read; give another one")
+        raise SettingError(f"--output {output} is inside the input directory; choose another")
 
 
 def _joined(
@@ -122,15 +122,15 @@ def _joined(
     shards: tuple[Shard, ...],
     manifest: dict[str, Any],
 ) -> BulkPlan:
-    """Go on in the directory, or begin it.  Raises DataError where it belongs to other work."""
+    """Start or resume the job in its directory.  Raises DataError if it belongs to another job."""
     there = names_below(output)
     url = f"{output.rstrip('/')}/{MANIFEST}"
     if MANIFEST in there:
         other = _difference(_read(url), manifest)
         if other:
-            raise DataError(f"{output} was made with other {other}; give another --output")
+            raise DataError(f"{output} was made with different {other}; choose another --output")
     elif there:
-        raise DataError(f"{output} holds other files, such as {min(there)}; give another --output")
+        raise DataError(f"{output} contains other files ({min(there)}); choose another --output")
     else:
         with whole_file(url) as file:
             file.write(json.dumps(manifest, ensure_ascii=False, indent=1).encode())
@@ -159,7 +159,7 @@ def _manifest(
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What makes two pieces of work different, in words; empty where they are the same."""
+    """Name the first difference between two jobs; empty if they are the same."""
     if before.get("format") != FORMAT:
         return "version of transduce"
     for name, words in SAME_WORK.items():
@@ -171,9 +171,9 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
             return part
         for name in sorted({*old, *new}):
             if name not in new:
-                return f"{part} ({name} is gone)"
+                return f"{part} ({name} was removed)"
             if name not in old:
-                return f"{part} ({name} is new)"
+                return f"{part} ({name} was added)"
             if old[name] != new[name]:
                 return f"{part} ({name} has changed)"
     return ""
@@ -186,5 +186,5 @@ def _read(url: str) -> Mapping[str, Any]:
         except ValueError:
             content = None
     if not isinstance(content, dict):
-        raise DataError(f"{url} is damaged; give another --output")
+        raise DataError(f"{url} is damaged; choose another --output")
     return content

@@ -1,6 +1,6 @@
-"""One shard translated: a file of text or a Parquet table in, one of the same kind out.
+"""Translation of one shard: a file of text or a Parquet table in, one of the same kind out.
 
-What a worker does, and what a bare loop over the shards would do.
+A worker does no more than a bare loop over the shards would do.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from transduce.nn.kernels.linear import Precision
 from transduce.run import EngineName, Run, load
 
 TRANSLATION = "translation"
-"""Column of a Parquet shard that the outputs are put into."""
+"""Column of a Parquet shard for the outputs."""
 BATCH_ROWS = 1024
-"""Rows that are translated together."""
+"""Rows translated together."""
 GROUP_ROWS = 2**16
-"""Rows of a group of the Parquet files that are written."""
+"""Rows per row group of the output Parquet files."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,13 @@ class TranslatorSpec:
 
     @property
     def runs(self) -> tuple[Path, ...]:
-        """All run directories that are needed."""
+        """All run directories used."""
         beside = () if self.language_model is None else (self.language_model,)
         return (self.run, *self.ensemble, *beside)
 
     def load(self) -> Run:
-        """The run, with those beside it.  Raises RunError or SettingError for what cannot be."""
+        """Load the run and its auxiliary models.  Raises RunError or SettingError if this is
+        impossible."""
         torch.set_num_threads(self.threads)
         places = self.device, self.precision, self.engine
         run, *others = (load(path, *places) for path in self.runs)
@@ -61,20 +62,20 @@ class TranslatorSpec:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the work."""
+    """One file of the job."""
 
     name: str
     source: str
     target: str
-    """URLs of the file to read, and of that to write."""
+    """URLs of the input and the output file."""
     column: str | None = None
-    """The texts of a Parquet file; None for a file of lines."""
+    """Text column of a Parquet file; None for a text file."""
 
 
 def translate_shard(run: Run, options: DecodingOptions, shard: Shard) -> int:
-    """Write the translation of a shard, all of it or nothing; returns its number of lines.
+    """Write the whole translation of a shard, or nothing; returns its number of lines.
 
-    Raises TransduceError for a file that cannot be read or written.
+    Raises TransduceError if a file cannot be read or written.
     """
     with opened(shard.source) as source, whole_file(shard.target) as target:
         if shard.column is None:
@@ -130,15 +131,16 @@ def _translate_table(
         if getattr(error, "errno", None):
             raise  # the system's, for whoever opened the file
         reason = first_line(error)
-        raise DataError(f"{shard.source}: as Parquet: {reason}") from None
+        raise DataError(f"{shard.source} cannot be read as Parquet: {reason}") from None
     return done
 
 
 def _schema_with_translation(arrow: Any, schema: Any, shard: Shard) -> Any:
-    """Raises DataError unless the column is there, once, and text, and the new one is not."""
+    """Raises DataError unless the text column exists once, as text, and the output column does
+    not."""
     if shard.column not in schema.names:
         raise DataError(
-            f"{shard.source} has no column {shard.column!r}; it has {', '.join(schema.names)}"
+            f"{shard.source} has no column {shard.column!r} (it has {', '.join(schema.names)})"
         )
     if schema.names.count(shard.column) > 1:
         raise DataError(f"{shard.source} has several columns {shard.column!r}; rename all but one")
@@ -146,12 +148,12 @@ def _schema_with_translation(arrow: Any, schema: Any, shard: Shard) -> Any:
     if arrow.types.is_dictionary(kind):
         kind = kind.value_type
     if not any(test(kind) for test in (arrow.types.is_string, arrow.types.is_large_string)):
-        raise DataError(f"{shard.source}: column {shard.column!r} is not text but {kind}")
+        raise DataError(f"{shard.source}: column {shard.column!r} must be text, not {kind}")
     if TRANSLATION in schema.names:
-        raise DataError(f"{shard.source} has a column {TRANSLATION!r} already; rename it")
+        raise DataError(f"{shard.source} already has a column {TRANSLATION!r}; rename it")
     return schema.append(arrow.field(TRANSLATION, arrow.string()))
 
 
 def _storable(text: str) -> str:
-    """Arrow takes valid UTF-8 alone."""
+    """Replace text that is not valid UTF-8, which Arrow requires."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

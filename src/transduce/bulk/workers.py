@@ -1,9 +1,9 @@
-"""The shards of a plan, translated by Ray's actors on one machine or many.
+"""Ray actors that translate the shards of a plan, on one machine or many.
 
-A whole shard is what Ray runs and, when a worker or its machine dies, runs again: translating a
-shard twice gives the same file twice, and renaming puts one of them there, so that Ray's promise
-"at least once" becomes "exactly once".  (Ray Data cuts its blocks anew as it likes, and knows
-nothing of shards; nor does it go on when an actor of a pool cannot come back.)
+Ray schedules whole shards and retries one if its worker or machine dies.  Translating a shard twice
+gives the same file, and renaming puts one copy in place, so Ray's "at least once" becomes "exactly
+once".  (Ray Data splits blocks itself, without regard to shards, and fails if an actor of a pool
+cannot restart.)
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from transduce.training.display import ProgressCounter
 logger = logging.getLogger("transduce")
 
 ADDRESS = "RAY_ADDRESS"
-"""Ray's own variable: the cluster to work on; without it one is started on this machine."""
+"""Ray's variable for the address of a cluster; if unset, one is started on this machine."""
 RETRIES = 3
-"""How often a shard is begun again whose worker has died."""
+"""Retries of a shard after its worker has died."""
 MAX_FAILURES = 10
-"""Shards that may fail before the work is given up."""
+"""Failed shards before the job is aborted."""
 MAX_MESSAGES = 10
-"""Warnings about one shard that are shown."""
+"""Warnings shown per shard."""
 OBJECT_STORE_BYTES = 80 * 2**20
-"""Nothing large goes through Ray: workers read and write their shards themselves."""
+"""Size of Ray's object store.  Small, as workers read and write their shards themselves."""
 
 
 @dataclass
 class Report:
-    """How a worker fared with a shard, or with loading its model."""
+    """Outcome of a shard, or of loading the model, in a worker."""
 
     lines: int = 0
     error: str = ""
-    """What a user can mend; empty where all went well."""
+    """The user's error; empty on success."""
     messages: Sequence[tuple[int, str]] = ()
-    """Level and text of what was logged."""
+    """Level and text of log messages."""
 
 
 @dataclass
 class Totals:
-    """What has been done."""
+    """Progress so far."""
 
     shards: int = 0
     lines: int = 0
@@ -72,20 +72,20 @@ class Totals:
 
     @property
     def lines_per_second(self) -> float:
-        """Of all workers together, loading included."""
+        """Speed of all workers together, including loading."""
         return self.lines / self.seconds if self.seconds else 0.0
 
 
 class Worker:
-    """Holds a model and translates one shard after the other; Ray makes an actor of it."""
+    """Load a model and translate one shard after the other; run as a Ray actor."""
 
     def __init__(self, plan: BulkPlan) -> None:
-        """plan: without its shards."""
+        """plan: the plan without its shards."""
         self._plan = plan
         self._run: Run | None = None
 
     def ready(self) -> Report:
-        """Load the model, which must be that of the plan, wherever this is."""
+        """Load the model and check that it is the one in the plan."""
         return self._reported(lambda: 0)
 
     def translate(self, shard: Shard) -> Report:
@@ -114,15 +114,15 @@ class Worker:
             for run, known in zip(self._plan.spec.runs, self._plan.fingerprints, strict=True):
                 if fingerprint(run) != known:
                     raise RunError(
-                        f"{run} is missing on {socket.gethostname()}, or another model than where "
-                        "the work was begun; put it where all machines see the same"
+                        f"{run} is missing on {socket.gethostname()} or differs from the run on "
+                        "the first machine; put it on storage shared by all machines"
                     )
             self._run = self._plan.spec.load()
         return self._run
 
 
 class _Messages(logging.Handler):
-    """Keeps what is logged, the first of it, to be said by another process."""
+    """Collect the first log messages, to be logged by another process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,15 +136,15 @@ class _Messages(logging.Handler):
             self._more += 1
 
     def all(self) -> list[tuple[int, str]]:
-        more = [(logging.WARNING, f"... and {self._more} more such messages")]
+        more = [(logging.WARNING, f"... and {self._more} more messages")]
         return self._said + more[: self._more]
 
 
 def translate_plan(plan: BulkPlan, workers: int | None = None) -> Totals:
-    """Write the shards that are left, by so many workers: by default as many as there is room for.
+    """Write the remaining shards with this many workers, by default as many as fit.
 
-    Goes on past shards that cannot be read, and raises DataError for them at the end.  Raises
-    SettingError or RunError where no worker can begin.
+    Unreadable shards are skipped and raise DataError at the end.  Raises SettingError or RunError
+    if no worker can start.
     """
     if not plan.todo:  # Ray takes long to start
         return Totals()
@@ -156,7 +156,7 @@ def translate_plan(plan: BulkPlan, workers: int | None = None) -> Totals:
 
 
 class _Pool:
-    """Actors, and which shard each is at."""
+    """Actors and the shard assigned to each."""
 
     def __init__(self, ray: Any, plan: BulkPlan, workers: int | None) -> None:
         self._ray = ray
@@ -169,9 +169,9 @@ class _Pool:
         room = _room(ray.cluster_resources(), spec.threads, gpus)
         count = min(workers or room, len(plan.todo))
         if not count:
-            raise SettingError(f"no machine has room for a worker of {spec.threads} threads")
+            raise SettingError(f"no machine has room for a worker with {spec.threads} threads")
         if count > room:
-            logger.info("there is room for %d of %d workers; others wait for it", room, count)
+            logger.info("room for %d of %d workers; the others wait", room, count)
         actor = ray.remote(Worker).options(
             num_cpus=spec.threads, num_gpus=gpus, max_restarts=-1, max_task_retries=RETRIES
         )
@@ -207,7 +207,7 @@ class _Pool:
         if self._first_error:
             raise DataError(
                 f"{self._totals.failures} of {len(self._plan.todo)} shards failed, the others are "
-                f"done; {self._first_error}"
+                f"complete; first error: {self._first_error}"
             )
         return self._totals
 
@@ -235,15 +235,15 @@ class _Pool:
         self._first_error = self._first_error or error
         logger.error("%s", error)
         if self._totals.failures >= MAX_FAILURES:
-            raise DataError(f"given up after {MAX_FAILURES} shards that failed; {error}")
+            raise DataError(f"stopped after {MAX_FAILURES} failed shards; last error: {error}")
 
 
 def _placed(spec: TranslatorSpec, resources: dict[str, float]) -> TranslatorSpec:
-    """The translator with its device chosen: a GPU where the cluster has any."""
+    """The translator with a device chosen: a GPU if the cluster has one."""
     if spec.device == "auto":
         return replace(spec, device="cuda" if resources.get("GPU") else "cpu")
     if spec.device != "cpu" and not resources.get("GPU"):
-        raise SettingError(f"--device {spec.device}: no machine of the cluster has a GPU")
+        raise SettingError(f"--device {spec.device}: no machine in the cluster has a GPU")
     # Of its machine's GPUs a worker sees only that which Ray gives it.
     return replace(spec, device=spec.device.partition(":")[0])
 
@@ -255,7 +255,7 @@ def _room(resources: dict[str, float], threads: int, gpus: int) -> int:
 
 @contextmanager
 def _connected(ray: Any) -> Iterator[None]:
-    """Ray at hand: the cluster that RAY_ADDRESS names, or one for this work alone."""
+    """Connect to the cluster in RAY_ADDRESS, or start one for this job."""
     # What Ray will do by default: leave CUDA_VISIBLE_DEVICES alone where no GPU is asked for.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     settings = {"logging_level": logging.ERROR, "log_to_driver": False}
@@ -274,7 +274,7 @@ def _connected(ray: Any) -> Iterator[None]:
         # Ray raises bare exceptions where a machine is too busy for it to start in time.
         ray.shutdown()  # of what was started so far
         where = f"{ADDRESS}={address}"
-        raise RunError(f"Ray cannot be had ({where}): {first_line(error)}") from None
+        raise RunError(f"cannot start or reach Ray ({where}): {first_line(error)}") from None
     # Ray's own handler ends the process with the code 15.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

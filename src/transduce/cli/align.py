@@ -1,4 +1,4 @@
-"""`transduce align`: which words of a source and its target belong together."""
+"""`transduce align`: word alignments of sources and their targets."""
 
 from __future__ import annotations
 
@@ -41,65 +41,67 @@ def align(
     json: Flag = False,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Print which words of each source and target belong together.
+    """Extract word alignments from attention.
 
-    One line for each pair in the format of Pharaoh, `0-0 1-2`: source word, target word, both
-    counted from 0.
+    Writes one line of links per sentence pair in Pharaoh format: `0-0 1-2`, source and target
+    positions counted from 0. With --against, prints the alignment error rate (AER) instead.
 
     Parameters
     ----------
     run
-        A run directory; or, with --against, a file of links to score, one line for each pair.
+        Run directory; with --against, also a file of links to evaluate, one line per pair.
     file
-        One pair a line, source and target between a tab, plain or compressed; without it, or
-        with -, stdin.
+        Input file with one tab-separated sentence pair per line, plain or compressed. Default:
+        stdin (also -).
     source
-        File with one source text a line, to use with --target instead of FILE.
+        File with one source text per line; requires --target and replaces FILE.
     target
-        File with one target text a line.
+        File with one target text per line.
     reverse
-        A run of the other direction, whose links are joined with this one's as --method says.
+        Run of the opposite direction, for symmetrised alignment.
     method
-        How to join two directions; by default grow-diag.
+        Symmetrisation of the two directions. Default: grow-diag.
     layer
-        Layer of the decoder, from 0, or from the last on -1; by default the one that guided
-        alignment trained, else the last.
+        Decoder layer, counted from 0, or from -1 for the last. Default: the layer of guided
+        alignment, else the last.
     heads
-        `mean` of all heads, or the number of one; by default the one that guided alignment
-        trained, else the mean.
+        Attention head, counted from 0, or `mean` of all heads. Default: the head of guided
+        alignment, else mean.
     threshold
-        Link all that is looked at with more than this weight, instead of what each target token
-        looks at most.
+        Link every source token with more attention than this, instead of only the most attended
+        one.
     shifted
-        Look at the step that reads a target token, not the one that predicts it; often better
-        where nothing was trained to align.
+        Use the attention of the step that reads a target token instead of the step that predicts
+        it; often better without guided alignment.
     unit
-        What is counted: words between blanks; characters, which is the same with each Chinese,
-        Japanese or Thai character a word by itself; or the tokenizer's tokens.
+        Unit of the links: words (separated by spaces), characters (words, but single Chinese,
+        Japanese and Thai characters) or the tokenizer's tokens.
     against
-        File with the right links of each pair, sure ones as 1-2 or 1-2S, possible ones as 1-2P.
-        Prints the alignment error rate instead of the links.
+        File with reference links per pair: sure links as 1-2 or 1-2S, possible links as 1-2P.
+        Prints the alignment error rate.
     output
-        File to write the links to instead of stdout; it appears when it is complete.
+        Output file, written atomically. Default: stdout.
     json
         With --against, print one JSON object.
     """
     if (source is None) != (target is None):
-        raise SettingError("--source and --target go together; give both")
+        raise SettingError("--source and --target must be given together")
     if source is not None and file != STDIN:
-        raise SettingError(f"--source and {file} both name the pairs; give one of them")
+        raise SettingError(f"--source cannot be combined with FILE ({file}); give one of them")
     if method is not None and reverse is None:
-        raise SettingError("--method joins two directions; give --reverse too")
+        raise SettingError("--method requires --reverse")
     if json and against is None:
-        raise SettingError("--json is for the scores of --against; add that")
+        raise SettingError("--json requires --against")
     check_not_read(output, file, source, target, against)
     if run.is_file():
         if against is None:
-            raise SettingError(f"{run} is a file; to score its links, give --against too")
+            raise SettingError(
+                f"{run} is a file, not a run directory; to evaluate its links, add --against"
+            )
         of_pairs = source is not None or reverse is not None or (file, output) != (STDIN, STDOUT)
         made = shifted or unit != "words" or (layer, heads, threshold) != (None, None, None)
         if of_pairs or made:
-            raise SettingError(f"{run} is a file of links; leave out what says how to make them")
+            raise SettingError(f"{run} is a file of links; only --against and --json apply to it")
         _print_scores(_read_links(run), _read_gold(against), json)
         return
     gold = None if against is None else _read_gold(against)
@@ -113,17 +115,17 @@ def align(
         _write(output, links)
         return
     found = list(_checked(links, gold, str(against)))
-    _print_scores([of_pair.links for of_pair in found], gold, json)  # or that the numbers differ
+    _print_scores([of_pair.links for of_pair in found], gold, json)  # checks the number of pairs
     if output != STDOUT:
         _write(output, found)
 
 
 def _heads(text: str | None) -> tuple[int | None, bool]:
-    """The number of a head or None, and whether the mean was asked for."""
+    """Number of the head, or None, and whether to take the mean of all."""
     if text is None or text == "mean":
         return None, text is not None
     if not text.isdecimal():
-        raise SettingError(f"--heads {text}: write mean, or the number of a head from 0")
+        raise SettingError(f"--heads: expected mean or the number of a head from 0, got {text!r}")
     return int(text), False
 
 
@@ -181,7 +183,7 @@ def _read_gold(file: Path) -> list[GoldLinks]:
 
 
 def _checked(found: Iterable[PairLinks], gold: list[GoldLinks], file: str) -> Iterator[PairLinks]:
-    """The same, while no gold link leads outside its pair, as one counted from 1 would."""
+    """Yield the links; raise for gold links outside their pair, such as links counted from 1."""
     from transduce.text.pharaoh import check_inside
 
     for number, of_pair in enumerate(found, 1):

@@ -1,4 +1,4 @@
-"""`transduce average`: one run from the mean of several sets of weights."""
+"""`transduce average`: average the weights of runs or checkpoints."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def average(
     output: Path,
     last: Annotated[int, Parameter(validator=validators.Number(gte=0), show_default=False)] = 0,
 ) -> None:
-    """Average the weights of several runs, or of a run's last checkpoints.
+    """Average the weights of runs or checkpoints.
 
-    Prints the directory of the new run, which is used like any other.
+    Prints the new run directory.
 
     Parameters
     ----------
     runs
-        Run directories with the same vocabulary, model and inputs, but for dropout.
+        Run directories with the same vocabulary, architecture and inputs; dropout may differ.
     output
-        Directory to make.
+        Run directory to create.
     last
-        Average the last N checkpoints of each run instead of its final weights.
+        Checkpoint averaging: use the last N checkpoints of each run instead of its final weights.
     """
     from transduce.average import average_runs
 

@@ -1,4 +1,4 @@
-"""`transduce backtranslate`: monolingual text as further training data."""
+"""`transduce backtranslate`: back-translation of monolingual text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.options import THIS_MACHINE, TOGETHER_AS_THE_RECIPE, EnsembleDecoding, Machine
+from transduce.cli.options import (
+    THIS_MACHINE,
+    TOGETHER_AS_THE_RECIPE,
+    EnsembleDecoding,
+    Machine,
+    Models,
+)
 from transduce.cli.synthetic import Student
 
 AS_GIVEN = Student()
@@ -20,33 +26,32 @@ def backtranslate(
     *more: Annotated[str, Parameter(show=False)],
     monolingual: tuple[Path, ...],
     tag: Annotated[str, Parameter(show_default=False)] = "",
-    ensemble: tuple[Path, ...] = (),
+    ensemble: Models = (),
     student: Student = AS_GIVEN,
     decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Train on monolingual text too, with sources that a reverse run makes.
+    """Train with back-translated monolingual text.
 
-    A run of the other direction translates text of the target language; the recipe is trained on
-    its real pairs and on these, whose targets are genuine. Prints the run directory. The same
-    command goes on with translations that were interrupted.
+    Translates target-language text into the source language with a reverse model, then trains the
+    recipe on the parallel and the synthetic pairs. Prints the run directory. Repeat the command to
+    continue interrupted translation.
 
     Parameters
     ----------
     reverse
-        A run directory that translates from the recipe's target language into its source's.
+        Run directory of the reverse model, from the target into the source language.
     recipe
-        The recipe to train by: a TOML file.
+        Recipe to train (TOML file).
     more
         Further overrides, as in `--set a.b=1 c.d=2`.
     monolingual
-        Text of the target language, one a line, plain or compressed; may be given several times.
+        File with one target-language text per line, plain or compressed. May be repeated.
     tag
-        Put before each synthetic source as `<tag> `, so that the model can tell them from real
-        ones.
+        Tagged back-translation: begin each synthetic source with `<tag> `.
     ensemble
-        Another reverse run with the same vocabularies, to translate with both; may be given
-        several times.
+        Another reverse run to decode with as an ensemble; requires the same vocabularies. May be
+        repeated.
     """
     from transduce.synthetic import back_translation
 
@@ -54,5 +59,5 @@ def backtranslate(
     model = machine.load_together(reverse, ensemble)
     options = decoding.over(model.translator)
     plan.make_pairs(model, back_translation(monolingual, options))
-    del model  # its memory is for the run to train
+    del model  # frees memory for training
     plan.train()

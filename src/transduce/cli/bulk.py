@@ -1,4 +1,4 @@
-"""`transduce translate --ray`: files by the thousand, by many workers."""
+"""`transduce translate --ray`: bulk translation of many files by parallel workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cyclopts import Parameter
 
 from transduce.cli.lines import STDIN
-from transduce.cli.options import Count, Decoding, Flag, Machine
+from transduce.cli.options import BULK_GROUP, Count, Decoding, Flag, Machine
 from transduce.cli.output import STDOUT
 from transduce.errors import SettingError
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger("transduce")
 
 
-@Parameter(name="*", group="Many files")
+@Parameter(name="*", group=BULK_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class BulkOptions:
-    """Translation of many files at once."""
+    """Bulk translation of many files."""
 
     ray: Flag = False
-    """Translate each file that FILE stands for, a directory, a pattern or a URL of fsspec's, into
-    a file of that name in the directory --output, by workers of Ray. The same command goes on."""
+    """Translate many files in parallel with Ray. FILE is a directory, a glob pattern or an fsspec
+    URL; --output is the directory of the translated files. Repeat the command to continue."""
     workers: Count | None = None
-    """With --ray: how many, each with the model and --threads, then 1 by default; by default as
-    many as there is room for."""
+    """With --ray, number of workers; each loads the model and uses --threads (then 1 by default).
+    Default: as many as resources permit."""
 
     def check(self, others: Mapping[str, bool]) -> None:
-        """Raises SettingError for options that mean nothing with, or without, --ray.
+        """Raise SettingError for options that conflict with --ray, or require it.
 
-        others: of the command's own, those that are not for --ray, and whether they were given.
+        others: options that conflict with --ray, and whether each was given.
         """
         if not self.ray:
             others = {"workers": self.workers is not None}
         for name, given in others.items():
             if given and self.ray:
-                raise SettingError(f"--{name} is not for --ray; leave one of them out")
+                raise SettingError(f"--{name} cannot be combined with --ray")
             if given:
-                raise SettingError(f"--{name} is for --ray; add that")
+                raise SettingError(f"--{name} requires --ray")
 
 
 FILE_BY_FILE = BulkOptions()
@@ -54,21 +54,21 @@ FILE_BY_FILE = BulkOptions()
 def translate_files(
     bulk: BulkOptions, spec: TranslatorSpec, place: str, output: str, column: str | None = None
 ) -> None:
-    """Translate all files of a place into a directory, and say how fast.
+    """Translate all files of a place into a directory, and log the speed.
 
-    column: the texts of Parquet files.
+    column: text column of Parquet files.
     """
     if place == STDIN:
-        raise SettingError("--ray needs files to read: name a directory, a pattern or a URL")
+        raise SettingError("--ray requires FILE: a directory, a glob pattern or a URL")
     if output == STDOUT:
-        raise SettingError("--ray needs a directory to write to: add --output DIRECTORY")
+        raise SettingError("--ray requires an output directory; add --output DIRECTORY")
     from transduce.bulk.plan import open_plan
     from transduce.bulk.workers import translate_plan
 
     with open_plan(place, output, spec, column) as plan:
         before = len(plan.shards) - len(plan.todo)
         if before:
-            logger.info("%d of %d shards are there already", before, len(plan.shards))
+            logger.info("%d of %d shards are already translated", before, len(plan.shards))
         if not plan.todo:
             return
         totals = translate_plan(plan, bulk.workers)
@@ -89,16 +89,16 @@ def translator_spec(
     decoding: Decoding,
     machine: Machine,
 ) -> TranslatorSpec:
-    """What each worker loads; it has been loaded here once, so that it is known to be right.
+    """Specification of the translator that each worker loads, validated by loading it once.
 
-    Raises RunError or SettingError where it cannot be.
+    Raises RunError or SettingError.
     """
     from transduce.bulk.shards import TranslatorSpec
     from transduce.decoding.options import DecodingOptions
 
     spec = TranslatorSpec(
         run.resolve(),
-        DecodingOptions(),  # until the recipe's are known
+        DecodingOptions(),  # replaced once the recipe is loaded
         tuple(path.resolve() for path in ensemble),
         language_model and language_model.resolve(),
         precision=machine.precision,
@@ -108,7 +108,7 @@ def translator_spec(
     translator = spec.load().translator
     options = decoding.over(translator)
     translator.check(options)
-    # 8 bits and CTranslate2 are for a CPU, also where there is a GPU to choose.
+    # int8 and CTranslate2 run on the CPU, even if a GPU is available.
     on_cpu = machine.precision == "int8" or machine.engine == "ctranslate2"
     device = "cpu" if on_cpu else machine.device
     return dataclasses.replace(spec, options=options, device=device)

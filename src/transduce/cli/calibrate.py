@@ -1,4 +1,4 @@
-"""`transduce calibrate`: learn to say how good a translation is, without a reference."""
+"""`transduce calibrate`: learn to estimate translation quality without a reference."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def calibrate(
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Learn to say how good a translation is, without a reference.
+    """Fit reference-free quality estimation for a translation run.
 
-    Translates the validation pairs, fits the chrF of each from the model's confidence, and keeps
-    the estimate in the run directory.  Prints its correlation with chrF on the test pairs, and that
-    of the plain mean log-probability.
+    Translates the validation set, fits sentence chrF to the model's confidence features and saves
+    the estimator in the run directory, for `translate --jsonl --confidence`. Prints the correlation
+    with chrF on the test set, beside the mean log-probability as baseline.
 
     Parameters
     ----------
     run
-        A run directory.
+        Run directory of a translation model.
     json
         Print one JSON object.
     """
-    from transduce.tasks.common import has_split
+    from transduce.tasks.splits import has_split
     from transduce.tasks.translation.quality_estimation import (
         correlation,
         fit_quality,
@@ -48,13 +48,15 @@ def calibrate(
 
     translator = machine.load(run).translator
     if not isinstance(translator, TrainedTranslator):
-        raise RunError(f"{run} does not say what it was trained on")
+        raise RunError(
+            f"{run} has no training data in its recipe; give a run made by `transduce train`"
+        )
     options = decoding.over(translator)
-    known, scores = _judged(translator, "valid", options)
+    known, scores = _confidence_and_chrf(translator, "valid", options)
     quality = fit_quality(known, scores)
     facts: dict[str, Any] = {"fitted_on": len(known)}
     if has_split(translator.recipe.data, "test"):
-        known, scores = _judged(translator, "test", options)
+        known, scores = _confidence_and_chrf(translator, "test", options)
         plain = correlation([c.mean_log_prob for c in known], scores)
         facts["test"] = {
             "pairs": len(known),
@@ -63,13 +65,13 @@ def calibrate(
             "mean_log_prob": plain._asdict(),
         }
     save_quality(quality, run, facts)
-    print_lines(json_format.dumps(facts) if json else _told(facts))
+    print_lines(json_format.dumps(facts) if json else _as_text(facts))
 
 
-def _judged(
+def _confidence_and_chrf(
     translator: TrainedTranslator, split: Split, options: DecodingOptions
 ) -> tuple[list[Confidence], Any]:
-    """The confidence in each output of a split, and the (n,) chrF of each."""
+    """Confidence features and chrF (n,) of each output of a split."""
     from transduce.tasks.translation.confidence import confidences
     from transduce.tasks.translation.quality_estimation import sentence_chrf
     from transduce.tasks.translation.recipe import read_pairs_of
@@ -91,7 +93,7 @@ def _judged(
     return known, sentence_chrf(hypotheses, wanted)
 
 
-def _told(facts: dict[str, Any]) -> str:
+def _as_text(facts: dict[str, Any]) -> str:
     lines = [f"fitted on {facts['fitted_on']} validation pairs"]
     if test := facts.get("test"):
         plain = test["mean_log_prob"]

@@ -1,4 +1,4 @@
-"""`transduce chat`: a conversation in the terminal, or through a pipe."""
+"""`transduce chat`: conversation in the terminal or through a pipe."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ logger = logging.getLogger("transduce")
 
 PROMPT = "> "
 COMMANDS = {
-    "/reset": "forget what was said",
-    "/history": "show what was said",
-    "/exit": "end, as Ctrl-D does",
+    "/reset": "clear the conversation",
+    "/history": "show it",
+    "/exit": "quit, like Ctrl-D",
 }
 
 
@@ -33,17 +33,19 @@ def chat(
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Talk with a model that was trained on dialogues.
+    """Chat with a dialogue model.
 
-    Each line is a turn, and is replied to as the reply is made; what was said is remembered for as
-    long as there is room.  /reset forgets it, /history shows it, /exit or Ctrl-D end; Ctrl-C stops
-    a reply.  Replies go to stdout, everything else to stderr: through a pipe each line gets one
-    line, a blank one a blank one, but for lines of / and letters alone: commands, right or wrong.
+    Each input line is one turn; replies are streamed. The conversation is kept as context; the
+    oldest turns are dropped once it exceeds the maximum length. Commands: /reset clears the
+    conversation, /history shows it, /exit or Ctrl-D quits; Ctrl-C stops a reply.
+
+    In a pipe, each input line yields one output line, and a blank line stays blank. Lines of a
+    slash and letters are commands and yield none. Only replies go to stdout.
 
     Parameters
     ----------
     run
-        A run directory of the task `dialogue`.
+        Run directory of a dialogue model.
     """
     with open_output() as out:
         model = machine.load(run)
@@ -58,7 +60,7 @@ def chat(
 def _converse(
     conversation: Conversation, turns: Iterator[str], out: Output, at_terminal: bool
 ) -> None:
-    """Answer each line, or do as it says, until there are no more."""
+    """Reply to each turn, or execute its command, until the input ends."""
     full = False
     for turn in turns:
         match turn:
@@ -74,19 +76,19 @@ def _converse(
                 for line in conversation.history():
                     logger.info("%s", line)
             case _ if turn.startswith("/") and turn[1:].isalpha():
-                logger.warning("there is no command %s; there are %s", turn, ", ".join(COMMANDS))
+                logger.warning("unknown command %s; available: %s", turn, ", ".join(COMMANDS))
             case _:
                 _answer(conversation, turn, out, at_terminal)
                 if conversation.forgotten and not full:
                     full = True
                     logger.warning(
-                        "there is no more room for all that was said: from now on the model "
-                        "forgets the oldest turns"
+                        "the conversation exceeds the maximum length; the oldest turns are dropped "
+                        "from now on"
                     )
 
 
 def _answer(conversation: Conversation, turn: str, out: Output, at_terminal: bool) -> None:
-    """Write a reply as it is made; Ctrl-C at a terminal ends the reply and nothing else."""
+    """Stream a reply; at a terminal, Ctrl-C stops only the reply."""
     with contextlib.closing(conversation.reply(turn)) as parts:
         try:
             for part in parts:
@@ -98,7 +100,7 @@ def _answer(conversation: Conversation, turn: str, out: Output, at_terminal: boo
 
 
 def _turns(lines: LineReader, at_terminal: bool) -> Iterator[str]:
-    """Lines as they come, without white space around them; at a terminal each is asked for."""
+    """Stripped input lines, with a prompt for each at a terminal."""
     if not at_terminal:
         for batch in lines:
             yield from (line.strip() for line in batch.lines)
@@ -113,17 +115,17 @@ def _turns(lines: LineReader, at_terminal: bool) -> Iterator[str]:
             logger.info("")  # Ctrl-D leaves the cursor behind the prompt
             return
         except KeyboardInterrupt:
-            logger.info("\n/exit or Ctrl-D end the conversation")
+            logger.info("\n/exit or Ctrl-D quits")
 
 
 def _in_one_line(text: str) -> str:
-    """The text with a space for each character that may end a line."""
+    """Text with line breaks of every kind replaced by spaces."""
     ends = {ord(character): " " for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
     return text.translate(ends)
 
 
 def _ask() -> None:
     if sys.stderr is not None:
-        with contextlib.suppress(OSError):  # nobody looks: no reason to stop
+        with contextlib.suppress(OSError):  # stderr closed: no reason to stop
             sys.stderr.write(PROMPT)
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`transduce compare`: several runs side by side."""
+"""`transduce compare`: compare several runs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunTable:
-    """All that is said of the runs; the lists have an entry for each."""
+    """Everything shown about the runs; each list has one entry per run."""
 
     paths: Sequence[Path]
     names: Sequence[str]
     settings: Mapping[str, Sequence[Any]]
     curves: Sequence[Curves]
     best_steps: Sequence[int | None]
-    """At which the validation was whose weights were kept."""
+    """Steps whose weights were kept."""
     validation: Sequence[Mapping[str, float]]
-    """Its scores."""
+    """Validation scores at these steps."""
     comparisons: Sequence[RunComparison]
 
 
@@ -46,20 +46,20 @@ def compare(
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Put runs side by side: settings that differ, scores with intervals, curves; or show one.
+    """Compare the settings, scores and learning curves of runs.
 
-    Scores are of each run's own data.  Where these are the same as the first run's, and the task
-    has outputs, the difference to the first run is given with its 95 % confidence interval and
-    the p-value of a paired bootstrap, as `evaluate --against` does.
+    Evaluates each run on its own data, with 95 % confidence intervals. Runs with the same data as
+    the first are compared with it by a significance test (paired bootstrap), as in
+    `evaluate --against`.
 
     Parameters
     ----------
     runs
-        Run directories; a sweep's directory stands for all of its runs.
+        Run directories, or directories of sweeps for all of their runs.
     split
-        Which part of the recipes' data to predict for; none to look at the logs alone.
+        Data split to evaluate; none compares settings and training logs only.
     plot
-        Picture of the losses of validation and training to draw, .svg or .png.
+        Plot training and validation loss to this file (.svg or .png).
     json
         Print one JSON object.
     """
@@ -70,7 +70,7 @@ def compare(
 
     paths = [path for run in runs for path in runs_in(run)]
     if not paths:
-        raise SettingError("there is nothing to compare; give one run or more")
+        raise SettingError("nothing to compare; give at least one run")
     if plot is not None:
         check_picture(plot)
     settings = differing_settings(paths)
@@ -94,7 +94,7 @@ def compare(
 def _comparisons(
     paths: Sequence[Path], split: Literal["test", "valid"], decoding: Decoding, machine: Machine
 ) -> list[RunComparison]:
-    """Each run evaluated, one model in memory at a time."""
+    """Evaluate each run, with one model in memory at a time."""
     from transduce.experiments.compare import RunComparison, compare_with_first
 
     comparisons: list[RunComparison] = []
@@ -102,7 +102,7 @@ def _comparisons(
     for path in paths:
         try:
             evaluation = _evaluated(machine.load(path), split, decoding)
-        except (DataError, RunError) as error:  # no data or no weights; the others may be compared
+        except (DataError, RunError) as error:  # no data or no weights; compare the others
             comparisons.append(RunComparison(None, note=str(error)))
             continue
         if not comparisons:
@@ -162,11 +162,11 @@ def _comparison_as_object(comparison: RunComparison) -> dict[str, Any]:
 
 def _as_text(compared: RunTable, split: str) -> Iterator[str]:
     if len(compared.paths) > 1:
-        yield "settings that differ"
+        yield "differing settings"
         rows = [[name, *values] for name, values in compared.settings.items()]
         yield from table(["", *compared.names], rows) if rows else ["none"]
         yield ""
-    yield "training, and validation of the weights that were kept"
+    yield "training, and validation scores of the best step"
     metrics = list(dict.fromkeys(name for scores in compared.validation for name in scores))
     training = [
         [name, curves.step, curves.seconds and round(curves.seconds), step]
@@ -182,7 +182,7 @@ def _as_text(compared: RunTable, split: str) -> Iterator[str]:
 
 
 def _evaluations(compared: RunTable, split: str) -> Iterator[str]:
-    """A small table for each metric; then why some runs are not in it."""
+    """One table per metric, then notes on runs that could not be compared."""
     found = [comparison.evaluation for comparison in compared.comparisons]
     metrics = dict.fromkeys(
         name
@@ -196,7 +196,7 @@ def _evaluations(compared: RunTable, split: str) -> Iterator[str]:
         for name, one in zip(compared.names, found, strict=True)
     }
     several = len(compared.paths) > 1
-    yield f"scores on {split}" + (f"; differences are to {compared.names[0]}" if several else "")
+    yield f"scores on {split}" + (f"; differences from {compared.names[0]}" if several else "")
     for metric in metrics:
         rows = []
         for name, comparison in zip(compared.names, compared.comparisons, strict=True):

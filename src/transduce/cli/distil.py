@@ -13,6 +13,7 @@ from transduce.cli.options import (
     EnsembleDecoding,
     Flag,
     Machine,
+    Models,
 )
 from transduce.cli.synthetic import Student
 
@@ -24,35 +25,35 @@ def distil(
     recipe: Path,
     /,
     *more: Annotated[str, Parameter(show=False)],
-    monolingual: tuple[Path, ...] = (),
+    monolingual: Annotated[tuple[Path, ...], Parameter(show_default=False)] = (),
     keep_references: Flag = False,
-    ensemble: tuple[Path, ...] = (),
+    ensemble: Models = (),
     student: Student = AS_GIVEN,
     decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Train a student on what a teacher makes of the training sources, or of other texts.
+    """Train a student by sequence-level knowledge distillation.
 
-    The teacher translates the source side of the recipe's training data; the student learns these
-    translations instead of the references. Validation and test data stay as they are. Prints the
-    run directory. The same command goes on with translations that were interrupted.
+    The teacher translates the training sources; the student is trained on the translations instead
+    of the references. Validation and test data are unchanged. Prints the run directory. Repeat the
+    command to continue interrupted translation.
 
     Parameters
     ----------
     teacher
-        The run directory of the model that translates.
+        Run directory of the teacher.
     recipe
-        The recipe of the student: a TOML file.
+        Recipe of the student (TOML file).
     more
         Further overrides, as in `--set a.b=1 c.d=2`.
     monolingual
-        Text of the source language, one a line, plain or compressed, to be translated instead of
-        the training sources; may be given several times.
+        File with one source-language text per line, plain or compressed, to translate instead of
+        the training sources. May be repeated.
     keep_references
         Train on the original pairs as well.
     ensemble
-        Another teacher with the same vocabularies, to translate with both; may be given several
-        times.
+        Another teacher to decode with as an ensemble; requires the same vocabularies. May be
+        repeated.
     """
     from transduce.synthetic import distillation
 
@@ -60,5 +61,5 @@ def distil(
     model = machine.load_together(teacher, ensemble)
     options = decoding.over(model.translator)
     plan.make_pairs(model, distillation(plan.given.data, options, monolingual))
-    del model  # its memory is for the student
+    del model  # frees memory for the student
     plan.train()

@@ -1,4 +1,4 @@
-"""`transduce evaluate`: what a model's outputs are worth, and whether they beat others."""
+"""`transduce evaluate`: scores of a model's outputs, and a comparison with others."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from transduce.cli.options import (
     EnsembleDecoding,
     Flag,
     Machine,
+    Models,
 )
 from transduce.cli.output import STDOUT, check_not_read, open_output, print_lines
 from transduce.errors import DataError, SettingError
@@ -39,47 +40,47 @@ def evaluate(
     source: Path | None = None,
     reference: Path | None = None,
     against: Path | None = None,
-    ensemble: tuple[Path, ...] = (),
+    ensemble: Models = (),
     output: Annotated[str | None, Parameter(show_default=False)] = None,
     json: Flag = False,
     decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Predict for held-out inputs and measure the answers.
+    """Evaluate a run on held-out data.
 
-    Scores are in percent, unless their name says otherwise.  For text every pair is an item; for
-    symbols, such as the phones of a word, equal sources are one item with several right answers.
+    Prints the metrics of the task, in percent unless named otherwise. For symbol targets, such as
+    the phones of a word, pairs with equal sources count as one item with several references.
 
     Parameters
     ----------
     run
-        A run directory.
+        Run directory.
     split
-        Which part of the recipe's data; by default test.
+        Data split of the recipe. Default: test.
     source
-        File with one input a line, to use instead of the recipe's data; where an input has
-        several parts, they stand between tabs.
+        File with one input per line (tab-separated parts), instead of the recipe's data; requires
+        --reference.
     reference
-        File with the right answer for each line of --source.
+        File with one reference per line.
     against
-        Another run, decoded with the same options, or a text file with one output for each
-        item, in the order of the items' first appearance.  Adds the difference (this run minus
-        the other), its 95 % confidence interval and the p-value of a paired bootstrap.
+        Compare with another run, decoded with the same options, or with a file of outputs, one per
+        item in order of first occurrence. Adds a significance test (paired bootstrap): the
+        difference, its 95 % confidence interval and p-value.
     ensemble
-        Another run with the same vocabularies, to decode with both; may be given several times.
+        Another run to decode with as an ensemble; requires the same vocabularies. May be repeated.
     output
-        File to write the outputs to, one line for each item.
+        Write the outputs to this file, one line per item.
     json
         Print one JSON object.
     """
     if (source is None) != (reference is None):
-        raise SettingError("--source and --reference go together; give both")
+        raise SettingError("--source and --reference must be given together")
     if source is not None and split is not None:
-        raise SettingError("--split and --source both say what to translate; give one")
+        raise SettingError("--split cannot be combined with --source; give one of them")
     if against is not None and not against.exists():
-        raise DataError(f"{against}: no such run or file to compare with")
+        raise DataError(f"--against {against}: no such run or file")
     if output == STDOUT:
-        raise SettingError("--output is for the outputs, stdout for the scores; give a file")
+        raise SettingError("--output - is not supported, as the scores go to stdout; give a file")
     check_not_read(output, source, reference, against)
     with contextlib.nullcontext() if output is None else open_output(output) as file:
         model = machine.load_together(run, ensemble)
@@ -93,7 +94,7 @@ def evaluate(
             if not evaluation.hypotheses:
                 _print_scores(evaluation, {}, "", json)
                 raise DataError(
-                    "this task has no outputs that could be written; leave out --output"
+                    "--output is not supported for this task, which has no text outputs; remove it"
                 )
             file.write(evaluation.hypotheses)
     comparison: Mapping[str, Comparison] = {}
@@ -101,12 +102,12 @@ def evaluate(
         if other is not None:
             outputs = _outputs(other, model, evaluation, options, split or "test")
             comparison = evaluation.against(outputs)
-    finally:  # whatever is wrong with the others, these have been measured
+    finally:  # print the scores even if the comparison failed
         _print_scores(evaluation, comparison, str(against), json)
 
 
 def _data_of(run: Run) -> Iterator[Path]:
-    """The files that the recipe of a run names as its data, and some paths that are none."""
+    """Candidate data files: every string in the data section of the recipe, as a path."""
     from transduce.config import to_dict
 
     def texts(value: Any) -> Iterator[str]:
@@ -136,7 +137,7 @@ def _examples(
 
 
 def _other(against: Path, run: Run, machine: Machine) -> Run | list[str]:
-    """What to compare with: another run, or the outputs that a file holds."""
+    """Comparison system: another run, or the outputs in a file."""
     from transduce.data.lines import read_lines
 
     if not against.is_dir():
@@ -145,8 +146,8 @@ def _other(against: Path, run: Run, machine: Machine) -> Run | list[str]:
     names, theirs = run.predictor.inputs, other.predictor.inputs
     if names != theirs:
         raise DataError(
-            f"{against} answers to {' and '.join(theirs)}, {run.path} to {' and '.join(names)}; "
-            "compare runs with the same inputs"
+            f"{against} and {run.path} have different inputs ({' and '.join(theirs)}; "
+            f"{' and '.join(names)}); compare runs with the same inputs"
         )
     return other
 
@@ -158,7 +159,7 @@ def _outputs(
     options: DecodingOptions | None,
     split: Split,
 ) -> list[str]:
-    """The outputs to compare with."""
+    """Outputs of the comparison system."""
     if isinstance(other, list):
         return other
     if evaluation.by_name:
@@ -166,8 +167,8 @@ def _outputs(
         same = list(own.sources) == list(evaluation.sources)
         if not same or list(own.references) != list(evaluation.references):
             raise DataError(
-                f"{other.path} has other {split} data than {run.path}; give the paths of images "
-                "as --source, with --reference"
+                f"{other.path} and {run.path} have different {split} data; give image paths with "
+                "--source, and --reference"
             )
         return list(own.hypotheses)
     inputs = evaluation.inputs or [(line,) for line in evaluation.sources]

@@ -1,4 +1,4 @@
-"""`transduce export`: a run as a model of another program."""
+"""`transduce export`: convert a run for another inference engine."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def export(
     form: Annotated[Literal["ctranslate2"], Parameter(name="--format")] = "ctranslate2",
     precision: Literal["float32", "int8"] = "float32",
 ) -> None:
-    """Write a run as a directory that another program loads: CTranslate2.
+    """Export a run to CTranslate2.
 
-    Prints the directory. It holds the model, its vocabulary, the tokenizer's file and a page that
-    says how to use them.
+    Writes the converted model, its vocabularies, the tokenizer and a README with usage. Prints the
+    directory.
 
     Parameters
     ----------
     run
-        A run directory that translates.
+        Run directory of a translation model.
     directory
-        Directory to make.
+        Directory to create.
     form
-        What program it is for.
+        Output format.
     precision
-        int8 rounds the model's matrices to 8 bits: a quarter of the size.
+        Numeric precision of the weights; int8 quantises them to a quarter of the size.
     """
     from transduce.export_run import export_run
 

@@ -1,4 +1,4 @@
-"""`transduce generate`: a text that grows before one's eyes."""
+"""`transduce generate`: continue a prompt, printed as it is generated."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def generate(
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Go on from a prompt, and show the text as it comes.
+    """Continue a prompt with a language model.
 
-    The continuation goes to stdout exactly as it is, without the prompt and with a line end after
-    it.  For many prompts, one a line, there is `transduce predict`.
+    Streams the continuation, without the prompt, to stdout and ends it with a newline. For one
+    prompt per line, use `transduce predict`.
 
     Parameters
     ----------
     run
-        A run directory of a language model.
+        Run directory of a language model.
     prompt
-        The text to go on from; without it, a text from its beginning.
+        Prompt to continue. Default: empty, for unconditional generation.
     """
     with open_output() as out:
         model = machine.load(run)
@@ -40,10 +40,10 @@ def generate(
         generator = model.predictor
         if not isinstance(generator, Generator):
             raise RunError(
-                f"{run} is a run of the task {model.recipe.task!r}, which does not go on from "
-                "texts; use predict"
+                f"{run}: task {model.recipe.task!r} does not support text generation; use "
+                "`transduce predict`"
             )
-        # Bytes of the command line that are not UTF-8 come as surrogates, which no tokenizer knows.
+        # Invalid UTF-8 in arguments arrives as surrogates, which no tokenizer accepts.
         text = prompt.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         ended_line = False
         with contextlib.closing(generator.generate_stream(text, decoding.over(generator))) as parts:

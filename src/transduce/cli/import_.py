@@ -1,4 +1,4 @@
-"""`transduce import`: a run directory from a model that was trained elsewhere."""
+"""`transduce import`: convert a Hugging Face model into a run directory."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def import_(
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = (),
     overwrite: Flag = False,
 ) -> None:
-    """Make a run directory of a Hugging Face directory: BERT, GPT-2, ViT or Marian.
+    """Import a Hugging Face model: BERT, GPT-2, ViT or Marian.
 
-    Reads config.json, *.safetensors and the tokenizer's files; never pickles.  Prints the run
-    directory, which is used like any other: predict, translate, or fine_tune.run in a recipe.
+    Reads config.json, safetensors weights and the tokenizer files; never pickles. Prints the run
+    directory, for predict, translate or fine-tuning (fine_tune.run in a recipe).
 
     Parameters
     ----------
     directory
-        What `save_pretrained` of `transformers` wrote, or a repository of a model copied whole.
+        Local model directory, as written by `save_pretrained` or downloaded as a repository.
     run
-        Run directory to make.
+        Run directory to create.
     overrides
-        Settings of its recipe to change, as a.b=value; may be given several times.  A classifier
-        of pairs of texts needs data.pairs=true.
+        Override a setting of the new recipe: SECTION.NAME=VALUE. May be repeated. Sentence-pair
+        classifiers need data.pairs=true.
     overwrite
-        Replace the run that is there.
+        Replace an existing run.
     """
     from transduce.import_run import import_run
 

@@ -1,4 +1,4 @@
-"""`transduce info`: what a run is."""
+"""`transduce info`: settings, sizes and scores of a run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from transduce.cli.output import print_lines
 
 
 def info(run: Path, /, *, json: Flag = False) -> None:
-    """Say what a run is: sizes, scores, checkpoints, settings.
+    """Show the model size, settings, scores and checkpoints of a run.
 
     Parameters
     ----------
     run
-        A run directory.
+        Run directory.
     json
         Print one JSON object.
     """
@@ -29,7 +29,7 @@ def info(run: Path, /, *, json: Flag = False) -> None:
 
 
 def _readable(facts: dict[str, Any]) -> Iterator[str]:
-    """Lines of names and values; then the recipe as it would stand in a file."""
+    """Lines of names and values, then the recipe as TOML."""
     import tomli_w
 
     for name, value in facts.items():

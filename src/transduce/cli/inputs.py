@@ -1,4 +1,4 @@
-"""Inputs of `predict` and `translate` in batches: lines of text, JSON records, rows of a table."""
+"""Batches of inputs for `predict` and `translate`: text lines and table rows."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _JSON_RECORD = re.compile(r'\{\s*"[^"\n]*"\s*:[^\n]*\}\s*(?:\n|$)')
 
 
 class Inputs(Protocol):
-    """Some inputs in a row, and what is wrong with the one after them."""
+    """Consecutive inputs, and the error of the input after them."""
 
     first: int
     """Number of the first one, from 0."""
     inputs: list[tuple[str, ...]]
-    """The texts of each."""
+    """Texts of each input."""
     error: DataError | None
-    """What is wrong with the input after them, if they had to end there."""
+    """Error of the next input, which ended the batch."""
 
     def reject(self, place: int, reason: str) -> None:
-        """Take an input, by its place, for one that has no answer."""
+        """Mark the input at `place` as failed."""
 
 
 @dataclass
 class TextLines:
-    """Lines that are inputs as they stand."""
+    """Plain lines, each an input."""
 
     first: int
     inputs: list[tuple[str, ...]]
@@ -55,19 +55,19 @@ class TextLines:
     error: DataError | None = None
 
     def reject(self, place: int, reason: str) -> None:
-        """End before an input that cannot be answered."""
+        """End the batch before an invalid input."""
         del self.inputs[place:]
         self.error = DataError(f"{self.name}: line {self.first + place + 1}: {reason}")
 
     def answered(self, answers: Iterable[str]) -> Iterator[str]:
-        """The answers, one a line."""
+        """Answers, one per line."""
         return iter(answers)
 
 
 def read_lines_of(batch: LineBatch, name: str, parts: tuple[str, ...]) -> TextLines:
-    """The inputs of a batch of lines, up to the first line that is none.
+    """Inputs of a batch of lines, up to the first invalid line.
 
-    name: the input's, for messages.  parts: what an input is made of.
+    name: input name for messages.  parts: names of the parts of an input.
     """
     found = TextLines(batch.first, [], name)
     for number, line in enumerate(batch.lines, batch.first + 1):
@@ -80,40 +80,38 @@ def read_lines_of(batch: LineBatch, name: str, parts: tuple[str, ...]) -> TextLi
 
 
 def split_input(line: str, names: tuple[str, ...], place: str) -> tuple[str, ...]:
-    """The parts of an input that a line holds between tabs; the last one may hold tabs.
+    """Split a line at tabs into the parts of an input; the last part may contain tabs.
 
-    Raises DataError naming the place of a line with too few.
+    Raises DataError for a line with too few parts.
     """
     parts = tuple(line.split(TAB, len(names) - 1))
     if len(parts) < len(names) and line.strip():
-        raise DataError(
-            f"{place} needs {' and '.join(names)} with a tab between, not {line[:40]!r}"
-        )
+        raise DataError(f"{place}: expected tab-separated {' and '.join(names)}, got {line[:40]!r}")
     return parts if len(parts) == len(names) else ("",) * len(names)
 
 
 @dataclass
 class TableRows:
-    """Rows of a table, which come back with their answers in a further column."""
+    """Rows of a table, returned with their answers in an added column."""
 
     first: int
     inputs: list[tuple[str, ...]]
     rows: list[list[str]]
     numbers: list[int]
-    """Of the line where each row begins, from 1."""
+    """First line number of each row, from 1."""
     name: str
     delimiter: str
     header: list[str] | None = None
-    """Names of the columns, the new one among them, before the first rows."""
+    """Column names including the added one, before the first rows."""
     error: DataError | None = None
 
     def reject(self, place: int, reason: str) -> None:
-        """End before a row that cannot be answered."""
+        """End the batch before an invalid row."""
         self.error = DataError(f"{self.name}: line {self.numbers[place]}: {reason}")
         del self.inputs[place:], self.rows[place:], self.numbers[place:]
 
     def answered(self, answers: Iterable[str]) -> Iterator[str]:
-        """The header, where it is due, and each row with its answer, as lines of the table."""
+        """Lines of the table: the header, before the first rows, and each row with its answer."""
         if self.header is not None:
             yield self._line(self.header)
         for row, answer in zip(self.rows, answers, strict=True):
@@ -123,27 +121,27 @@ class TableRows:
         if self.delimiter == TAB:
             return TAB.join([*cells[:-1], cells[-1].replace(TAB, " ")])
         file = io.StringIO()
-        # The writer quotes the signs of its line end, which each line is given elsewhere.
+        # The writer quotes the characters of its line terminator; lines are ended elsewhere.
         csv.writer(file, delimiter=self.delimiter, lineterminator="\r\n").writerow(cells)
         return file.getvalue().removesuffix("\r\n")
 
 
 class Table:
-    """A CSV or TSV file whose first line names its columns, read as it comes.
+    """CSV or TSV file with a header row, read incrementally.
 
-    Tabs separate without quoting, commas and semicolons with quoting as in CSV.
+    Tab-separated values have no quoting; commas and semicolons use CSV quoting.
     """
 
     def __init__(self, name: str, columns: tuple[str, ...], answer: str) -> None:
-        """name: the input's.  columns: those of the texts.  answer: the new one."""
+        """name: input name.  columns: text columns.  answer: column to add."""
         self._name = name
         self._columns = columns
         self._answer = answer
 
     def read(self, batches: Iterator[LineBatch]) -> Iterator[TableRows]:
-        """Whatever rows are there, the header with the first of them.
+        """Batches of the rows available, the header with the first.
 
-        Raises DataError for a missing column, and SettingError where the new one is there already.
+        Raises DataError for a missing column, and SettingError if the added one exists.
         """
         left: deque[str] = deque()
 
@@ -156,7 +154,7 @@ class Table:
         every = lines()
         header = next(every, None)
         if header is None:
-            raise DataError(f"{self._name} is empty; its first line names the columns")
+            raise DataError(f"{self._name} is empty; expected a header row with column names")
         delimiter, names = self._names(header)
         indices = [names.index(column) for column in self._columns]
         cells = self._cells(every, header, delimiter)
@@ -182,7 +180,7 @@ class Table:
     def _cells(
         self, lines: Iterator[str], header: str, delimiter: str
     ) -> Iterator[tuple[int, list[str]]]:
-        """The header and all rows, with their lines' numbers; a blank row of TSV is empty."""
+        """Header and rows with their line numbers; a blank TSV line is an empty row."""
         if delimiter != TAB:
             yield from csv_cells(_after(header, lines), self._name, delimiter)
             return
@@ -197,7 +195,7 @@ class Table:
             yield number, row
 
     def _names(self, header: str) -> tuple[str, list[str]]:
-        """What separates columns, and their names: the delimiter by which those asked are there."""
+        """Delimiter and column names: the delimiter that yields the requested columns."""
         choices = (TAB,) if is_named(self._name, ".tsv", ".tab") else DELIMITERS
         known: dict[str, list[str]] = {}
         for delimiter in choices:
@@ -208,33 +206,35 @@ class Table:
         for delimiter, names in known.items():
             if self._answer in names:
                 raise SettingError(
-                    f"{self._name} has a column {self._answer!r} already; rename it first"
+                    f"{self._name} already has a column {self._answer!r}; rename it first"
                 )
             if all(column in names for column in self._columns):
                 return delimiter, names
         names = max(known.values(), key=len, default=[header])
         missing = next(column for column in self._columns if column not in names)
-        hint = "; JSON records need --jsonl" if header.lstrip().startswith("{") else ""
+        hint = "; for JSON records, add --jsonl" if header.lstrip().startswith("{") else ""
         raise DataError(no_column(f"{self._name}: line 1", missing, names) + hint)
 
 
 def columns_of(given: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns of the parts of an input.  Raises SettingError unless there is one for each."""
+    """Column of each part of an input.  Raises SettingError if their numbers differ."""
     if len(given) != len(names):
         raise SettingError(
-            f"an input of this run is {' and '.join(names)}; give --column once for each, in this "
-            "order"
+            f"--column must be given once for each part of the input ({', '.join(names)}), got "
+            f"{len(given)}"
         )
     return tuple(given)
 
 
 def texts_of_lines(batches: Iterable[LineBatch], name: str) -> Iterator[LineBatch]:
-    """The batches, whose lines are texts, with a warning for a table or for JSON records.
+    """The batches of plain lines, with a warning for a table or JSON records.
 
     Raises DataError for a JSON document of several lines.
     """
     if is_named(name, ".csv"):
-        logger.warning("%s: each line is read as a text; --column NAME reads that column", name)
+        logger.warning(
+            "%s: reading each line as plain text; use --column NAME for a column of a table", name
+        )
     for batch in batches:
         if batch.first == 0:
             _check_json("\n".join(batch.lines[:JSON_LINES]), name)
@@ -248,11 +248,11 @@ def _check_json(head: str, name: str) -> None:
             "example with `jq -c '.[]'`, and read that with --jsonl"
         )
     if is_named(name, ".jsonl", ".ndjson") or _JSON_RECORD.match(head):
-        logger.warning("%s: each line is read as a text; --jsonl reads records", name)
+        logger.warning("%s: reading each line as plain text; use --jsonl for JSON records", name)
 
 
 def is_named(name: str, *suffixes: str) -> bool:
-    """Whether a file, plain or compressed, has one of these suffixes."""
+    """Return True for a file, plain or compressed, with one of these suffixes."""
     path = PurePosixPath(name.lower())
     if path.suffix in {packing.suffix for packing in PACKINGS}:
         path = path.with_suffix("")

@@ -1,7 +1,7 @@
-r"""Lines of input as they come: each is taken up at once, and none is ever dropped or merged.
+r"""Lines of input as they arrive: each is read at once, and none is dropped or merged.
 
-Only "\n" ends a line.  Where `data.lines` refuses what is not UTF-8, here it is replaced with a
-warning: whoever pipes lines through needs one line out for every line in.
+Only "\n" ends a line.  Unlike `data.lines`, which refuses invalid UTF-8, this module replaces it
+with a warning, to keep one output line per input line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger("transduce")
 STDIN = "-"
 BATCH_LINES = 512
 AHEAD_BYTES = 2**22
-"""How much may be read ahead; a single longer line is let through."""
+"""Limit of reading ahead; a single longer line is allowed."""
 BAR_AFTER_SECONDS = 2.0
 
 
@@ -35,21 +35,21 @@ class LineBatch:
     """Consecutive lines, without their ends."""
 
     first: int
-    """Number of the first one, from 0."""
+    """Number of the first line, from 0."""
     lines: list[str]
     n_bytes: int
-    """Of the input, line ends included."""
+    """Bytes of input, line ends included."""
 
 
 class LineReader:
-    """Iterates over batches of whatever lines are there, waiting only when there are none.
+    """Iterator over batches of the lines available, waiting only if there are none.
 
-    A thread reads ahead, a bounded number of bytes.  Opening raises DataError for a file that
-    cannot be read, iterating for one that turns out to be damaged.
+    A thread reads ahead a bounded number of bytes.  Opening raises DataError for an unreadable
+    file, iterating for a damaged one.
     """
 
     def __init__(self, name: str = STDIN) -> None:
-        """name: a file, plain or compressed, or "-" for stdin."""
+        """name: file, plain or compressed, or "-" for stdin."""
         self.name = "stdin" if name == STDIN else name
         self._file = _open(name)
         self._changed = threading.Condition()
@@ -61,7 +61,7 @@ class LineReader:
 
     @property
     def size(self) -> int | None:
-        """Bytes of a plain regular file; None where they are not known or not lasting."""
+        """Size of a plain regular file in bytes; None for other inputs."""
         path = Path(self.name)
         plain = self.name != "stdin" and is_plain(path)
         return path.stat().st_size if plain else None
@@ -77,7 +77,7 @@ class LineReader:
             raise self._error
 
     def _take(self) -> list[bytes]:
-        """The lines that are there, at least one; none at the end."""
+        """Take the lines available, at least one; none at the end."""
         try:
             with self._changed:
                 self._changed.wait_for(lambda: self._lines or self._ended)
@@ -95,7 +95,7 @@ class LineReader:
         try:
             for line in raw_lines(self._file, self.name):
                 self._put(line)
-        except Exception as error:  # whatever it be, who waits for lines must get it
+        except Exception as error:  # of any kind: raised again in the reader
             self._error = error
         self._file.close()
         with self._changed:
@@ -107,13 +107,13 @@ class LineReader:
             self._changed.wait_for(lambda: self._bytes < AHEAD_BYTES)
             self._lines.append(line)
             self._bytes += len(line)
-            self._changed.notify_all()  # one alone might be a wait that Ctrl-C has ended
+            self._changed.notify_all()  # a single waiter may have been ended by Ctrl-C
 
 
 def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
-    """The batches, with a bar on stderr while they take long.
+    """Yield the batches, with a progress bar on stderr.
 
-    The bar is for a regular file and a terminal, after two seconds, and never when `quiet`.
+    The bar appears after two seconds, for a regular file and at a terminal, unless `quiet`.
     """
     size = reader.size
     if quiet or size is None or sys.stderr is None or not sys.stderr.isatty():
@@ -139,11 +139,11 @@ def shown(reader: LineReader, quiet: bool = False) -> Iterator[LineBatch]:
 def _open(name: str) -> BinaryIO:
     if name == STDIN:
         if sys.stdin is None:
-            raise DataError("stdin is closed; there is nothing to read from")
+            raise DataError("stdin is closed; give FILE or connect stdin")
         if sys.stdin.isatty():
-            logger.info("reading lines from the terminal; Ctrl-D ends them")
-        # Not `sys.stdin.buffer`: Python closes that at its exit, and would wait for, or die of,
-        # the lock that the reading thread holds.
+            logger.info("reading from the terminal; Ctrl-D ends the input")
+        # Not `sys.stdin.buffer`: Python closes it at exit, and would block or crash on the lock
+        # held by the reading thread.
         return os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
     with reading(name):
         return Path(name).open("rb")

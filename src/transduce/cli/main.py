@@ -1,12 +1,12 @@
-"""The command `transduce`: finds the verb, runs it, and says in one line what went wrong.
+"""The command `transduce`: run a verb, and report an error in one line.
 
     exit code   0  done
-                1  the input, the run or the training is at fault
-                2  the command, an option or a setting is at fault
-              130  interrupted (128 + the number of the signal; 143 for SIGTERM)
-              141  nobody reads the output any more, as for `cat` or `grep` in a pipe
+                1  error in the input, the run or training
+                2  error in the command, an option or a setting
+              130  interrupted (128 + the signal number; 143 for SIGTERM)
+              141  output pipe closed, as by `head`
 
-Nothing here imports torch: `--help` must answer at once.
+No import of torch here, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -19,52 +19,61 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 import transduce
 from transduce.cli.console import log_to_stderr, print_error
 from transduce.errors import OUT_OF_MEMORY, SettingError, TransduceError, is_out_of_memory
 
-VERBS = {
-    "train": "Train a model by a recipe.",
-    "distil": "Train a student on what a teacher makes of the training sources, or of other texts.",
-    "backtranslate": "Train on monolingual text too, with sources that a reverse run makes.",
-    "sweep": "Train a recipe with several values of some settings, and say which did best.",
-    "translate": "Translate lines of text, from a file or as they come.",
-    "predict": "Answer each line of input: a label, an answer, a continuation, a translation.",
-    "generate": "Go on from a prompt, and show the text as it comes.",
-    "chat": "Talk with a model that was trained on dialogues.",
-    "evaluate": "Predict for held-out inputs and measure the answers.",
-    "compare": "Put runs side by side: settings that differ, scores with intervals, curves.",
-    "score": "Print the log-probability of each given pair.",
-    "align": "Print which words of each source and target belong together.",
-    "shortlist": "Learn which few target tokens a source can need, for faster translation.",
-    "calibrate": "Learn to say how good a translation is, without a reference.",
-    "average": "Average the weights of several runs, or of a run's last checkpoints.",
-    "merge": "Make a run from a base run and an adapter that LoRA trained on top of it.",
-    "import": "Make a run directory of a Hugging Face directory: BERT, GPT-2, ViT or Marian.",
-    "export": "Write a run as a directory that another program loads: CTranslate2.",
-    "info": "Say what a run is: sizes, scores, checkpoints, settings.",
-    "demo": "Train a speller on the CMU Pronouncing Dictionary and pronounce words it never saw.",
+VERB_GROUPS = {
+    "Training": {
+        "train": "Train a model from a recipe.",
+        "distil": "Train a student by sequence-level knowledge distillation.",
+        "backtranslate": "Train with back-translated monolingual text.",
+        "sweep": "Train a recipe over a grid or search of hyperparameters.",
+        "demo": "Train a pronunciation model in five minutes and show its attention.",
+    },
+    "Prediction": {
+        "translate": "Translate lines of text.",
+        "predict": "Predict an output for each input line, for any task.",
+        "generate": "Continue a prompt with a language model.",
+        "chat": "Chat with a dialogue model.",
+    },
+    "Evaluation": {
+        "evaluate": "Evaluate a run on held-out data.",
+        "compare": "Compare the settings, scores and learning curves of runs.",
+        "score": "Score sentence pairs or rerank an n-best list.",
+        "align": "Extract word alignments from attention.",
+    },
+    "Runs": {
+        "info": "Show the model size, settings, scores and checkpoints of a run.",
+        "average": "Average the weights of runs or checkpoints.",
+        "merge": "Merge a LoRA adapter into its base run.",
+        "import": "Import a Hugging Face model: BERT, GPT-2, ViT or Marian.",
+        "export": "Export a run to CTranslate2.",
+        "shortlist": "Learn a vocabulary shortlist for faster translation.",
+        "calibrate": "Fit reference-free quality estimation for a translation run.",
+    },
 }
-"""Each verb is the function of that name in the file of that name, and is imported when used."""
+"""Verbs by group; each is the function of that name in the module of that name."""
+VERBS = {verb: purpose for verbs in VERB_GROUPS.values() for verb, purpose in verbs.items()}
 
 
 def name_in_python(verb: str) -> str:
-    """The name of a verb's file and function: `import` itself is a word of the language."""
+    """Name of a verb's module and function, with an underscore after a Python keyword."""
     return f"{verb}_" if keyword.iskeyword(verb) else verb
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, by default that of `sys.argv`; returns the exit code."""
-    # Threads that spin at OpenMP's barriers burn the core that another process needs: up to four
-    # times slower on a busy machine.  It must be said before torch is imported.
+    """Run the given command line, by default `sys.argv`; return the exit code."""
+    # Threads spinning at OpenMP barriers slow a busy machine down up to four times.  The variable
+    # has an effect only before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     log_to_stderr()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         with _ended_by_sigterm():
-            app = build_app()
+            app = build_app(arguments[0] if arguments else None)
             result = app(with_plain_hyphens(app, arguments))
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
@@ -75,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
-    except OSError as error:  # no space left, no permission: the machine's no, not a bug of ours
+    except OSError as error:  # no space left, no permission
         where = f"{error.filename}: " if error.filename else ""
         print_error(f"{where}{error.strerror or error}")
         return TransduceError.exit_code
@@ -86,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return TransduceError.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except SystemExit as end:  # so rich ends a page of --help that nobody reads
+    except SystemExit as end:  # rich ends --help so, when the pipe is closed
         if isinstance(end.__context__, BrokenPipeError):
             return 128 + signal.SIGPIPE
         raise
@@ -97,29 +106,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _settle_stdout()
 
 
-def build_app() -> App:
-    """The command line with every verb in its place, none of them imported yet."""
+def build_app(described: str | None = None) -> App:
+    """Command line with every verb registered, none of them imported.
+
+    described: verb whose help shows its whole docstring, not only the first line.
+    """
+    options = Group("Options", sort_key=len(VERB_GROUPS))
     app = App(
         name="transduce",
-        help="Train a Transformer on your own pairs, translate with it, measure it.",
+        help="Train, evaluate and run Transformer models for translation and related tasks.",
         version=transduce.__version__,
         help_format="markdown",
         default_parameter=Parameter(negative=()),
+        group_parameters=options,
         result_action="return_value",
         print_error=False,
         exit_on_error=False,
     )
-    for place, (verb, purpose) in enumerate(VERBS.items()):
-        name = name_in_python(verb)
-        app.command(f"transduce.cli.{name}:{name}", name=verb, help=purpose, sort_key=place)
+    for place, (title, verbs) in enumerate(VERB_GROUPS.items()):
+        group = Group(title, sort_key=place)
+        for rank, (verb, purpose) in enumerate(verbs.items()):
+            name = name_in_python(verb)
+            app.command(
+                f"transduce.cli.{name}:{name}",
+                name=verb,
+                help=None if verb == described else purpose,
+                group=group,
+                sort_key=rank,
+            )
+    for flag in ("--help", "--version"):
+        app[flag].group = options
     return app
 
 
 def with_plain_hyphens(app: App, arguments: Sequence[str]) -> list[str]:
-    """The arguments without a lone `-`, which cyclopts takes for an option wherever it stands.
+    """Arguments without a lone `-`, which cyclopts would parse as an option.
 
-    After an option it is the value of that option.  Elsewhere it is FILE, where the verb has one:
-    stdin, which is what its absence means too.
+    After an option, it is attached as that option's value.  Elsewhere it stands for stdin, the
+    default of FILE, and is dropped.
     """
     if "-" not in arguments or arguments[0] not in VERBS:
         return list(arguments)
@@ -139,26 +163,26 @@ def with_plain_hyphens(app: App, arguments: Sequence[str]) -> list[str]:
 
 
 def usage_message(error: CycloptsError) -> str:
-    """One line for a command that cannot be understood."""
+    """Usage error as one line."""
     error.verbose = False
     command = " ".join(["transduce", *(error.command_chain or ())])
     return f"{' '.join(str(error).split())} See `{command} --help`."
 
 
 def _interrupted_training() -> tuple[type[BaseException], ...]:
-    """What training raises after a signal; no need to import torch where nothing has trained."""
+    """Exception of training stopped by a signal; none before training is imported."""
     signals = sys.modules.get("transduce.training.signals")
     return () if signals is None else (signals.InterruptedTraining,)
 
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that what is half written is taken away."""
+    """Let SIGTERM unwind the stack, so that incomplete files are removed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:  # whoever called us cares for it
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:  # the caller handles it
         yield
         return
     signal.signal(signal.SIGTERM, end)
@@ -169,12 +193,12 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _settle_stdout() -> None:
-    """Let Python's last flush at its exit succeed, or it would report an error once more."""
+    """Let the final flush at exit succeed, so that no error is reported twice."""
     if sys.stdout is None:
         return
     try:
         sys.stdout.flush()
-    except (OSError, ValueError):  # what could not be written has been complained of
+    except (OSError, ValueError):  # reported already
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

@@ -1,4 +1,4 @@
-"""`transduce merge`: one run from a base run and what was trained on top of it."""
+"""`transduce merge`: one run from a base run and a low-rank adapter."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from transduce.errors import RunError
 
 
 def merge(base: Path, adapter: Path, output: Path, /) -> None:
-    """Make a run from a base run and an adapter that LoRA trained on top of it.
+    """Merge a LoRA adapter into its base run.
 
-    Prints the directory of the new run, which is used like any other.
+    Prints the new run directory.
 
     Parameters
     ----------
     base
-        The run that the adapter was trained from.
+        Run directory of the base model.
     adapter
-        Run directory with adapter.safetensors, recipe.toml and the vocabulary; the weights need
-        not be there.
+        Run directory of the fine-tuned adapter: adapter.safetensors, recipe.toml and the
+        vocabulary; its weights are not needed.
     output
-        Directory to make.
+        Run directory to create.
     """
-    from transduce.run_directory import read_recipe, write_run
+    from transduce.recipes import read_recipe
+    from transduce.run_directory import write_run
     from transduce.tasks.model_card import code
     from transduce.training.fine_tuning import ADAPTER_FILE, apply_adapter
     from transduce.training.weights import read_tensors
 
     if output.exists():
-        raise RunError(f"{output} exists; give another OUTPUT")
+        raise RunError(f"{output} already exists; give another OUTPUT")
     recipe = read_recipe(adapter)
     if not (adapter / ADAPTER_FILE).is_file():
-        raise RunError(f"{adapter} has no {ADAPTER_FILE}; it was not trained with fine_tune.lora")
+        raise RunError(f"{adapter} has no {ADAPTER_FILE}; give a run trained with fine_tune.lora")
     weights = apply_adapter(read_tensors(base / "weights.safetensors"), adapter / ADAPTER_FILE)
     names = [code(run.resolve().name) for run in (base, adapter)]
-    told = f"The run {names[0]} with the adapter of {names[1]} merged into it."
-    write_run(output, recipe, (adapter, base), told, weights)
+    description = f"The run {names[0]} with the adapter of {names[1]} merged into it."
+    write_run(output, recipe, (adapter, base), description, weights)
     print_lines(str(output))

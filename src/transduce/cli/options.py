@@ -1,4 +1,4 @@
-"""Options that several verbs share, each group a small dataclass."""
+"""Options shared by several verbs, each group a small dataclass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from cyclopts import Parameter, validators
+from cyclopts import Group, Parameter, validators
 
 from transduce.config import field_help, parse, to_dict
 from transduce.decoding.options import DecodingOptions, without_meaning
@@ -26,32 +26,59 @@ logger = logging.getLogger("transduce")
 
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 Flag = Annotated[bool, Parameter(show_default=False)]
-# Options without a meaning: where nothing is drawn at random, ...
+# Options of sampling only ...
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed", "candidates")
-# ... and where it is.
+# ... and of beam search only.
 SEARCHING = ("beam_size", "beam_groups", "diversity")
 SPELLED = {"constraints": "constraint", "stop_strings": "stop", "ensemble": "ensemble_mean"}
 ON_THE_COMMAND_LINE = {
-    "constraints": "Separate alternatives by |. May be repeated.",
+    "constraints": "Separate alternatives with |. May be repeated.",
     "avoid": "May be repeated.",
     "stop_strings": "May be repeated.",
 }
 # Settings with another option (method has --sample), with one of their own in each verb, or none.
-OWN = ("method", "n_best", "ensemble", "language_model_weight", "stop", "free_end", "batch_tokens")
+OWN = ("method", "n_best", "ensemble", "language_model_weight", "stop", "free_end")
 SHARED = [f.name for f in dataclasses.fields(DecodingOptions) if f.name not in OWN]
+
+AUXILIARY_GROUP = Group("Auxiliary models", sort_key=11)
+DECODING_GROUP = Group("Decoding (defaults from the recipe)", sort_key=12)
+LENGTH_GROUP = Group("Output length", sort_key=13)
+CONSTRAINT_GROUP = Group("Output constraints", sort_key=14)
+SAMPLING_GROUP = Group("Sampling", sort_key=15)
+MACHINE_GROUP = Group("Machine", sort_key=16)
+BULK_GROUP = Group("Bulk translation", sort_key=17)
+GROUPED = {
+    LENGTH_GROUP: (
+        "min_length",
+        "min_length_ratio",
+        "max_length_ratio",
+        "max_length_extra",
+        "max_tokens",
+        "stop_strings",
+    ),
+    CONSTRAINT_GROUP: ("prefix", "constraints", "avoid", "no_repeat_ngram", "repetition_penalty"),
+    SAMPLING_GROUP: ("temperature", "top_k", "top_p", "min_p", "seed"),
+    AUXILIARY_GROUP: ("ensemble", "language_model_weight"),
+    MACHINE_GROUP: ("batch_tokens",),
+}
+GROUP_OF = {name: group for group, names in GROUPED.items() for name in names}
+"""Group of an option in `--help`; of the others, DECODING_GROUP."""
+
+Models = Annotated[tuple[Path, ...], Parameter(group=AUXILIARY_GROUP, show_default=False)]
+AuxiliaryModel = Annotated[Path | None, Parameter(group=AUXILIARY_GROUP)]
 
 T = TypeVar("T")
 
 
 def _spelled(name: str) -> str:
-    """An option as the command line has it."""
+    """Option name on the command line."""
     return f"--{SPELLED.get(name, name).replace('_', '-')}"
 
 
 def _options_of(*names: str) -> Callable[[type[T]], type[T]]:
-    """Class decorator: a dataclass with an option, None by default, for each of these settings.
+    """Class decorator: a dataclass with one option, None by default, for each decoding setting.
 
-    Type, name and help of an option are those of the setting, the bounds are checked by `over`.
+    Type, name and help come from the setting; `over` checks the bounds.
     """
     hints = typing.get_type_hints(DecodingOptions)
     texts = field_help(DecodingOptions)
@@ -60,7 +87,8 @@ def _options_of(*names: str) -> Callable[[type[T]], type[T]]:
         for name in names:
             hint = tuple[str, ...] if typing.get_origin(hints[name]) is tuple else hints[name]
             text = f"{texts.get(name, '')} {ON_THE_COMMAND_LINE.get(name, '')}".strip()
-            parameter = Parameter(name=_spelled(name), help=text)
+            group = GROUP_OF.get(name, DECODING_GROUP)
+            parameter = Parameter(name=_spelled(name), help=text, group=group)
             cls.__annotations__[name] = Annotated[hint | None, parameter]
             setattr(cls, name, None)
         return dataclass(frozen=True, kw_only=True)(cls)
@@ -68,29 +96,29 @@ def _options_of(*names: str) -> Callable[[type[T]], type[T]]:
     return with_options
 
 
-@Parameter(name="*", group="Decoding (by default as the recipe says)")
+@Parameter(name="*", group=DECODING_GROUP)
 @_options_of(*SHARED)
 class Decoding:
-    """Decoding options of one call, laid over the recipe's."""
+    """Decoding options of one call, which override the recipe's."""
 
-    sample: Flag = False
-    """Draw outputs at random instead of searching for the best."""
+    sample: Annotated[Flag, Parameter(group=SAMPLING_GROUP)] = False
+    """Draw samples instead of running beam search."""
 
     def over_any(self, predictor: Predictor) -> DecodingOptions | None:
-        """The same as `over`, for a task that perhaps decodes nothing: then nothing may be given.
+        """As `over`; for a task without decoding, None if no option is given.
 
         Raises SettingError.
         """
         if predictor.options is not None:
             return self.over(predictor)
         for name in self._given():
-            raise SettingError(f"{_spelled(name)} is for tasks that decode; this run's does not")
+            raise SettingError(f"{_spelled(name)} applies only to tasks that decode; remove it")
         return None
 
     def over(self, predictor: Predictor | Translator, n_best: int | None = 1) -> DecodingOptions:
-        """How a recipe decodes, with these laid over it; n_best None is what the recipe says.
+        """The recipe's decoding options, overridden by these; n_best None keeps the recipe's.
 
-        Raises SettingError for a value that cannot be, and for an option without a meaning here.
+        Raises SettingError for an invalid value, and for an option without effect here.
         """
         from transduce.tasks.translation.translator import Translator
 
@@ -101,7 +129,7 @@ class Decoding:
         names, tasks = without_meaning(translates=translator is not None)
         for name in names:
             if name in given:
-                raise SettingError(f"{_spelled(name)} is for {tasks}; leave it out")
+                raise SettingError(f"{_spelled(name)} applies only to {tasks}; remove it")
         if "constraints" in given:
             given["constraints"] = [_alternatives(text) for text in given["constraints"]]
         sample = given.pop("sample", False)
@@ -111,12 +139,12 @@ class Decoding:
         for name in SEARCHING:
             if name in given and sampled:
                 raise SettingError(
-                    f"{_spelled(name)} is for beam search, not samples; leave it out"
+                    f"{_spelled(name)} applies to beam search, not to sampling; remove it"
                 )
         needs = [(name, "sample", method == "sample") for name in SAMPLING]
         needs += [
             ("alpha", "length-penalty gnmt", settings["length_penalty"] == "gnmt"),
-            ("diversity", "beam-groups above 1", settings["beam_groups"] > 1),
+            ("diversity", "beam-groups of at least 2", settings["beam_groups"] > 1),
             ("candidates", "minimum-risk", settings["minimum_risk"] != "none"),
         ]
         if translator:
@@ -127,11 +155,11 @@ class Decoding:
             ]
         for name, other, there in needs:
             if name in given and not there:
-                raise SettingError(f"{_spelled(name)} is for --{other}; add that")
+                raise SettingError(f"{_spelled(name)} requires --{other}")
         n_best = recipe.n_best if n_best is None else n_best
         if method == "beam" and n_best > settings["beam_size"]:
             logger.warning(
-                "the beam is widened from %d to %d for so many outputs",
+                "beam size raised from %d to %d, the number of outputs requested",
                 settings["beam_size"],
                 n_best,
             )
@@ -147,40 +175,40 @@ class Decoding:
 
 @_options_of("ensemble")
 class EnsembleDecoding(Decoding):
-    """Decoding options for a verb that has --ensemble."""
+    """Decoding options of a verb with --ensemble."""
 
 
 @_options_of("language_model_weight")
 class AuxiliaryDecoding(EnsembleDecoding):
-    """Decoding options for a verb that has --ensemble and --language-model."""
+    """Decoding options of a verb with --ensemble and --language-model."""
 
 
 def _alternatives(constraint: str) -> str | list[str]:
-    """A phrase as given on the command line, or the several that | stands between."""
+    """The phrase of a --constraint, or its alternatives separated by |."""
     parts = [part.strip() for part in constraint.split("|")]
     if constraint.strip() and not all(parts):
-        raise SettingError(f"--constraint {constraint!r}: an alternative beside | is empty")
+        raise SettingError(f"--constraint {constraint!r}: empty alternative before or after |")
     return parts if len(parts) > 1 else constraint
 
 
-@Parameter(name="*", group="Machine")
+@Parameter(name="*", group=MACHINE_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What to compute on."""
+    """Device, threads, precision and engine."""
 
     device: str = "auto"
-    """cpu, cuda, cuda:1, ...; auto takes a GPU when there is one."""
+    """Device: cpu, cuda, cuda:1, ...; auto uses a GPU if available."""
     threads: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=1024))] | None = None
-    """CPU threads; by default PyTorch's choice."""
+    """Number of CPU threads. Default: chosen by PyTorch."""
     precision: Literal["float32", "bf16", "int8"] = "float32"
-    """int8 rounds the model's matrices to 8 bits, for a CPU; bf16 multiplies in bfloat16, for
-    processors with AMX and GPUs: both are faster, with not quite the same answers."""
+    """Numeric precision. int8 quantises the weights (CPU only); bf16 multiplies in bfloat16 (GPUs,
+    and CPUs with AMX). Both are faster; outputs may differ slightly."""
     engine: Literal["pytorch", "ctranslate2"] = "pytorch"
-    """What searches for translations; ctranslate2, an extra, is faster on a CPU and lacks some
+    """Inference engine for translation. ctranslate2 (extra) is faster on a CPU and supports fewer
     options."""
 
     def load(self, run: Path) -> Run:
-        """The run, loaded onto this machine.  Raises RunError, or SettingError for the device."""
+        """Load a run onto the device.  Raises RunError, or SettingError for the device."""
         import torch
 
         import transduce
@@ -196,9 +224,9 @@ class Machine:
         language_model: Path | None = None,
         draft: Path | None = None,
     ) -> Run:
-        """The run, with others beside it where they are named.
+        """Load a run with the auxiliary models given.
 
-        Raises as `load` and `Run.with_models` do.
+        Raises the errors of `load` and `Run.with_models`.
         """
         model = self.load(run)
         if not (ensemble or language_model or draft):
@@ -211,9 +239,11 @@ class Machine:
         )
 
     def check_no_engine(self, verb: str) -> None:
-        """Raises SettingError where an engine is given to a verb that searches for nothing."""
+        """Raise SettingError for --engine in a verb that does not translate."""
         if self.engine != "pytorch":
-            raise SettingError(f"--engine is for translations; leave it out to {verb}")
+            raise SettingError(
+                f"`transduce {verb}` does not support --engine {self.engine}; remove it"
+            )
 
 
 AS_THE_RECIPE = Decoding()

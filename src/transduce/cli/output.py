@@ -1,4 +1,4 @@
-"""Results: to stdout as they come, or to a file that is complete or absent."""
+"""Output of results: streamed to stdout, or to a file written atomically."""
 
 from __future__ import annotations
 
@@ -18,47 +18,46 @@ STDOUT = "-"
 
 
 class Output:
-    """Writes lines as UTF-8, whatever the locale."""
+    """Writer of UTF-8 lines, independent of the locale."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
         self._name = name
 
     def write(self, lines: Iterable[str]) -> None:
-        """Write lines and let the reader have them at once.
+        """Write lines and flush them.
 
-        Raises DataError when there is no room, BrokenPipeError when nobody reads.
+        Raises DataError if writing fails, BrokenPipeError if the pipe is closed.
         """
         self.write_text("".join(f"{line}\n" for line in lines))
 
     def write_text(self, text: str) -> None:
-        """Write text as it is, raising what `write` raises."""
+        """Write text unchanged; raises the errors of `write`."""
         data = text.encode("utf-8", "surrogateescape")
-        with _said_plainly(self._name):
+        with _write_errors(self._name):
             self._file.write(data)
             self._file.flush()
 
 
 @contextmanager
 def open_output(path: str = STDOUT) -> Iterator[Output]:
-    """Stdout, or a file: written aside and renamed when the context ends without an error.
+    """Open stdout, or a temporary file renamed when the context ends without an error.
 
-    What is named `.gz`, `.bz2` or `.xz` is compressed.
-    Raises DataError when the file cannot be written.
+    Compressed if named `.gz`, `.bz2` or `.xz`.  Raises DataError if the file cannot be written.
     """
     if path == STDOUT:
         if sys.stdout is None:
-            raise DataError("stdout is closed; there is nowhere to write to")
+            raise DataError("stdout is closed; give --output FILE or connect stdout")
         yield Output(sys.stdout.buffer, "stdout")
         return
     named = Path(path)
     if named.exists() and not named.is_file():  # /dev/null, /dev/stdout, a named pipe
-        with _said_plainly(path), named.open("wb") as file:
+        with _write_errors(path), named.open("wb") as file:
             yield Output(file, path)
         return
-    final = named.resolve()  # through a link to what it names, which the rename replaces
+    final = named.resolve()  # the rename replaces the target of a link
     aside = final.with_name(f"{final.name}.{os.getpid()}.part")
-    with _said_plainly(path):
+    with _write_errors(path):
         file = aside.open("wb")
     try:
         with contextlib.closing(file):
@@ -66,9 +65,9 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
             try:
                 yield Output(inner, path)
             finally:
-                with _said_plainly(path):
+                with _write_errors(path):
                     inner.close()
-        with _said_plainly(path):
+        with _write_errors(path):
             if final.exists():
                 shutil.copymode(final, aside)
             aside.replace(final)
@@ -77,12 +76,12 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
 
 
 def check_not_read(output: str | None, *inputs: str | Path | None) -> None:
-    """Raises SettingError where the output is a file that is read from, which it would replace."""
+    """Raise SettingError if the output file is one of the input files."""
     if output is None or not Path(output).is_file():
         return
     for given in inputs:
         if given is not None and Path(given).is_file() and Path(output).samefile(given):
-            raise SettingError(f"--output {output} is read from; give another file")
+            raise SettingError(f"--output {output} is also an input; give another file")
 
 
 def print_lines(*lines: str) -> None:
@@ -92,8 +91,8 @@ def print_lines(*lines: str) -> None:
 
 
 @contextmanager
-def _said_plainly(name: str) -> Iterator[None]:
-    """Turn what the system says about writing into one line."""
+def _write_errors(name: str) -> Iterator[None]:
+    """Turn an OSError of writing into a DataError of one line."""
     try:
         yield
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""`transduce predict`: one answer for every input, in the same order, whatever the task."""
+"""`transduce predict`: one output per input, in order, for every task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from transduce.tasks.task import Prediction, Predictor
 
 PREDICTION = "prediction"
-"""Column of a table that the answers are put into."""
+"""Column added to a table."""
 
 
 def predict(
@@ -39,32 +39,30 @@ def predict(
     *,
     output: Annotated[str, Parameter(show_default=False)] = STDOUT,
     jsonl: Flag = False,
-    column: tuple[str, ...] = (),
+    column: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     decoding: Decoding = AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Answer each line of input: a label, an answer, a continuation, a translation.
+    """Predict an output for each input line, for any task.
 
-    Every line gives one line, in order.  A line is a text, or the path of an image; where an input
-    has several parts, such as a question and the passage with its answer, they stand between tabs.
-    `transduce info RUN` names the parts.
+    Outputs are labels, answers, continuations, captions or translations, one line per input line,
+    in order. An input is a text or an image path; inputs of several parts, such as question and
+    context, are tab-separated. `transduce info RUN` lists the parts.
 
     Parameters
     ----------
     run
-        A run directory.
+        Run directory.
     file
-        One input a line, plain or compressed; without it, or with -, stdin.
+        Input file with one input per line, plain or compressed. Default: stdin (also -).
     output
-        File to write instead of stdout; it appears when it is complete.
+        Output file, written atomically. Default: stdout.
     jsonl
-        Lines are JSON objects whose fields are the parts of the input.  They come back with all
-        their fields and all that the model says: probabilities, scores. A record without an
-        answer has the field "error" instead.
+        Read and write JSON Lines. The fields of a record are the parts of the input; it is returned
+        with the prediction, probabilities and scores added, or with a field "error".
     column
-        Column of the texts in a CSV or TSV file whose first line names its columns; its rows come
-        back with a further column "prediction". With --jsonl, the field of the texts. Where an
-        input has several parts, one for each.
+        Read inputs from this column of a CSV or TSV file with a header row, and add a column
+        "prediction". With --jsonl, the field of the input. Repeat for each part of the input.
     """
     check_not_read(output, file)
     lines = LineReader(file)
@@ -83,7 +81,7 @@ def predict(
                 errors.note(records)
                 if records.error is not None:
                     raise records.error
-            errors.tell()
+            errors.log_total()
             return
         for part in _texts(batches, lines.name, columns, named=bool(column)):
             found = _answers(model.predictor, part, options)
@@ -95,9 +93,9 @@ def predict(
 def _texts(
     batches: Iterator[LineBatch], name: str, columns: tuple[str, ...], named: bool
 ) -> Iterator[TextLines | TableRows]:
-    """Inputs of a table, or else of lines that have their parts between tabs.
+    """Inputs of a table or, unless `named`, of lines with tab-separated parts.
 
-    named: whether the columns are those of a table.
+    named: True for columns of a table.
     """
     if named:
         return Table(name, columns, PREDICTION).read(batches)
@@ -107,16 +105,16 @@ def _texts(
 def _answers(
     predictor: Predictor, part: Inputs | Records, options: DecodingOptions | None
 ) -> list[Prediction]:
-    """One for each input that `part` has when all have been tried."""
+    """Predictions of a batch, one per input left after rejecting invalid ones."""
     found: list[Prediction] = []
     while len(found) < len(part.inputs):
         start = len(found)
         try:
             found += predictor.predict(part.inputs[start:], options, part.first + start)
-        except InputError as error:  # those beside it are answered none the less
+        except InputError as error:  # the others are answered nevertheless
             wrong = error.number - part.first
             if not any(part.inputs[wrong]):
-                raise  # a blank one always has an answer
+                raise  # a blank input always has an answer
             if wrong > start:
                 before = part.inputs[start:wrong]
                 found += predictor.predict(before, options, part.first + start)

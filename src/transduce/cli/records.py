@@ -1,4 +1,4 @@
-"""JSON records as inputs of `predict` and `translate`: they keep whatever else they hold."""
+"""JSON records as inputs of `predict` and `translate`: other fields are kept."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ logger = logging.getLogger("transduce")
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 ERROR = "error"
-"""Field of a record that has no answer."""
+"""Field of a record without an answer."""
 LETTERS_TO_JUDGE = 5
-"""In shorter names of settings one letter makes another word."""
+"""Minimum length of a setting's name for spelling suggestions."""
 
 
 @dataclass
 class Records:
-    """The records of consecutive lines, up to the first line that is none."""
+    """Records of consecutive lines, up to the first invalid line."""
 
     first: int
     """Number of the first line, from 0."""
     items: list[dict[str, Any] | None]
     """None for a blank line."""
     inputs: list[tuple[str, ...]]
-    """The texts of each record; empty ones where there are none."""
+    """Texts of each record, empty for blank and failed ones."""
     errors: dict[int, str]
-    """Why some of the records, by their places, have no answer."""
+    """Errors of failed records, by place."""
     error: DataError | None = None
-    """What is wrong with the line after them, if they had to end there."""
+    """Error of the next line, which ended the batch."""
 
     def reject(self, place: int, reason: str) -> None:
-        """Let a record have no answer; the others are answered none the less."""
+        """Mark a record as failed; the others are answered nevertheless."""
         self.errors[place] = reason
         self.inputs[place] = ("",) * len(self.inputs[place])
 
     def answered(self, answers: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-        """Each record as a line, with the fields of its answer, or its error, put in."""
+        """Each record as a line, with the fields of its answer, or its error, added."""
         for place, (record, fields) in enumerate(zip(self.items, answers, strict=True)):
             if record is None:
                 yield ""
@@ -60,26 +60,26 @@ class Records:
 
 
 class ErrorCount:
-    """Tells of records without an answer: of the first at once, of all at the end."""
+    """Warnings about failed records: the first at once, their number at the end."""
 
     def __init__(self, name: str) -> None:
-        """name: of the input, for messages."""
+        """name: input name for messages."""
         self._name = name
         self._count = 0
 
     def note(self, records: Records) -> None:
-        """Count the errors of a batch that has been answered."""
+        """Count the errors of an answered batch."""
         if records.errors and not self._count:
             place, reason = min(records.errors.items())
             line = f"{self._name}: line {records.first + place + 1}: {reason}"
-            logger.warning('%s; the record has the field "%s" instead of an answer', line, ERROR)
+            logger.warning('%s; the record is returned with a field "%s"', line, ERROR)
         self._count += len(records.errors)
 
-    def tell(self) -> None:
-        """Log how many there were, if more than the first."""
+    def log_total(self) -> None:
+        """Log the number of errors, if more than one."""
         if self._count > 1:
             logger.warning(
-                '%s: %d records have the field "%s" instead of an answer',
+                '%s: %d records failed; each has a field "%s"',
                 self._name,
                 self._count,
                 ERROR,
@@ -87,10 +87,10 @@ class ErrorCount:
 
 
 def read_records(batch: LineBatch, name: str, fields: tuple[str, ...]) -> Records:
-    """The records of a batch of lines; `name` is the input's, for messages.
+    """Records of a batch of lines.
 
-    fields: the names under which a record has its texts, dotted ones in nested objects; a record
-    without one of them has an error.
+    name: input name for messages.  fields: text fields, dotted for nested objects; a record without
+    one of them has an error.
     """
     found = Records(batch.first, [], [], {})
     for place, line in enumerate(batch.lines):
@@ -115,10 +115,10 @@ def with_options(
     base: DecodingOptions,
     check: Callable[[DecodingOptions], None],
 ) -> list[DecodingOptions]:
-    """How each record is to be decoded: as `base` says, and as its own fields say otherwise.
+    """Decoding options of each record: `base`, overridden by fields named after settings.
 
-    One whose options cannot be has an error.  name: the input's, for messages.  check: what else
-    to ask of options.
+    A record with invalid options gets an error.  name: input name for messages.  check: further
+    validation of options.
     """
     from transduce.decoding.options import DecodingOptions
 
@@ -144,13 +144,13 @@ def _warn_if_misspelt(field: str, settings: Iterable[str], name: str) -> None:
     near = next((setting for setting in settings if _one_letter_away(field, setting)), None)
     if near is not None:
         warn_once(
-            f'{name}: the field "{field}" is not a setting of decoding; did you mean "{near}"? It '
-            "is kept, and nothing else comes of it"
+            f'{name}: field "{field}" is not a decoding setting and has no effect; did you mean '
+            f'"{near}"?'
         )
 
 
 def _one_letter_away(field: str, setting: str) -> bool:
-    """Whether they differ by one letter, by two that changed places, or by case and joints."""
+    """Return True for one edit or transposition, or a difference in case and separators."""
     bare = re.sub("[^a-z0-9]", "", field.lower())
     if bare == setting.replace("_", ""):
         return True
@@ -166,26 +166,26 @@ def _one_letter_away(field: str, setting: str) -> bool:
 
 
 def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any] | None:
-    """Raises ValueError saying what the line is instead of a record."""
+    """Parse a record, None for a blank line.  Raises ValueError for anything else."""
     if not line.strip():
         return None
     example = "{" + ", ".join(f'"{field}": "..."' for field in fields) + "}"
-    remedy = one_a_line(line) or f"; write {example}"
+    remedy = one_a_line(line) or f"; expected {example}"
     try:
         record = from_json(line)
-        json.dumps(record, allow_nan=False)  # Python reads NaN and 1e999, which JSON has not
+        json.dumps(record, allow_nan=False)  # Python accepts NaN and 1e999, JSON does not
     except ValueError as error:
         reason = getattr(error, "msg", str(error))
-        raise ValueError(f"is not JSON ({reason}){remedy}") from None
+        raise ValueError(f"is not valid JSON ({reason}){remedy}") from None
     if not isinstance(record, dict):
         raise ValueError(f"is not a JSON object{remedy}")
     return record
 
 
 def _text(record: Mapping[str, Any], field: str) -> str:
-    """The text under a name.  Raises DataError where there is none."""
+    """Text field of a record.  Raises DataError if missing."""
     value = Record("the record", record).value(field)
     if not isinstance(value, str):
-        raise DataError(f'"{field}" is {json.dumps(value)[:40]}, not a text in quotation marks')
-    # JSON can spell half a character, "\ud800", which no tokenizer can take.
+        raise DataError(f'"{field}": expected a string, got {json.dumps(value)[:40]}')
+    # JSON may contain lone surrogates, "\ud800", which no tokenizer accepts.
     return SURROGATE.sub("\ufffd", value)

@@ -1,4 +1,4 @@
-"""`transduce score`: how likely the model finds given pairs, or the candidates of another."""
+"""`transduce score`: log-probabilities of given pairs, or of the candidates of another model."""
 
 from __future__ import annotations
 
@@ -28,40 +28,43 @@ def score(
     weight: float | None = None,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Print the log-probability of each given pair.
+    """Score sentence pairs or rerank an n-best list.
 
-    One line for each pair: the natural logarithm of the probability of the whole target, its end
-    included, given the source; "nan", with a warning, for a pair that is too long to score.
+    With --target, prints one line per pair: the natural log-probability of the target, including
+    its end of sentence, given the source; nan, with a warning, for a pair that is too long.
 
-    With --n-best instead of --target, the candidates of another run are put into a new order:
-    lines `id ||| text ||| score` as `translate --n-best` writes them come back, best first for
-    each id, with --weight times the log-probability added to their scores. Those of one id need
-    not stand together, as where the files of two runs were joined.
+    With --n-best, reranks the candidates of another run, in lines `id ||| text ||| score` as
+    written by `translate --n-best`. Adds --weight times the log-probability to each score and
+    prints the candidates of each id best first. Concatenated n-best lists are merged by id.
 
     Parameters
     ----------
     run
-        A run directory.
+        Run directory.
     source
-        File with one source text a line, plain or compressed.
+        File with one source text per line, plain or compressed.
     target
-        File with one target text a line, plain or compressed.
+        File with one target text per line, plain or compressed.
     n_best
-        File with the candidates for the lines of --source, which count from 0.
+        N-best list to rerank; ids are line numbers of --source, counted from 0.
     reverse
-        With --n-best: the run goes from target to source, and says how likely the source is.
+        With --n-best, RUN is a reverse model: use the probability of the source given the candidate
+        (noisy channel).
     weight
-        With --n-best: what the log-probability counts beside the score that is there; by default
-        1.
+        With --n-best, weight of the log-probability. Default: 1.
     """
     if (target is None) == (n_best is None):
-        raise SettingError("give --target for pairs, or --n-best for candidates, and not both")
+        raise SettingError(
+            "give either --target, to score pairs, or --n-best, to rerank candidates"
+        )
     if n_best is None and reverse:
-        raise SettingError("--reverse is for --n-best; for pairs, exchange --source and --target")
+        raise SettingError(
+            "--reverse requires --n-best; to score pairs, swap --source and --target"
+        )
     if n_best is None and weight is not None:
-        raise SettingError("--weight is for --n-best; add that")
+        raise SettingError("--weight requires --n-best")
     if weight is not None and not math.isfinite(weight):
-        raise SettingError(f"--weight {weight} is no number to multiply by")
+        raise SettingError(f"--weight: expected a finite number, got {weight}")
     machine.check_no_engine("score")
     model = machine.load(run)
     with open_output() as output:
@@ -87,7 +90,7 @@ class _Candidate(NamedTuple):
 def _rescored(
     model: Run, source: Path, n_best: Path, reverse: bool, weight: float
 ) -> Iterator[str]:
-    """The candidates, those of each id best first."""
+    """Reranked candidates, best first for each id."""
     from transduce.data.lines import read_lines
 
     sources = list(read_lines(source))
@@ -101,17 +104,17 @@ def _rescored(
         c._replace(score=c.score + weight * next(scores)) if real else c
         for c, real in zip(found, said, strict=True)
     ]
-    groups: dict[int, list[_Candidate]] = {}  # in the order in which each is begun
+    groups: dict[int, list[_Candidate]] = {}  # in order of first occurrence
     for candidate in totals:
         groups.setdefault(candidate.number, []).append(candidate)
     for number, group in groups.items():
-        # what is too long to score is no number, and comes last
+        # nan, for a pair that is too long, comes last
         order = sorted(group, key=lambda c: (c.score != c.score, -c.score))
         yield from (f"{number}{BAR}{c.text}{BAR}{c.score:.6f}" for c in order)
 
 
 def _candidates(file: Path, source: Path, count: int) -> Iterator[_Candidate]:
-    """Raises DataError for a line that is no candidate, or one of a source that is not there."""
+    """Parse an n-best list.  Raises DataError for a malformed line or an unknown id."""
     from transduce.data.lines import read_lines
 
     for line_number, line in enumerate(read_lines(file), 1):
@@ -125,11 +128,11 @@ def _candidates(file: Path, source: Path, count: int) -> Iterator[_Candidate]:
                 raise ValueError
         except ValueError:
             raise DataError(
-                f"{file}: line {line_number} is not 'id ||| text ||| score', but {line[:40]!r}"
+                f"{file}: line {line_number}: expected 'id ||| text ||| score', got {line[:40]!r}"
             ) from None
         if not 0 <= found.number < count:
             raise DataError(
-                f"{file}: line {line_number} is for source {found.number}, but {source} has "
+                f"{file}: line {line_number}: id {found.number} is out of range; {source} has "
                 f"{count} lines, numbered from 0"
             )
         yield found

@@ -1,4 +1,4 @@
-"""`transduce shortlist`: learn which few target tokens a source can need."""
+"""`transduce shortlist`: learn the target tokens that sources can need."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ Natural = Annotated[int, Parameter(validator=validators.Number(gte=0))]
 
 
 def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> None:
-    """Learn which few target tokens a source can need, for faster translation.
+    """Learn a vocabulary shortlist for faster translation.
 
-    Keeps it in the run directory, and prints which share of the tokens of the validation targets
-    it covers, and how many tokens a sentence may use on average.
+    Learns the likely target tokens of each source token from the training data, for
+    `translate --shortlist`, and saves them in the run directory. Prints the coverage of the
+    validation targets and the mean shortlist size.
 
     Parameters
     ----------
     run
-        A run directory.
+        Run directory of a translation model.
     likely
-        Target tokens for each source token.
+        Likely target tokens per source token.
     frequent
-        Most frequent target tokens, for all sentences.
+        Most frequent target tokens, added for every sentence.
     """
     import transduce
     from transduce.tasks.translation.data import training_pairs
@@ -37,13 +38,15 @@ def shortlist(run: Path, /, *, likely: Count = 50, frequent: Natural = 200) -> N
 
     translator = transduce.load(run, "cpu").translator
     if not isinstance(translator, TrainedTranslator):
-        raise RunError(f"{run} does not say what it was trained on")
+        raise RunError(
+            f"{run} has no training data in its recipe; give a run made by `transduce train`"
+        )
     recipe, source, target = translator.recipe, translator.source, translator.target
     pairs = training_pairs(recipe, source, target, run.resolve().parent / ".cache")
     learnt = learn_shortlist(pairs, source, target, likely, frequent)
     found = coverage(learnt, source, target, read_pairs_of(recipe.data, "valid"))
     print_lines(
         str(save_shortlist(learnt, run)),
-        f"covers {100 * found.covered:.2f} % of the tokens of the validation targets, with "
-        f"{found.size:.0f} of {target.size} tokens a sentence",
+        f"coverage {100 * found.covered:.2f} % of validation target tokens, "
+        f"mean size {found.size:.0f} of {target.size} tokens",
     )

@@ -1,4 +1,4 @@
-"""`transduce sweep`: one recipe, several runs."""
+"""`transduce sweep`: hyperparameter grids and searches."""
 
 from __future__ import annotations
 
@@ -31,29 +31,30 @@ def sweep(
     resume: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Train a recipe with several values of some settings, and say which did best.
+    """Train a recipe over a grid or search of hyperparameters.
 
-    Prints one table at the end, and with several seeds the mean and standard deviation over them.
-    Ctrl-C writes a checkpoint and stops; --resume goes on from it.
-    A run that fails is named and does not stop the others; the exit code is 1 then.
+    Prints a table of scores with the best run and, over several seeds, mean and standard deviation.
+    Ctrl-C writes a checkpoint and stops; --resume continues from it. A failed run does not stop the
+    others; the exit code is then 1.
 
     Parameters
     ----------
     recipe
-        A TOML file; with --resume also the directory of a sweep.
+        Recipe (TOML file); with --resume also the directory of a sweep.
     more
         Further overrides, as in `--set a.b=1,2 c.d=3`.
     overrides
-        Settings, as a.b=value for all runs, or a.b=value,value,... to try each; a list in
-        brackets is one value.  With --search also a.b=low..high.
+        Override a setting: SECTION.NAME=VALUE for all runs, or SECTION.NAME=VALUE,VALUE,... to vary
+        it; a list in brackets is one value. With --search also SECTION.NAME=LOW..HIGH. May be
+        repeated.
     runs
-        Directory for the runs; by default runs/ and the recipe's name with -sweep.
+        Directory for the runs. Default: the recipe's name with -sweep, in runs/.
     search
-        Instead of all combinations, try N that Optuna chooses by what came of those before.
+        Run N trials of hyperparameter search (Optuna) instead of a full grid.
     jobs
-        Train N runs at a time, each in a process of its own.
+        Number of runs to train in parallel, each in its own process.
     resume
-        Go on with the sweep that is there, perhaps with more values or trials.
+        Resume an existing sweep, optionally with more values or trials.
     json
         Print one JSON object.
     """
@@ -73,7 +74,7 @@ def sweep(
 
 
 def _settings(overrides: Sequence[str]) -> dict[str, Any]:
-    """The settings that vary, with their values."""
+    """Varied settings with their values."""
     from transduce.experiments.grid import value_of
 
     pairs = (override.partition("=") for override in overrides)
@@ -126,11 +127,11 @@ def _as_table(done: Sweep) -> Iterator[str]:
         chosen = " ".join(done.best_group.overrides)
         yield f"best by mean {done.select_by}: {chosen}, best of its runs: {done.best.path}"
     else:
-        yield "only the seed varies, so no run is better than another but by chance"
+        yield "only the seed varies; differences between these runs are due to chance"
 
 
 def _over_seeds(done: Sweep, scores: Sequence[str]) -> Iterator[str]:
-    """Mean and standard deviation of each score, a line for each combination of the rest."""
+    """Mean and standard deviation of each score over seeds, per combination of other settings."""
     names = [name for name in done.varied if name != "seed"]
     rows = []
     for group in done.groups:
@@ -145,7 +146,7 @@ def _over_seeds(done: Sweep, scores: Sequence[str]) -> Iterator[str]:
 
 
 def _groups_as_objects(done: Sweep) -> list[dict[str, Any]]:
-    """The same; nothing where the seed does not vary."""
+    """The same as JSON objects; empty unless the seed varies."""
     if "seed" not in done.varied:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What `transduce distil` and `transduce backtranslate` share: make pairs, then train on them."""
+"""Shared part of `distil` and `backtranslate`: make pairs, then train on them."""
 
 from __future__ import annotations
 
@@ -25,57 +25,58 @@ Positive = Annotated[float, Parameter(validator=validators.Number(gt=0))]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Student:
-    """The run that is trained on the pairs."""
+    """Options of the run trained on the pairs."""
 
     run: Path | None = None
-    """Directory to make; by default runs/ and the recipe's name.  The pairs stand in its
-    directory synthetic/."""
+    """Run directory to create, with the pairs in synthetic/. Default: the recipe's name, in
+    runs/."""
     overrides: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)] = ()
-    """Settings of the recipe to change, as a.b=value; may be given several times."""
+    """Override a setting of the recipe: SECTION.NAME=VALUE. May be repeated."""
     weight: Positive = 1.0
-    """How often an epoch sees the synthetic pairs; for the real ones, there is
+    """Weight (repetitions per epoch) of the synthetic pairs. For the parallel data, use
     `--set data.train_weight=N`."""
     only_data: Flag = False
-    """Make the pairs, print the file with them, and train nothing."""
+    """Generate the synthetic pairs and print their file, without training."""
     resume: Flag = False
-    """Go on with the training that was interrupted; translations are gone on with in any case."""
+    """Resume interrupted training. Interrupted translation is always continued."""
     overwrite: Flag = False
-    """Delete the run that is there, and synthetic pairs of another making."""
+    """Replace an existing run, and synthetic pairs made with other settings."""
 
     def plan(
         self, makers: Sequence[Path], recipe: Path, more: tuple[str, ...], keep: bool, tag: str = ""
     ) -> StudentPlan:
-        """What is to be done, checked before anything long has begun.
+        """Plan the job and validate it before any long step.
 
-        makers: the runs that translate.  more: further overrides.  keep: whether the real pairs
-        stay beside the synthetic ones.  tag: of the synthetic sources.  Raises SettingError or
-        RunError for what cannot be.
+        makers: runs that translate.  more: further overrides.  keep: train on the original pairs
+        too.  tag: tag of synthetic sources.  Raises SettingError or RunError.
         """
         import torch
 
-        from transduce.run_directory import SYNTHETIC, as_recipe, check_available
+        from transduce.recipes import as_recipe
+        from transduce.run_directory import SYNTHETIC, check_available
         from transduce.synthetic import PAIRS, with_pairs
-        from transduce.tasks.common import check_trainable, find_device
+        from transduce.tasks.common import find_device
+        from transduce.tasks.splits import check_trainable
         from transduce.tasks.translation.recipe import TranslationRecipe
         from transduce.training.distributed import check_single_process
 
         check_single_process("make pairs")
         for one in more:
-            if "=" not in one:  # as a pattern of the shell gives several
+            if "=" not in one:  # as from a shell pattern
                 raise SettingError(
-                    f"{one!r} is no setting; each text has a --monolingual of its own"
+                    f"{one!r}: expected SECTION.NAME=VALUE; repeat --monolingual for each file"
                 )
         if self.resume and self.overwrite:
-            raise SettingError("--resume keeps what --overwrite would delete; give one of them")
+            raise SettingError("--resume cannot be combined with --overwrite; give one of them")
         given, name = as_recipe(recipe, (*self.overrides, *more))
         if not isinstance(given, TranslationRecipe):
             raise SettingError(
-                f"{recipe} is of the task {given.task!r}; synthetic pairs are for 'translation'"
+                f"{recipe}: expected a recipe of task 'translation', got {given.task!r}"
             )
         check_trainable(given.data)
         run = self.run if self.run is not None else Path("runs") / name
         if run.resolve() in [maker.resolve() for maker in makers]:
-            raise RunError(f"{run} is the run that translates; give another --run")
+            raise RunError(f"{run} is the translating run itself; give another --run")
         pairs = run.resolve() / SYNTHETIC / PAIRS
         recipe_with_pairs = with_pairs(given, pairs, self.weight, keep, tag)
         if not self.only_data:
@@ -86,17 +87,17 @@ class Student:
 
 @dataclass(frozen=True)
 class StudentPlan:
-    """A run to make, by the recipe that was given or, with the pairs, is to be trained by."""
+    """Validated job: the run, the given recipe, and the recipe with the synthetic pairs."""
 
     student: Student
     run: Path
     given: TranslationRecipe
     with_pairs: TranslationRecipe
     threads: int
-    """PyTorch's before the run that translates was given its own."""
+    """PyTorch's number of threads before --threads applied to translation."""
 
     def make_pairs(self, model: Run, job: GenerationJob) -> None:
-        """Translate what `job` says with `model`."""
+        """Generate the pairs of `job` with `model`."""
         from transduce.run_directory import SYNTHETIC, locked
         from transduce.synthetic import make_pairs
         from transduce.tasks.run_files import check_written_to
@@ -110,7 +111,7 @@ class StudentPlan:
             print_lines(str(pairs))
 
     def train(self) -> None:
-        """Train on the pairs, unless they alone were asked for; print the run directory."""
+        """Train on the pairs, unless --only-data; print the run directory."""
         import torch
 
         import transduce

@@ -1,4 +1,4 @@
-"""Tables of plain text for several verbs."""
+"""Plain-text tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTHING = "-"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Lines with columns as wide as they need be; numbers stand to the right."""
+    """Lines of a table with aligned columns; numbers are right-aligned."""
     given = [list(row) for row in rows]
     cells = [list(head), *([shown(value) for value in row] for row in given)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -29,7 +29,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
 
 
 def shown(value: Any) -> str:
-    """A value in a few characters."""
+    """Short text of a value."""
     if value is None:
         return NOTHING
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""`transduce train`: from a recipe to a run directory."""
+"""`transduce train`: train a recipe into a run directory."""
 
 from __future__ import annotations
 
@@ -23,41 +23,43 @@ def train(
     resume: Flag = False,
     overwrite: Flag = False,
 ) -> None:
-    """Train a model by a recipe.
+    """Train a model from a recipe.
 
-    Prints the run directory when it is done; the way there is told on stderr.  Ctrl-C writes a
-    checkpoint and stops; --resume goes on from it.  Under torchrun, as in
-    `torchrun --nproc-per-node 2 -m transduce train RECIPE`, several processes train one model.
+    Progress goes to stderr; the run directory is printed on completion. Ctrl-C writes a checkpoint
+    and stops; --resume continues from it.
+
+    For several GPUs or machines, use torchrun:
+    `torchrun --nproc-per-node 2 -m transduce train RECIPE`.
 
     Parameters
     ----------
     recipe
-        A TOML file, or a run directory to go by its recipe.
+        Recipe (TOML file), or a run directory to reuse its recipe.
     more
         Further overrides, as in `--set a.b=1 c.d=2`.
     overrides
-        Settings to change, as a.b=value; may be given several times.
+        Override a setting of the recipe: SECTION.NAME=VALUE. May be repeated.
     run
-        Directory to make; by default runs/ and the recipe's name.
+        Run directory to create. Default: the recipe's name, in runs/.
     seed
-        Another seed than the recipe's, as in `--set seed=7`.
+        Random seed. Same as `--set seed=N`.
     fit_memory
-        First find the largest batches that fit into the memory; each step keeps its size.  The
-        same as `--set training.fit_memory=true`.
+        Find the largest batch that fits into memory first; gradient accumulation keeps the
+        effective batch size. Same as `--set training.fit_memory=true`.
     resume
-        Go on where an interrupted run stopped.
+        Resume an interrupted run from its last checkpoint.
     overwrite
-        Delete the run that is there.
+        Replace an existing run.
     """
     if resume and overwrite:
-        raise SettingError("--resume keeps what --overwrite would delete; give one of them")
+        raise SettingError("--resume cannot be combined with --overwrite; give one of them")
     if resume and run is None and (recipe / "recipe.toml").is_file():
         run = recipe
     import transduce
     from transduce.training.distributed import is_main_process
 
     if seed is not None and any(one.startswith("seed=") for one in (*overrides, *more)):
-        raise SettingError("--seed and --set seed=... both say the seed; give one of them")
+        raise SettingError("--seed cannot be combined with --set seed=...; give one of them")
     seeded = () if seed is None else (f"seed={seed}",)
     fitted = ("training.fit_memory=true",) if fit_memory else ()
     settings = (*overrides, *more, *seeded, *fitted)

@@ -1,4 +1,4 @@
-"""`transduce translate`: one line out for every line in, in the same order."""
+"""`transduce translate`: translate lines, JSON records, tables or directories of files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from transduce.cli.options import (
     AUXILIARY_AS_THE_RECIPE,
     THIS_MACHINE,
     AuxiliaryDecoding,
+    AuxiliaryModel,
     Count,
     Flag,
     Machine,
+    Models,
 )
 from transduce.cli.output import STDOUT, Output, check_not_read, open_output
 from transduce.cli.records import ErrorCount, read_records, with_options
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 SOURCE = "source"
 TRANSLATION = "translation"
-"""Field of a record, and column of a table, with a text and with its translation."""
+"""Fields of a record, and columns of a table, with the source and its translation."""
 
 
 def translate(
@@ -46,59 +48,59 @@ def translate(
     jsonl: Flag = False,
     column: Annotated[str | None, Parameter(show_default=False)] = None,
     confidence: Flag = False,
-    ensemble: tuple[Path, ...] = (),
-    language_model: Path | None = None,
-    draft: Path | None = None,
     stream: Flag = False,
+    ensemble: Models = (),
+    language_model: AuxiliaryModel = None,
+    draft: AuxiliaryModel = None,
     bulk: BulkOptions = FILE_BY_FILE,
     decoding: AuxiliaryDecoding = AUXILIARY_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Translate lines of text, from a file or as they come.
+    """Translate lines of text.
 
-    Every line gives one line, in order, as soon as it is there; a blank line gives a blank one.
-    Bytes that are not UTF-8 are replaced, with a warning; another one, said once, tells of what no
-    training text had, such as letters in another case.
+    Each input line yields one output line, in order and without delay; blank lines stay blank.
+    Invalid UTF-8 is replaced, with a warning. Characters that never occurred in training are
+    reported once.
 
     Parameters
     ----------
     run
-        A run directory.
+        Run directory.
     file
-        One text a line, plain or compressed; without it, or with -, stdin.
+        Input file with one text per line, plain or compressed. Default: stdin (also -).
     output
-        File to write instead of stdout; it appears when it is complete.
+        Output file, written atomically. Default: stdout.
     n_best
-        Write up to N lines `id ||| text ||| score` for each input line, best first. The id
-        counts input lines from 0; a blank line has one line, with no text and score 0.
+        Write an n-best list: up to N lines `id ||| text ||| score` per input line, best first.
+        Ids count input lines from 0; a blank line has one entry, without text and with score 0.
     jsonl
-        Lines are JSON objects with the field "source". They come back with all their fields
-        and "translation", "score", "tokens", and for --n-best N above 1 "n_best". Any setting of
-        the recipe's section decoding may be a field too: "prefix", "constraints", "beam_size". A
-        record without a translation, such as one whose source is null, has the field "error".
+        Read and write JSON Lines. Each record has a field "source" and is returned with
+        "translation", "score" and "tokens" added, and "n_best" for --n-best above 1. Fields named
+        after decoding settings ("prefix", "constraints", "beam_size") override them for that
+        record. A record that cannot be translated gets a field "error" instead.
     column
-        Column of the texts in a CSV or TSV file whose first line names its columns; its rows come
-        back with a further column "translation". With --jsonl, the field of the texts; with --ray,
-        the column of Parquet files.
+        Translate this column of a CSV or TSV file with a header row, and add a column
+        "translation". With --jsonl, the field to translate; with --ray, the column of Parquet
+        files.
     confidence
-        With --jsonl: also "confidence", the mean probability of a token, "token_log_probs", and
-        after `transduce calibrate` "quality", the chrF to expect.
-    ensemble
-        Another run with the same vocabularies, to decode with both; may be given several times.
-    language_model
-        A run of a language model with the target's vocabulary, whose word counts as well.
-    draft
-        A smaller run with the same vocabularies that guesses ahead, line by line, for --beam-size
-        1: the same output, sooner.
+        With --jsonl, add "confidence" (mean token probability), "token_log_probs" and, after
+        `transduce calibrate`, "quality" (quality estimation: expected chrF).
     stream
-        Write each translation as it grows, one line after the other.
+        Write each translation incrementally, as its tokens are decoded.
+    ensemble
+        Another run to decode with as an ensemble; requires the same vocabularies. May be repeated.
+    language_model
+        Run of a language model for shallow fusion; requires the same target vocabulary.
+    draft
+        Draft model for speculative decoding: a smaller run with the same vocabularies. Requires
+        --beam-size 1 or --sample; lines are decoded one at a time.
     """
     if stream and (jsonl or n_best is not None):
-        raise SettingError("--stream shows one text as it grows; leave out --jsonl and --n-best")
+        raise SettingError("--stream cannot be combined with --jsonl or --n-best")
     if column is not None and not (jsonl or bulk.ray) and (stream or n_best is not None):
-        raise SettingError("--column gives a table; leave out --n-best and --stream")
+        raise SettingError("--column cannot be combined with --n-best or --stream")
     if confidence and not jsonl:
-        raise SettingError("--confidence adds fields to JSON records; add --jsonl")
+        raise SettingError("--confidence requires --jsonl")
     others = {"n-best": n_best is not None, "jsonl": jsonl, "stream": stream}
     bulk.check(others | {"draft": draft is not None})
     if bulk.ray:
@@ -145,7 +147,7 @@ def _translate_records(
     options: DecodingOptions,
     judge: QualityEstimator | None,
 ) -> None:
-    """Translate the texts under a field of JSON records."""
+    """Translate one field of JSON records."""
     errors = ErrorCount(name)
     for batch in batches:
         records = read_records(batch, name, (field,))
@@ -161,7 +163,7 @@ def _translate_records(
         errors.note(records)
         if records.error is not None:
             raise records.error
-    errors.tell()
+    errors.log_total()
 
 
 def _judge(model: Run) -> QualityEstimator:

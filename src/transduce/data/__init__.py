@@ -1,1 +1,1 @@
-"""From files of pairs to batches: read, filter, encode once, batch by length, prefetch."""
+"""Turn files of pairs into batches: read, filter, encode once, batch by length, prefetch."""

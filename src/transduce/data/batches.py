@@ -1,11 +1,10 @@
-"""Batches of items of like lengths, bounded by tokens, in an order that can be resumed.
+"""Batches of items of similar length, bounded by tokens, in a resumable order.
 
-A batch is as wide as its longest row on each side, and each side may hold at most so many
-positions.  So pairs are first sorted into strips by the wider of their sides, which decides how
-many fit, and within a strip by the ratio of the two sides, so that both sides of a batch are of
-about one length.  With P batches' worth of pairs, strips of about sqrt(P) / 4 batches balance the
-padding that either sort leaves.  Ties are broken, strips and batches cut, and batches ordered at
-random, anew in each epoch.
+A batch is as wide as its longest row on each side, and each side is bounded in positions.  Pairs
+are therefore first sorted into strips by their wider side, which decides how many fit, and within a
+strip by the ratio of the two sides, so that both sides of a batch have about one length.  With P
+batches' worth of pairs, strips of about sqrt(P) / 4 batches balance the padding left by either
+sort.  Ties, the edges of strips and batches, and the order of batches are random in each epoch.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class PairBatch(NamedTuple):
 
     source:        (b, s) ids + EOS, padded on the right.
     target:        (b, t) BOS + ids + EOS, padded on the right.
-    rows:          (b,) int64, which pairs of the data these are.
-    target_tokens: how many tokens the model is asked to predict: ids and EOS of every row.
+    rows:          (b,) int64, indices of the pairs in the data.
+    target_tokens: number of tokens to predict: ids and EOS of every row.
     """
 
     source: Padded
@@ -52,7 +51,7 @@ class PairBatch(NamedTuple):
         return self._replace(source=self.source.to(device), target=self.target.to(device))
 
     def halves(self) -> tuple[PairBatch, PairBatch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
+        """Both halves of the batch by rows; None for a single row."""
         return in_halves(len(self.rows), self._part)
 
     def _part(self, rows: slice) -> PairBatch:
@@ -63,7 +62,7 @@ class PairBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class DataState:
-    """Where in the data a run stands: `position` batches into an epoch, both from 0."""
+    """Position of a run in the data: `position` batches into an epoch, both from 0."""
 
     epoch: int = 0
     position: int = 0
@@ -71,14 +70,14 @@ class DataState:
 
 @dataclass(frozen=True)
 class RankDataState(DataState):
-    """The same for rank `rank` of `world`, which share the batches in turn."""
+    """The same for rank `rank` of `world` ranks, which take batches in turn."""
 
     rank: int = 0
     world: int = 1
 
 
 class _Plan(NamedTuple):
-    """Which items make which batch: batch i is order[starts[i]:ends[i]]."""
+    """Items of each batch: batch i is order[starts[i]:ends[i]]."""
 
     order: Ints
     starts: Ints
@@ -95,9 +94,9 @@ B = TypeVar("B")
 
 
 class LargestBatches(NamedTuple, Generic[B]):
-    """What takes the most memory of all that training can meet.
+    """Candidates for the batch with the highest memory use in training.
 
-    tokens: positions on the wider side.  batches: one or more, of which one takes the most.
+    tokens: positions on the wider side.  batches: one or more, including the worst case.
     """
 
     tokens: int
@@ -105,33 +104,33 @@ class LargestBatches(NamedTuple, Generic[B]):
 
 
 def in_halves(n_rows: int, part: Callable[[slice], B]) -> tuple[B, B] | None:
-    """Both halves of something that has rows, given what makes a part of it; None of one row."""
+    """Both halves of an object with rows, made by `part`; None for a single row."""
     middle = n_rows // 2
     return (part(slice(middle)), part(slice(middle, n_rows))) if middle else None
 
 
 class Batches(Protocol):
-    """Training batches, which can be taken up again at any place."""
+    """Training batches that can be resumed at any position."""
 
     def iterate(self, state: DataState) -> Iterator[tuple[Any, DataState]]:
-        """Batches from `state` on, without end, each with the state after it."""
+        """Yield batches endlessly from `state`, each with the state after it."""
 
     @property
     def row(self) -> int:
-        """Positions of a row, where all rows are as wide; 1 where they are not."""
+        """Positions per row if all rows have one width, else 1."""
 
     def largest(self, batch_tokens: int) -> LargestBatches[Any]:
-        """What takes the most memory of all batches that so many positions allow."""
+        """The batches with the highest memory use among all with this many positions."""
 
     def checksum(self) -> str:
-        """Of how many items there are and of their lengths; other data have another."""
+        """Checksum of the number of items and their lengths."""
 
 
 class TokenBatches(Generic[B]):
-    """All items, or those chosen, once an epoch, in batches of at most `batch_tokens` positions.
+    """All items, or a selection, once per epoch, in batches of at most `batch_tokens` positions.
 
-    The bound is for each side.  An item that is longer by itself makes a batch by itself.  The
-    batches of an epoch follow from `seed` and the epoch's number alone.
+    The bound applies to each side.  A longer item makes a batch of its own.  The batches of an
+    epoch depend only on `seed` and the epoch's number.
     """
 
     def __init__(
@@ -142,10 +141,10 @@ class TokenBatches(Generic[B]):
         seed: int,
         chosen: Callable[[int, int], Ints] | None = None,
     ) -> None:
-        """widths: (n,) positions of each item's two sides; twice the same where it has but one.
+        """widths: (n,) positions of each item's two sides; the same array twice for one side.
 
-        assemble: makes the batch of some items, given by number.  chosen: numbers of the items of
-        an epoch, given the epoch and the seed; by default all of them once.
+        assemble: makes a batch from item indices.  chosen: maps epoch and seed to the items of an
+        epoch; by default all items once.
         """
         assert batch_tokens >= 1, batch_tokens
         assert seed >= 0, seed
@@ -157,28 +156,27 @@ class TokenBatches(Generic[B]):
         self._kept: tuple[int, _Plan] | None = None
 
     def batches_in(self, epoch: int) -> int:
-        """Batches in an epoch."""
+        """Number of batches in an epoch."""
         return len(self._plan(epoch))
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[B, DataState]]:
-        """Batches without end, each with the state that leads on to the one after it.
+        """Yield batches endlessly, each with the state after it.
 
-        state: where to begin; the beginning of epoch 0 if not given.  From a state handed out
-        earlier come exactly the batches that would have come then.  Raises DataError for a state
-        that cannot be of this data.
+        state: start position, by default the beginning of epoch 0.  An earlier state yields exactly
+        the batches that followed it.  Raises DataError if the state does not fit the data.
         """
         return resumable(self.batches_in, self._batch, state)
 
     def checksum(self) -> str:
-        """Of how many items there are and of their lengths."""
+        """Checksum of the number of items and their lengths."""
         return checksum(*self.widths)
 
     def with_widths(self, widths: tuple[Ints, Ints]) -> TokenBatches[B]:
-        """The same items, put together as if they had other widths."""
+        """The same items, batched as if they had other widths."""
         return TokenBatches(widths, self.assemble, self.batch_tokens, self.seed, self.chosen)
 
     def in_order(self, batch_tokens: int | None = None) -> Iterator[B]:
-        """All items once, shortest first and always alike, as for validation.
+        """All items once, shortest first, in a fixed order, as for validation.
 
         batch_tokens: another bound for these batches.
         """
@@ -188,17 +186,17 @@ class TokenBatches(Generic[B]):
 
     @property
     def row(self) -> int:
-        """Positions of a row, where all rows are as wide; 1 where they are not."""
+        """Positions per row if all rows have one width, else 1."""
         wider = np.maximum(*self.widths)
         # Of most: an odd one among equal images or blocks changes nothing.
         widest = int(wider.max())
         return widest if 2 * np.count_nonzero(wider == widest) > len(wider) else 1
 
     def largest(self, batch_tokens: int) -> LargestBatches[B]:
-        """What takes the most memory of all batches that so many positions allow.
+        """The batches with the highest memory use among all with this many positions.
 
-        One of the two is of the longest items, the other of those that leave the least padding:
-        how much of a batch is real decides what the vocabulary's scores take.
+        One has the longest items, the other the least padding, as the number of real positions
+        decides the size of the vocabulary's scores.
         """
         wider = np.maximum(*self.widths)
         full = np.minimum(*self.widths) / wider
@@ -230,7 +228,7 @@ class TokenBatches(Generic[B]):
 
 
 def checksum(*numbers: Ints) -> str:
-    """Of numbers in their order, whatever they are stored in."""
+    """Checksum of numbers in their order, independent of their dtype."""
     digest = hashlib.sha256()
     for part in numbers:
         digest.update(np.ascontiguousarray(part, dtype=np.int64).data)
@@ -242,10 +240,10 @@ def resumable(
     batch: Callable[[int, int], B],
     state: DataState | None = None,
 ) -> Iterator[tuple[B, DataState]]:
-    """Batches without end, each with the state that leads on to the one after it.
+    """Yield batches endlessly, each with the state after it.
 
-    batches_in: batches of an epoch.  batch: makes batch i of an epoch; where readers take turns,
-    only this one's are made.  Raises DataError for a state that cannot be of this data.
+    batches_in: number of batches in an epoch.  batch: makes batch i of an epoch; if several readers
+    take turns, only this reader's.  Raises DataError if the state does not fit the data.
     """
     epoch, position = (state.epoch, state.position) if state else (0, 0)
     rank, world = (state.rank, state.world) if isinstance(state, RankDataState) else (0, 1)
@@ -253,7 +251,7 @@ def resumable(
     if position > batches_in(epoch):
         raise DataError(
             f"cannot resume at batch {position} of epoch {epoch}, which has only "
-            f"{batches_in(epoch)}; restore the data and batch_tokens of that run"
+            f"{batches_in(epoch)} batches; restore the original data and batch_tokens"
         )
     while True:
         count = batches_in(epoch)
@@ -268,9 +266,9 @@ def resumable(
 def for_rank(
     batches: Callable[[DataState | None], Iterator[tuple[B, DataState]]], state: DataState | None
 ) -> Iterator[tuple[B, DataState]]:
-    """Of batches that only making them can count, those that fall to this reader.
+    """This reader's share of batches that must be made to be counted.
 
-    batches: all of them from a state on.
+    batches: all batches from a state on.
     """
     if not isinstance(state, RankDataState):
         return batches(state)
@@ -283,7 +281,7 @@ def pair_batches(
 ) -> TokenBatches[PairBatch]:
     """Batches of pairs, each target between BOS and EOS, each source before EOS.
 
-    Of several corpora, an epoch has each as often as its weight says, and a batch has of all.
+    With several corpora, an epoch repeats each by its weight, and batches mix them.
     """
     widths = data.source_lengths + 1, data.target_lengths + 2
     chosen = data.epoch if isinstance(data, MixedPairs) else None
@@ -293,7 +291,7 @@ def pair_batches(
 def _plan_batches(
     widths: tuple[Ints, Ints], batch_tokens: int, rng: np.random.Generator | None
 ) -> _Plan:
-    """Split all items into batches; without rng, in the one fixed order."""
+    """Split all items into batches; without rng, in a fixed order."""
     source, target = widths
     wider = np.maximum(source, target)
     n_batches = int(wider.sum(dtype=np.int64)) / batch_tokens
@@ -323,9 +321,9 @@ def _plan_batches(
 
 
 def _strips(wider: Ints, positions: float, begun: float) -> Ints:
-    """(n,) number of the strip each pair is in: a run of widths that fills `positions`.
+    """(n,) strip number of each pair: a run of widths that fills `positions`.
 
-    begun: how many positions of the first strip count as filled already.
+    begun: positions of the first strip counted as filled already.
     """
     count = np.bincount(wider)
     filled = count * np.arange(len(count))
@@ -388,7 +386,7 @@ def pad_rows(tokens: NDArray[Any], starts: Ints, lengths: Ints, before: tuple[in
 
 
 def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Items in an order of falling lengths, cut so that none but a lone one exceeds `tokens`."""
+    """Items ordered by falling lengths, cut so that only a single item may exceed `tokens`."""
     at = 0
     while at < len(order):
         rows = list(order[at : at + max(1, tokens // lengths[order[at]])])

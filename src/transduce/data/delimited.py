@@ -1,4 +1,4 @@
-"""Rows out of tables with delimiters: TSV, which has no quoting, and CSV, which has."""
+"""Read rows of delimited tables: TSV without quoting, CSV with quoting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from transduce.limits import LINE_LIMIT
 
 def _delimiter(text: str) -> str:
     if len(text) != 1 or text in '"\r\n':
-        raise ValueError(f"{text!r} is not one character that can separate columns")
+        raise ValueError(f"{text!r} is not a valid delimiter; use one character other than quotes")
     return text
 
 
@@ -28,21 +28,21 @@ Delimiter = Annotated[str, AfterValidator(_delimiter)]
 
 
 def check_columns(header: bool, columns: Iterable[int | str | None]) -> None:
-    """Raises SettingError for names of columns in a file that has none."""
+    """Raises SettingError for column names in a file without a header."""
     for column in columns:
         if isinstance(column, str) and not header:
             raise SettingError(
-                f"header = false leaves the columns without names; give a number from 0 for "
-                f"{column!r}"
+                f"column {column!r} has no number; header = false needs columns by number, "
+                "counted from 0"
             )
 
 
 def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ...]]:
     """Columns of a tab-separated file, by number from 0, or by name.
 
-    As soon as one column is a name, the first line is a header.  There is no quoting: a tab
-    always separates, a line end always ends; cells that a spreadsheet has quoted are warned of.
-    An empty line is a row of empty texts.  Raises DataError for a missing column.
+    If any column is a name, the first line is a header.  There is no quoting: every tab and line
+    end separates; cells quoted by a spreadsheet cause a warning.  An empty line is a row of empty
+    texts.  Raises DataError for a missing column.
     """
     lines = enumerate(read_lines(path), 1)
     names: list[str] = []
@@ -55,8 +55,8 @@ def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ..
         fields = line.split("\t") if line else [""] * (last + 1)
         if last >= len(fields):
             raise DataError(
-                f"{path}: line {number} has no column {last}; columns count from 0, tabs "
-                f"separate them, and the last of this line is {len(fields) - 1}{_csv_hint(line)}"
+                f"{path}: line {number} has no column {last}; its tab-separated columns are "
+                f"numbered 0 to {len(fields) - 1}{_csv_hint(line)}"
             )
         row = tuple(fields[i] for i in indices)
         quoted.look_at(row, number)
@@ -67,18 +67,18 @@ def tsv_rows(path: Path, columns: Sequence[int | str]) -> Iterator[tuple[str, ..
 def csv_rows(
     path: Path, columns: Sequence[int | str], delimiter: str = ",", header: bool = True
 ) -> Iterator[tuple[str, ...]]:
-    """Columns of a CSV file, by name or by number from 0, as RFC 4180 quotes them.
+    """Columns of a CSV file, by name or by number from 0, quoted as in RFC 4180.
 
-    A line end within quotes belongs to the text; blank lines are passed over.  Raises DataError
-    for a missing column, and for what `csv_cells` does not read.
+    A line end inside quotes belongs to the text; blank lines are skipped.  Raises DataError for a
+    missing column, and as `csv_cells` does.
     """
     rows = (row for row in csv_cells(read_lines(path), str(path), delimiter) if row[1])
     number, names = next(rows, (1, []))
     indices = _indices(path, names if header else [], columns)
     if max(indices) >= len(names):
         raise DataError(
-            f"{path}: line {number} has no column {max(indices)}; columns count from 0, "
-            f"{delimiter!r} separates them, and the last is {len(names) - 1}"
+            f"{path}: line {number} has no column {max(indices)}; its columns, separated by "
+            f"{delimiter!r}, are numbered 0 to {len(names) - 1}"
         )
     first = [] if header else [(number, names)]
     for _, row in itertools.chain(first, rows):
@@ -88,10 +88,10 @@ def csv_rows(
 def csv_cells(
     lines: Iterable[str], place: str, delimiter: str = ","
 ) -> Iterator[tuple[int, list[str]]]:
-    """The number of the line where each row begins, and its cells; none for a blank line.
+    """Number of the first line of each row, and its cells; blank lines have none.
 
-    lines: without their ends; no more is taken than a row needs.  place: the file's name, for
-    messages.  Raises DataError for what is no CSV, and for a row with more or fewer cells than the
+    lines: without their ends, read only as far as a row needs.  place: the file's name, for
+    messages.  Raises DataError for invalid CSV, and for a row with more or fewer cells than the
     first.
     """
     csv.field_size_limit(LINE_LIMIT.most() << 20)
@@ -104,31 +104,31 @@ def csv_cells(
             if row and len(row) != width:
                 raise DataError(
                     f"{place}: line {number} has {len(row)} columns, but line {first} has {width}; "
-                    f"is {delimiter!r} the delimiter, and is text that holds it quoted?"
+                    f"check the delimiter ({delimiter!r}), and quote any text that contains it"
                 )
             yield number, row
             number = rows.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{place}: line {number} is not CSV: {error}; a quotation mark within quotes is doubled"
+            f"{place}: line {number} is not valid CSV: {error}; double any quotation mark in quotes"
         ) from None
 
 
 def _csv_hint(line: str) -> str:
-    """The end of a message where a line has no tab but what CSV has: commas, an open quotation."""
+    """End of a message about a line without tabs that has commas or an open quotation mark."""
     if "\t" not in line and line.startswith('"') and line.count('"') % 2:
-        return '; quoted texts with line ends are read by kind = "csv" with delimiter = "\\t"'
-    return '; a CSV file is read by kind = "csv"' if "\t" not in line and "," in line else ""
+        return '; read quoted texts with line ends with kind = "csv" with delimiter = "\\t"'
+    return '; read a CSV file with kind = "csv"' if "\t" not in line and "," in line else ""
 
 
 def _indices(
     path: Path, names: list[str], columns: Sequence[int | str], hint: str = ""
 ) -> list[int]:
-    """Numbers of columns.  names: of the header, if any.  hint: the end of the message."""
+    """Indices of columns.  names: the header, if any.  hint: the end of the message."""
     for column in columns:
         if isinstance(column, str) and column not in names:
             raise DataError(no_column(f"{path}: line 1", column, names) + hint)
     indices = [c if isinstance(c, int) else names.index(c) for c in columns]
     if min(indices) < 0:
-        raise DataError(f"{path}: there is no column {min(indices)}; columns count from 0")
+        raise DataError(f"{path}: invalid column {min(indices)}; columns are numbered from 0")
     return indices

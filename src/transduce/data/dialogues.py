@@ -1,10 +1,10 @@
-"""Dialogues: turns of two roles or more, each between the mark of its role and EOS.
+"""Dialogues: turns of two or more roles, each between the mark of its role and EOS.
 
     BOS  [a] how are you ? EOS  [b] fine , thanks . EOS  [a] and the family ? EOS
 
-The marks are ids after the tokenizer's own, so that no text can imitate one.  What is not learnt,
-which is every mark and perhaps the turns of some roles, has its id stored with an offset; see
-`ChatTemplate`.  On disk dialogues are as documents are (`data.documents`).
+Marks have ids after the tokenizer's own, so no text can imitate one.  Ids without a loss (every
+mark, and the turns of some roles) are stored with an offset; see `ChatTemplate`.  The format on
+disk is the one for documents (`data.documents`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from transduce.text.tokenizer import BOS, EOS
 
 @section
 class DialoguesConfig:
-    """Files with one dialogue as a JSON object a line, plain or compressed."""
+    """Files with one dialogue as a JSON object per line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: FilePaths
@@ -41,12 +41,12 @@ class DialoguesConfig:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All the files."""
+        """All files."""
         return self.path if isinstance(self.path, tuple) else (self.path,)
 
 
 class Turn(NamedTuple):
-    """What somebody says at a time; `role` is the number of who it is."""
+    """One turn of a dialogue; `role` is the index of its role."""
 
     role: int
     text: str
@@ -56,13 +56,13 @@ Dialogue = Sequence[Turn]
 
 
 class ChatTemplate:
-    """How dialogues become ids.
+    """Encode dialogues as ids.
 
-    size:    ids of the tokenizer; the marks of the roles come after them.
-    rows:    all the ids that the model knows, marks included.
-    learned: (n_roles) whether what a role says is learnt, or only read.
+    size:    ids of the tokenizer; role marks come after them.
+    rows:    all ids of the model, marks included.
+    learned: (n_roles) True for roles with a training loss, False for context only.
 
-    An id that is not to be predicted is stored as itself + rows.
+    An id without a loss is stored as itself + rows.
     """
 
     def __init__(self, size: int, learned: Sequence[bool]) -> None:
@@ -76,19 +76,19 @@ class ChatTemplate:
         return range(self.size, self.rows)
 
     def turn(self, role: int, ids: Sequence[int]) -> list[int]:
-        """A turn as the model reads it."""
+        """Ids of a turn as model input."""
         return [self.marks[role], *ids, EOS]
 
     def stored(self, role: int, ids: Sequence[int]) -> list[int]:
-        """A turn as it is stored."""
+        """Ids of a turn in storage."""
         mark, *said = self.turn(role, ids)
         offset = 0 if self.learned[role] else self.rows
         return [mark + self.rows, *(token + offset for token in said)]
 
     def encode(self, dialogues: Sequence[Dialogue], encode: Encode) -> tuple[list[list[int]], int]:
-        """Dialogues as they are stored, and the UTF-8 bytes of what is to be learnt of them.
+        """Stored ids of dialogues, and the UTF-8 bytes of the learned turns.
 
-        Turns without a token are passed over, and so are dialogues with nothing to learn.
+        Skips turns without a token and dialogues without learned turns.
         """
         encoded = iter(encode([turn.text for dialogue in dialogues for turn in dialogue]))
         rows, n_bytes = [], 0
@@ -102,21 +102,21 @@ class ChatTemplate:
         return rows, n_bytes
 
     def coding(self, encode: Encode) -> Coding[Dialogue]:
-        """How dialogues are kept on disk."""
+        """Coding for storage on disk."""
         store = functools.partial(self.encode, encode=encode)
         return Coding(Side(encode, 2 * self.rows), store, _characters)
 
     def documents(self, dialogues: Sequence[Dialogue], encode: Encode) -> EncodedDocuments:
-        """Dialogues at hand, encoded in memory."""
+        """Encode dialogues in memory."""
         rows, n_bytes = self.encode(dialogues, encode)
         ends = np.cumsum([0, *map(len, rows)])
         return EncodedDocuments(np.array([i for row in rows for i in row]), ends, n_bytes)
 
 
 class DialogueBatches(PackedBatches):
-    """All dialogues, once an epoch, side by side in rows as other documents are.
+    """All dialogues, once per epoch, packed in rows like other documents.
 
-    Only what is to be learnt counts; a batch without any of it is passed over.
+    Only learned tokens count; batches without any are skipped.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class DialogueBatches(PackedBatches):
         self.template = template
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[PackedBatch, DataState]]:
-        """Batches without end, each with the state that leads on to the one after it."""
+        """Yield batches endlessly, each with the state after it."""
         return for_rank(self._to_learn_from, state)
 
     def _to_learn_from(self, state: DataState | None) -> Iterator[tuple[PackedBatch, DataState]]:
@@ -141,17 +141,17 @@ class DialogueBatches(PackedBatches):
                 yield batch, after
 
     def in_order(self, stride: int = 0) -> Iterator[PackedBatch]:
-        """All dialogues once and always alike."""
+        """All dialogues once, in a fixed order."""
         batches = map(self._counting, super().in_order(stride))
         return (batch for batch in batches if batch.target_tokens)
 
     def largest(self, batch_tokens: int) -> LargestBatches[PackedBatch]:
-        """What takes the most memory of all batches of so many positions."""
+        """The batches with the highest memory use among all with this many positions."""
         tokens, batches = super().largest(batch_tokens)
         return LargestBatches(tokens, [self._counting(batch) for batch in batches])
 
     def _counting(self, batch: PackedBatch) -> PackedBatch:
-        """The batch with ids that the model knows, and only those to be predicted counted."""
+        """The batch with plain model ids, counting only learned predictions."""
         rows = self.template.rows
         counted = batch.counted & (batch.wanted < rows)
         return batch._replace(
@@ -165,19 +165,19 @@ class DialogueBatches(PackedBatches):
 def read_dialogues(
     config: DialoguesConfig, root: Path, roles: Sequence[str]
 ) -> Iterator[list[Turn]]:
-    """The dialogues that a section names, streamed, without turns that are blank.
+    """Stream the dialogues of a section, without blank turns.
 
-    roles: their names; the last one's is the answer to the one's before it, and texts without a
-    role are theirs in turn.  root: the directory that relative paths start from.  Raises DataError
-    for what cannot be read.
+    roles: role names; the last one answers the one before it, and texts without a role alternate
+    between these two.  root: the directory that relative paths start from.  Raises DataError for
+    unreadable input.
     """
     for path in config.paths:
         for record in json_records(root / path):
             turns = record.value(config.turns)
             if not isinstance(turns, list):
                 raise DataError(
-                    f"{record.place}: {config.turns!r} is not a list of turns but "
-                    f"{type(turns).__name__}; name the right field as turns"
+                    f"{record.place}: {config.turns!r} must be a list of turns, not "
+                    f"{type(turns).__name__}; set `turns` to another field"
                 )
             found = [
                 _turn(turn, i, roles, f"{record.place}: turn {i + 1}")
@@ -188,7 +188,7 @@ def read_dialogues(
 
 
 def fingerprint(config: DialoguesConfig, root: Path) -> str:
-    """A hash that changes with the settings, and with any input as `stamp` does.
+    """Hash of the settings and inputs, computed as in `stamp`.
 
     Raises DataError if a file is missing.
     """
@@ -203,10 +203,10 @@ def _turn(turn: Any, number: int, roles: Sequence[str], place: str) -> Turn:
     if isinstance(turn, str):
         return Turn(len(roles) - 2 + number % 2, turn.strip())
     if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
-        raise DataError(f'{place} is neither a text nor an object with "role" and "content"')
+        raise DataError(f'{place} must be a string or an object with "role" and "content"')
     role = turn.get("role")
     if role not in roles:
         known = ", ".join(map(repr, roles))
-        hint = did_you_mean(str(role), roles) or f"; name it in data.roles (now {known})"
-        raise DataError(f"{place} has the role {role!r}{hint}")
+        hint = did_you_mean(str(role), roles) or f"; add it to data.roles (now {known})"
+        raise DataError(f"{place} has an unknown role, {role!r}{hint}")
     return Turn(roles.index(role), turn["content"].strip())

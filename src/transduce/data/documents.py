@@ -1,7 +1,7 @@
-"""Documents: texts that stand for themselves, such as books, articles, or lines of a log.
+"""Documents: single texts, such as books, articles or lines of a log.
 
-They are kept exactly as they are, line ends and spaces included, since a language model is one of
-text as people write it.  On disk each is a row of ids between BOS and EOS (see `data.rows`):
+They are kept exactly as they are, including line ends and spaces, for language modelling.  On disk
+each is a row of ids between BOS and EOS (see `data.rows`):
 
     DIRECTORY/
         documents.tokens, documents.offsets
@@ -47,7 +47,7 @@ VERSION = 2
 FILES = ("documents.tokens", "documents.offsets")
 CHUNK_CHARACTERS = 1 << 20
 CHUNKS_KEPT = 20
-"""So many chunks are lost at most when a process is killed."""
+"""Chunks between two resume points, and the most lost if the process is killed."""
 
 
 @section
@@ -58,17 +58,17 @@ class TextFiles:
     path: FilePaths
     """A file, or a list of files."""
     documents: Literal["file", "line", "blank-line"] = "file"
-    """Where a document ends: with its file, with each line, or at blank lines."""
+    """End of a document: end of file, end of line, or blank lines."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All the files."""
+        """All files."""
         return self.path if isinstance(self.path, tuple) else (self.path,)
 
 
 @section
 class JsonLinesTexts:
-    """A file with one JSON object a line, plain or compressed."""
+    """A file with one JSON object per line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: FilePath
@@ -94,11 +94,11 @@ class HubTexts:
 
     kind: Literal["hub"] = "hub"
     path: HubPath
-    """`hf://owner/name`, a directory written by `save_to_disk`, or one of data files."""
+    """`hf://owner/name`, a directory written by `save_to_disk`, or a directory of data files."""
     name: str | None = None
     """Configuration of the data set, if it has several."""
     split: str = "train"
-    """Which of its splits."""
+    """The split."""
     text: str = "text"
     """Column of the text; a dotted name goes into nested columns."""
 
@@ -106,15 +106,15 @@ class HubTexts:
 DocumentsConfig = Annotated[
     TextFiles | JsonLinesTexts | ParquetTexts | HubTexts, Field(discriminator="kind")
 ]
-"""Where documents come from, told apart by `kind`."""
+"""Source of documents, selected by `kind`."""
 
 
 class NoDocumentsError(DataError):
-    """There is no text."""
+    """The documents contain no text."""
 
 
 def read_documents(config: DocumentsConfig, root: Path) -> Iterator[str]:
-    """The documents that a section names, streamed.  Raises DataError for what cannot be read.
+    """Stream the documents of a section.  Raises DataError for unreadable input.
 
     root: the directory that relative paths start from.
     """
@@ -133,7 +133,7 @@ def read_documents(config: DocumentsConfig, root: Path) -> Iterator[str]:
 
 
 def fingerprint(config: DocumentsConfig, root: Path) -> str:
-    """A hash that changes with the settings, and with any input as `stamp` does.
+    """Hash of the settings and inputs, computed as in `stamp`.
 
     Raises DataError if a file is missing.
     """
@@ -148,7 +148,7 @@ def fingerprint(config: DocumentsConfig, root: Path) -> str:
 
 
 def _documents_of(path: Path, documents: Literal["file", "line", "blank-line"]) -> Iterator[str]:
-    """The documents of one file; those that are blank are none."""
+    """Documents of one file, without blank ones."""
     match documents:
         case "file":
             yield "".join(read_whole_lines(path))
@@ -173,9 +173,9 @@ def _without_last_end(lines: list[str]) -> str:
 class EncodedDocuments:
     """Documents as token ids, each between BOS and EOS.
 
-    tokens:  (k,) ids of all documents in a row.
+    tokens:  (k,) ids of all documents, concatenated.
     offsets: (n + 1,) document i is tokens offsets[i] to offsets[i + 1].
-    n_bytes: UTF-8 bytes of the texts that they were made from.
+    n_bytes: UTF-8 bytes of the original texts.
     """
 
     def __init__(self, tokens: NDArray[Any], offsets: NDArray[np.int64], n_bytes: int) -> None:
@@ -185,7 +185,7 @@ class EncodedDocuments:
 
     @staticmethod
     def open(directory: Path, fingerprint: str) -> EncodedDocuments | None:
-        """The documents, or None when absent, incomplete, or of another fingerprint."""
+        """Open the documents; None if absent, incomplete, or with another fingerprint."""
         manifest = read_manifest(directory, fingerprint, VERSION, FILES)
         try:
             if manifest is None:
@@ -197,7 +197,7 @@ class EncodedDocuments:
 
     @staticmethod
     def of_texts(texts: Sequence[str], encode: Encode) -> EncodedDocuments:
-        """Texts at hand, encoded in memory."""
+        """Encode texts in memory."""
         rows, n_bytes = _encode(texts, encode)
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         tokens = np.fromiter((token for row in rows for token in row), np.int64, lengths.sum())
@@ -209,10 +209,10 @@ class EncodedDocuments:
 
 @dataclass(frozen=True)
 class Coding(Generic[T]):
-    """How documents become rows of ids; it can be pickled.
+    """Encoder from documents to rows of ids; can be pickled.
 
-    side: how they are stored.  encode: documents to the ids of each that has any, marks included,
-    and to the UTF-8 bytes of what is to be learnt.  length: how many characters a document has.
+    side: storage format.  encode: maps documents to ids, marks included, for each that is not
+    empty, and to the UTF-8 bytes of the learned text.  length: characters of a document.
     """
 
     side: Side
@@ -233,13 +233,13 @@ def cached_documents(
     progress: Callable[[int], None] | None = None,
     processes: int = 1,
 ) -> EncodedDocuments:
-    """Documents encoded before, or else encoded now: `documents` is called only if it must be.
+    """Open encoded documents, or encode them now; `documents` is called only if needed.
 
-    fingerprint: stands for all that decides the result (inputs, coding).  progress: called now
-    and then with the number of documents read so far.  processes: how many encode; the result is
-    the same to the last byte, and also where a process was killed and another goes on.  Memory
-    holds some megabytes of text for each of them, or some documents.  Raises NoDocumentsError when
-    there is no text, DataError when the directory cannot be written.
+    fingerprint: identifies the inputs and the coding.  progress: called now and then with the
+    number of documents read so far.  processes: number of encoding processes; the result is
+    identical to the last byte, even after a killed process was resumed.  Memory holds some
+    megabytes of text per process.  Raises NoDocumentsError if there is no text, DataError if the
+    directory cannot be written.
     """
     found = EncodedDocuments.open(directory, fingerprint)
     if found is not None:
@@ -260,7 +260,7 @@ def _write(
     progress: Callable[[int], None] | None,
     processes: int,
 ) -> dict[str, Any]:
-    """Go on with the files until all documents are in them; what there is, for the manifest."""
+    """Write or resume the files; returns facts for the manifest."""
     work = functools.partial(_encode_chunk, coding=coding)
     done = unfinished.progress
     n_read, n_bytes = done.get("read", 0), done.get("bytes", 0)
@@ -279,15 +279,15 @@ def _write(
                     progress(n_read)
     count = writer.written.rows
     if not count:
-        raise NoDocumentsError("there is no document with any text")
+        raise NoDocumentsError("the documents contain no text")
     return {"documents": count, "bytes": n_bytes, "dtype": coding.side.dtype}
 
 
 class _Chunk(NamedTuple):
-    """Some documents, encoded.
+    """Some encoded documents.
 
-    read: how many there were.  n_bytes: UTF-8 bytes of those that have any tokens.
-    ids, lengths: of these n documents one after the other, marks included, and (n,) of each.
+    read: number of documents read.  n_bytes: UTF-8 bytes of the documents with tokens.
+    ids, lengths: concatenated ids of n documents, marks included, and their lengths (n,).
     """
 
     read: int
@@ -317,7 +317,7 @@ def _chunks(documents: Iterable[T], coding: Coding[T]) -> Iterator[list[T]]:
 
 
 def _encode(texts: Sequence[str], encode: Encode) -> tuple[list[list[int]], int]:
-    """Ids of each text that has any, between its marks; and the bytes of these texts."""
+    """Ids of each text with tokens, between its marks, and the bytes of these texts."""
     rows, n_bytes = [], 0
     for text, ids in zip(texts, encode(texts), strict=True):
         if ids:

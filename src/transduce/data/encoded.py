@@ -1,12 +1,12 @@
-"""Pairs as token ids on disk: encoded once, memory-mapped ever after.
+"""Pairs as token ids on disk: encoded once, then memory-mapped.
 
     DIRECTORY/
-        source.tokens, source.offsets    as `data.rows` lays them out
+        source.tokens, source.offsets    see `data.rows`
         target.tokens, target.offsets
         manifest.json
 
-The directory is complete or absent: it is written aside and then renamed.  What a killed process
-has written aside is not lost: another one goes on behind it.
+The directory is complete or absent: it is written aside and then renamed.  After a killed process
+another one resumes its files.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from transduce.errors import DataError
 VERSION = 1
 CHUNK_PAIRS = 10_000
 CHUNKS_KEPT = 20
-"""So many chunks are lost at most when a process is killed."""
+"""Chunks between two resume points, and the most lost if the process is killed."""
 FILES = ("source.tokens", "source.offsets", "target.tokens", "target.offsets")
 
 
 class NoPairsError(DataError):
-    """Filtering left no pair."""
+    """Filtering left no pairs."""
 
 
 class EncodedPairs:
-    """Pairs of token ids in memory-mapped files; no marks of begin or end are stored.
+    """Pairs of token ids in memory-mapped files, without BOS and EOS.
 
     source_lengths, target_lengths: (n,) int32, tokens of each pair.
-    report: what was read, kept and left out when the pairs were encoded.
+    report: counts of pairs read, kept and left out during encoding.
     """
 
     def __init__(self, directory: Path, manifest: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class EncodedPairs:
 
     @staticmethod
     def open(directory: Path, fingerprint: str) -> EncodedPairs | None:
-        """The pairs, or None when they are absent, incomplete, or of another fingerprint."""
+        """Open the pairs; None if absent, incomplete, or with another fingerprint."""
         manifest = read_manifest(directory, fingerprint, VERSION, FILES)
         try:
             return None if manifest is None else EncodedPairs(directory, manifest)
@@ -105,13 +105,13 @@ def encode_pairs(
     progress: Callable[[int], None] | None = None,
     processes: int = 1,
 ) -> EncodedPairs:
-    """Encode and filter pairs into `directory`, replacing what is there.
+    """Encode and filter pairs into `directory`, replacing its content.
 
-    fingerprint: stands for all that decides the result (inputs, tokenizers, filters).
-    progress: called now and then with the number of pairs read so far.  processes: how many
-    encode; the result is the same to the last byte, and also where a process was killed and
-    another goes on.  Memory holds some chunks of pairs and the hashes of those seen.  Raises
-    NoPairsError when no pair is kept, DataError when the directory cannot be written.
+    fingerprint: identifies the inputs, tokenizers and filters.  progress: called now and then with
+    the number of pairs read so far.  processes: number of encoding processes; the result is
+    identical to the last byte, even after a killed process was resumed.  Memory holds some chunks
+    of pairs and the hashes of pairs seen.  Raises NoPairsError if no pair is kept, DataError if the
+    directory cannot be written.
     """
     with resume_or_create(directory, FILES, fingerprint, VERSION) as unfinished:
         if unfinished is not None:
@@ -137,7 +137,7 @@ def _write(
     progress: Callable[[int], None] | None,
     processes: int,
 ) -> None:
-    """Go on with the files until all pairs are in them."""
+    """Write or resume the files until all pairs are done."""
     with growing:
         report = growing.sieve.report
         rest = itertools.islice(pairs, report.read, None)
@@ -149,7 +149,7 @@ def _write(
                 if progress is not None:
                     progress(report.read)
     if not report.kept:
-        raise NoPairsError(f"no pair is left after filtering: {report}")
+        raise NoPairsError(f"no pairs left after filtering: {report}")
 
 
 def cached_pairs(
@@ -162,10 +162,10 @@ def cached_pairs(
     progress: Callable[[int], None] | None = None,
     processes: int = 1,
 ) -> EncodedPairs:
-    """Pairs encoded before, or else encoded now: `pairs` is called only if it must be.
+    """Open encoded pairs, or encode them now; `pairs` is called only if needed.
 
-    fingerprint: stands for the inputs and both tokenizers; the filters and vocabulary sizes are
-    added to it here.  Raises what `encode_pairs` raises.
+    fingerprint: identifies the inputs and both tokenizers; filters and vocabulary sizes are added
+    here.  Raises as `encode_pairs` does.
     """
     sizes = [source.vocabulary_size, target.vocabulary_size]
     facts = [fingerprint, dataclasses.asdict(filters), sizes]
@@ -177,10 +177,10 @@ def cached_pairs(
 
 
 class _Chunk(NamedTuple):
-    """Some pairs, encoded.
+    """Some encoded pairs.
 
-    read: how many pairs there were.  hashes: (n,) of those with text on both sides; nothing where
-    nobody asks for duplicates.  source, target: ids of these n, and how many each has, (n,).
+    read: number of pairs read.  hashes: (n,) hashes of pairs with text on both sides; empty unless
+    duplicates are dropped.  source, target: ids of these n, and their lengths (n,).
     """
 
     read: int
@@ -207,12 +207,12 @@ def _encode_chunk(pairs: list[Pair], source: Side, target: Side, filters: Filter
 
 
 class _Growing:
-    """The files of encoded pairs while they are being written."""
+    """Files of encoded pairs during writing."""
 
     def __init__(
         self, unfinished: ResumableDirectory, source: Side, target: Side, filters: FilterConfig
     ) -> None:
-        """Goes on behind what `unfinished` has kept."""
+        """Continue the files kept by `unfinished`."""
         done, self.unfinished = unfinished.progress, unfinished
         report, seen = FilterReport(), np.zeros(0, np.uint64)
         written = dict.fromkeys(("source", "target"), NOTHING)
@@ -238,7 +238,7 @@ class _Growing:
         self._files.__exit__(*error)
 
     def add(self, chunk: _Chunk) -> None:
-        """Append what the filters let pass."""
+        """Append the pairs that pass the filters."""
         kept = self.sieve.by_text(chunk.read, chunk.hashes)
         if self.sieve.config.drop_duplicates:
             self._seen.write(chunk.hashes[kept].astype("<u8").tobytes())
@@ -248,7 +248,7 @@ class _Growing:
         self._target.append(chunk.target[np.repeat(kept, lengths[1])], lengths[1][kept])
 
     def keep(self) -> None:
-        """From here another process can go on."""
+        """Record a resume point."""
         self._source.to_disk()
         self._target.to_disk()
         to_disk(self._seen)

@@ -1,6 +1,6 @@
-"""Texts escaped for another program: entities of HTML and Moses, quotation marks of spreadsheets.
+"""Detect escaped texts: HTML and Moses entities, quotation marks of spreadsheets.
 
-Read as they are they would be learnt so; a warning names the setting that reads them.
+Read unchanged, they would be learned as text; a warning names the setting that decodes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from transduce.data.lines import warn_once
 
 ROWS_TO_JUDGE = 1000
-"""Rows after which a file is judged by the share of them that are escaped."""
+"""Rows examined before the share of escaped rows is judged."""
 QUOTED_SHARE = 0.9
 MIN_QUOTED = 3
 ENTITY_SHARE = 0.01
@@ -24,9 +24,9 @@ _USUAL = re.compile(r"&(?:quot|apos|amp|lt|gt|nbsp|#\d{2,5}|#[xX][0-9a-fA-F]{2,4
 
 
 def unescaped(text: str) -> str:
-    """The text with the characters that its entities, such as `&quot;` and `&#124;`, stand for.
+    """Decode entities such as `&quot;` and `&#124;`.
 
-    A control character, such as a line end, becomes a space.
+    Control characters, such as line ends, become spaces.
     """
     return _ENTITY.sub(_character, text) if "&" in text else text
 
@@ -37,7 +37,7 @@ def _character(entity: re.Match[str]) -> str:
 
 
 class Entities:
-    """Warns of entities in texts that are read as they are."""
+    """Warn about entities in texts read unchanged."""
 
     def __init__(self, name: str) -> None:
         """name: of the data, for messages."""
@@ -47,7 +47,7 @@ class Entities:
         self._example = ""
 
     def look_at(self, *texts: str) -> None:
-        """Note the texts of a row."""
+        """Record the texts of a row."""
         self._rows += 1
         if self._rows > ROWS_TO_JUDGE:
             return
@@ -63,14 +63,14 @@ class Entities:
         rows = min(self._rows, ROWS_TO_JUDGE)
         if self._escaped and self._escaped >= ENTITY_SHARE * rows:
             warn_once(
-                f"{self._name}: {self._escaped} of the first {rows} rows have entities such as "
-                f"{self._example}, which are read as text; unescape = true in that section of the "
-                "recipe reads the characters that they stand for"
+                f"{self._name}: {self._escaped} of the first {rows} rows contain entities such as "
+                f"{self._example}, kept as plain text; set unescape = true in this section of the "
+                "recipe to decode them"
             )
 
 
 class QuotedCells:
-    """Warns of cells that a spreadsheet has quoted, in a file that is read without quoting."""
+    """Warn about quoted cells in a file that is read without quoting."""
 
     def __init__(self, path: Path, columns: Sequence[int | str]) -> None:
         self._path = path
@@ -79,7 +79,7 @@ class QuotedCells:
         self._rows = 0
 
     def look_at(self, row: Sequence[str], line: int) -> None:
-        """Note the cells of a row; one with doubled quotation marks is warned of at once."""
+        """Record the cells of a row; warn at once about doubled quotation marks."""
         self._rows += 1
         for i, cell in enumerate(row):
             if cell.startswith('"') and _QUOTED.fullmatch(cell):
@@ -90,7 +90,7 @@ class QuotedCells:
             self.look_back()
 
     def look_back(self) -> None:
-        """Warn of columns in which nearly all cells so far were quoted."""
+        """Warn about columns with nearly all cells quoted so far."""
         for i, count in enumerate(self._quoted):
             if count >= MIN_QUOTED and count >= QUOTED_SHARE * self._rows:
                 self._warn(i, f"{count} of the first {self._rows}")
@@ -99,8 +99,7 @@ class QuotedCells:
         if self._quoted[i] < 0:
             return
         warn_once(
-            f"{self._path}: column {self._columns[i]!r} has cells in quotation marks, {cells}; "
-            'they are read as text. A spreadsheet\'s quoting is read by kind = "csv" with '
-            'delimiter = "\\t"'
+            f"{self._path}: column {self._columns[i]!r} has quoted cells ({cells}), and the "
+            'quotation marks are kept; to remove them, use kind = "csv" with delimiter = "\\t"'
         )
         self._quoted[i] = -sys.maxsize  # enough of this column

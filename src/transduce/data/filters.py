@@ -1,4 +1,4 @@
-"""What is left out of the training pairs, and a count of each reason."""
+"""Filters of training pairs, with a count of each reason."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Pair = tuple[str, str]
 
 @section
 class FilterConfig:
-    """Which pairs are left out.  Pairs with an empty or blank side always are."""
+    """Filters for training pairs.  Pairs with an empty or blank side are always left out."""
 
     max_length: Annotated[int, Field(ge=1)] = 256
-    """Most tokens on either side, not counting those that mark begin and end."""
+    """Maximum tokens on either side, without BOS and EOS."""
     max_ratio: Annotated[float, Field(ge=0)] = 0.0
-    """Most tokens of one side per token of the other; 0 for no such limit, as for summaries.
-    For translations, 9 is a customary sieve for lines that do not belong together."""
+    """Maximum ratio of tokens between the sides; 0 for no limit, as for summaries.  For
+    translations, 9 is a customary limit against misaligned lines."""
     drop_duplicates: bool = True
-    """Keep only the first of pairs that are equal on both sides."""
+    """Keep only the first of identical pairs."""
 
 
 @dataclass
 class FilterReport:
-    """How many pairs were read, kept, and left out for each reason (the first that applied)."""
+    """Number of pairs read, kept, and left out by reason (the first that applied)."""
 
     read: int = 0
     kept: int = 0
@@ -48,7 +48,7 @@ class FilterReport:
 
 
 class PairFilter:
-    """Sieves pairs: once by their texts, once by their token counts; counts in `report`."""
+    """Filter pairs by text, then by token counts; counts go to `report`."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class PairFilter:
         report: FilterReport | None = None,
         seen: NDArray[np.uint64] | None = None,
     ) -> None:
-        """report, seen: what one has counted, and `passed`, that this one goes on from."""
+        """report, seen: counts and `passed` hashes of an earlier filter to continue from."""
         self.config = config
         self.report = report or FilterReport()
         self._seen = _SeenHashes(seen)
 
     def by_text(self, read: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """(n,) True for the pairs, of those with text on both sides, that were not seen before.
+        """(n,) True for pairs not seen before, among those with text on both sides.
 
-        read: pairs that these n are the ones with text of.  hashes: (n,) by `hash_of`.
+        read: number of pairs that these n came from.  hashes: (n,) by `hash_of`.
         """
         self.report.read += read
         self.report.empty += read - len(hashes)
@@ -94,17 +94,16 @@ class PairFilter:
 
 
 class _SeenHashes:
-    """A set of 64-bit hashes, as sorted arrays that are merged when they are of like size.
+    """Set of 64-bit hashes, as sorted arrays merged when of similar size.
 
-    A Python set would take some ten times the memory, which for tens of millions of pairs is
-    gigabytes.
+    A Python set would need about ten times the memory: gigabytes for tens of millions of pairs.
     """
 
     def __init__(self, hashes: NDArray[np.uint64] | None = None) -> None:
         self._levels = [] if hashes is None or not len(hashes) else [np.sort(hashes)]
 
     def add(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """(n,) True where a hash was new; its repetitions within the array are not."""
+        """(n,) True for new hashes; repetitions within the array are not new."""
         unique, first = np.unique(hashes, return_index=True)
         new = np.ones(len(unique), dtype=bool)
         for level in self._levels:
@@ -122,12 +121,12 @@ class _SeenHashes:
 
 
 def has_text(pair: Pair) -> bool:
-    """Whether neither side is blank."""
+    """True if neither side is blank."""
     return bool(pair[0].strip() and pair[1].strip())
 
 
 def hash_of(pair: Pair) -> int:
-    """64 bits that equal pairs share, and hardly any others."""
+    """64-bit hash of a pair; collisions are very unlikely."""
     source, target = pair[0].encode(), pair[1].encode()
     # The length keeps ("ab", "c") apart from ("a", "bc").
     digest = hashlib.blake2b(b"%d:" % len(source) + source + target, digest_size=8)

@@ -1,8 +1,8 @@
-"""Formats of text files by their first bytes: compression, encoding, and files that are no text.
+"""Formats of text files by their first bytes: compression, encoding, binary files.
 
-gzip, bzip2, xz and UTF-16 are read, whatever the name of the file; what cannot be read is refused
-with its name and the remedy.  Nothing is read ahead of what is asked for, so that lines come out of
-a pipe as they go in.
+gzip, bzip2, xz and UTF-16 are read, whatever the file name; other formats are refused with the name
+and the remedy.  Reading never runs ahead of the request, so lines pass through a pipe without
+delay.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ CHUNK_BYTES = 2**16
 HEAD_BYTES = 2**10
 """Enough to know an encoding by."""
 DOCUMENT_BYTES = 2**13
-"""Enough to know a document by."""
+"""Number of bytes enough to recognise a document."""
 NOT_UTF_8 = b"\xff"
-"""Stands for half a character of UTF-16 at the end of a file."""
+"""Replacement for half a UTF-16 character at the end of a file."""
 
 
 class Packing(NamedTuple):
-    """A compression that is read, and written where the name of a file asks for it."""
+    """A compression for reading, and for writing to a file with its suffix."""
 
     name: str
     suffix: str
@@ -80,21 +80,20 @@ UNREADABLE = {
     b"PK\5\6": "is an empty zip archive",
     b"PK\x03\x04": "is a zip archive, as .docx and .xlsx files are; unpack it first, for example "
     "with unzip -p, or save it as plain text",
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "is a document of an office program; save it as plain "
-    "text",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "is an office document; save it as plain text",
     b"%PDF-": "is a PDF document; save it as plain text, for example with pdftotext",
     b"{\\rtf1": "is an RTF document; save it as plain text",
-    b"PAR1": 'is a Parquet file; data are read from one by kind = "parquet"',
-    b"ARROW1\0\0": 'is an Arrow file; data sets of such files are read by kind = "hub"',
+    b"PAR1": 'is a Parquet file; read it with kind = "parquet"',
+    b"ARROW1\0\0": 'is an Arrow file; read data sets of such files with kind = "hub"',
     b"SQLite format 3\0": "is an SQLite database; write its texts to a file with one a line",
     b"\x89PNG\r\n": "is a PNG image; give a file with the path of one image a line",
     b"\xff\xd8\xff": "is a JPEG image; give a file with the path of one image a line",
 }
-"""What a file is that begins so, and the remedy."""
+"""First bytes of unreadable formats, with their names and the remedies."""
 _BEGINNINGS = (*(packing.begins for packing in PACKINGS), *UTF_16, *UNREADABLE)
 _TAR = slice(257, 262), b"ustar"
 
-_AS_TEXT = "; put its texts into a file with one a line"
+_AS_TEXT = "; extract its texts into a file, one per line"
 _END = rb"[ \t\r]*\n"
 _PROLOGUE = rb"(?:<\?xml\b[^\t]*?\?>|<!DOCTYPE[^>]*>|\s)*"
 _TIME = rb"\d\d?:\d\d:\d\d[,.]\d{1,3}"
@@ -117,14 +116,15 @@ DOCUMENTS = {
         rb"|<resources\b[^\t\n>]*>%s" % (_END, _END, _END)
     ),
 }
-"""Documents whose markup would be taken for text, by beginnings that no line of text has."""
+"""Documents with markup that would be taken for text, by beginnings no text line has."""
 
 
 def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
-    """The text of an open file as UTF-8: unpacked, and from UTF-16 where that is its mark.
+    """The text of an open file as UTF-8, unpacked, and converted from UTF-16 with a byte order
+    mark.
 
-    name: the file's, for messages, and for what its suffix promises.  Raises DataError, perhaps
-    while reading, for a format that is no text and for damage.
+    name: the file's name, for messages and for its suffix.  Raises DataError, possibly while
+    reading, for a format that is not text and for damage.
     """
     head, chunks = _begun(_chunks_of(file))
     packing = _packing_of(head)
@@ -154,7 +154,7 @@ def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
 
 
 def check_no_document(head: bytes, name: str) -> None:
-    """Raises DataError where a text, by its first bytes, is a document with markup around texts."""
+    """Raises DataError if the first bytes are from a document with markup."""
     head = head[:DOCUMENT_BYTES].removeprefix(codecs.BOM_UTF8).lstrip()
     for what, beginning in DOCUMENTS.items():
         if beginning.match(head):
@@ -162,7 +162,7 @@ def check_no_document(head: bytes, name: str) -> None:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether the size of a file is its text's: a regular file, not packed, not in UTF-16."""
+    """True if the size of a file equals its text's: regular, not packed, not UTF-16."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -171,7 +171,7 @@ def is_plain(path: Path) -> bool:
 
 
 def packed(file: BinaryIO, name: str) -> BinaryIO:
-    """A file to write, in which what is written is compressed if the name ends so."""
+    """A file to write, compressed if its name ends so."""
     packing = _named(name)
     return file if packing is None else cast(BinaryIO, packing.writer(file))
 
@@ -182,12 +182,12 @@ def _named(name: str) -> Packing | None:
 
 
 def _check_suffix(name: str) -> None:
-    """Raises DataError for a name that promises a compression; the file was found to have none."""
+    """Raises DataError if the name has a compression suffix but the content is not compressed."""
     packing = _named(name)
     if packing is not None:
         raise DataError(
-            f"{name} is not a whole {packing.name} file (it begins otherwise); fetch it again, or "
-            f"take {packing.suffix} off its name if it is text"
+            f"{name} is not in {packing.name} format (wrong first bytes); download it again, or "
+            f"remove {packing.suffix} from its name if it is plain text"
         )
 
 
@@ -207,9 +207,9 @@ def _unmarked_utf_16(head: bytes) -> str | None:
 
 
 def _begun(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Enough of the first bytes to know the format by, and all chunks again.
+    """The first bytes, enough to detect the format, and all chunks again.
 
-    No beginning of a format has a line end, so that a line which is there is not waited with.
+    No format begins with a line end, so a complete line is never held back.
     """
     head = b""
     for chunk in chunks:
@@ -236,12 +236,12 @@ def _unpacked(packing: Packing, file: BinaryIO, name: str) -> Iterator[bytes]:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the system's, of the file below
         raise DataError(
-            f"{name} is not a whole {packing.name} file ({error}); fetch it again"
+            f"{name} is a damaged {packing.name} file ({error}); download it again"
         ) from None
 
 
 def _from_utf_16(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """As UTF-8; what is no character becomes bytes that are not UTF-8, to be reported as such."""
+    """Convert to UTF-8; invalid characters become invalid UTF-8, to be reported as such."""
     decoder = codecs.getincrementaldecoder("utf-16")("surrogatepass")
     for chunk in chunks:
         if text := decoder.decode(chunk):
@@ -253,18 +253,18 @@ def _from_utf_16(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class _Stream(io.RawIOBase):
-    """Chunks as a file."""
+    """Chunks as a file object."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._left = memoryview(b"")
 
     def readable(self) -> bool:
-        """It is for reading."""
+        """Always True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer with what is there, waiting only if there is nothing; 0 at the end."""
+        """Fill a buffer with available bytes, waiting only if there are none; 0 at the end."""
         if not self._left:
             self._left = memoryview(next(self._chunks, b""))
         into = memoryview(buffer)

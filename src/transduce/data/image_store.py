@@ -1,4 +1,4 @@
-"""Images as pixels on disk: decoded and resized once, memory-mapped ever after.
+"""Image pixels on disk: decoded and resized once, then memory-mapped.
 
     DIRECTORY/
         images-HASH.u8   the pixels of all images in a row, each (c, size, size) bytes
@@ -41,7 +41,7 @@ ABANDONED_SECONDS = 24 * 3600
 
 @dataclasses.dataclass(frozen=True)
 class ImageStore:
-    """Images of one size in a memory-mapped file, and the label of each.
+    """Images of one size in a memory-mapped file, with labels.
 
     images: (n, c, h, w) uint8, read-only.  labels: n classes or captions.
     """
@@ -51,7 +51,7 @@ class ImageStore:
 
     @staticmethod
     def open(directory: Path, fingerprint: str) -> ImageStore | None:
-        """The images, or None when they are absent, incomplete, or of another fingerprint."""
+        """Open the images; None if absent, incomplete, or with another fingerprint."""
         try:
             manifest = from_json((directory / MANIFEST).read_bytes())
             if manifest["version"] != VERSION or manifest["fingerprint"] != fingerprint:
@@ -77,13 +77,12 @@ def cached_images(
     fingerprint: str,
     progress: Callable[[int], None] | None = None,
 ) -> ImageStore:
-    """Images decoded before, or else decoded now, by as many threads as there are processors.
+    """Open decoded images, or decode them now with one thread per processor.
 
-    shape: its size, channels and fit decide; normalising is left to the batch.  directory: one
-    that belongs to these images alone.  fingerprint: stands for the inputs; the shape is added
-    to it here.  progress: called now and then with the number of images so far.  Raises
-    DataError for the first image that cannot be read, and for a directory that cannot be
-    written.
+    shape: supplies size, channels and fit; normalisation is left to the batch.  directory: reserved
+    for these images.  fingerprint: identifies the inputs; the shape is added here.  progress:
+    called now and then with the number of images so far.  Raises DataError for the first unreadable
+    image, and for a directory that cannot be written.
     """
     facts = [fingerprint, shape.size, shape.channels, shape.fit]
     whole = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -130,7 +129,7 @@ def _write(
 def _decoded(
     images: Iterable[LabelledImage], shape: ImageConfig
 ) -> Iterator[tuple[bytes, list[str]]]:
-    """The pixels of a chunk of images, one after the other, and their labels."""
+    """Pixels of a chunk of images, concatenated, and their labels."""
 
     def decode(image: LabelledImage) -> bytes:
         pixels = fit_square(image.decode(shape.channels), shape.size, shape.fit)
@@ -144,7 +143,7 @@ def _decoded(
 
 @contextlib.contextmanager
 def _renamed(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name, and the place of what bore it, only once it is on the disk."""
+    """A file that takes its final name, replacing an older one, only once it is on disk."""
     handle, aside = tempfile.mkstemp(prefix=".images-", suffix=".partial", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -157,7 +156,7 @@ def _renamed(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _remove_old(directory: Path, kept: str) -> None:
-    """Clear images of other fingerprints, and what killed processes left long ago."""
+    """Delete images with other fingerprints, and old leftovers of killed processes."""
     with contextlib.suppress(OSError):
         for path in directory.glob("images-*.u8"):
             if path.name != kept:

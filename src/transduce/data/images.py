@@ -1,4 +1,4 @@
-"""Images with labels or captions, from any of the formats that such data sets come in."""
+"""Read images with labels or captions from common data set formats."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ImageFolder:
 
     kind: Literal["folder"] = "folder"
     path: FilePath
-    """The directory or archive; one folder around those of the classes makes no difference."""
+    """The directory or archive; one enclosing folder makes no difference."""
     labels: tuple[str, ...] | None = None
-    """The classes in their order; by default the names of the folders, sorted."""
+    """The classes in order; by default the sorted names of the folders."""
 
 
 @section
@@ -46,9 +46,9 @@ class IdxFiles:
 
     kind: Literal["idx"] = "idx"
     images: FilePath
-    """File of the images: bytes, one grey image after the other."""
+    """File of images: bytes, one grey image after the other."""
     labels: FilePath
-    """File of the labels: one whole number for each image."""
+    """File of labels: one whole number per image."""
 
 
 @section
@@ -59,18 +59,18 @@ class ParquetImages:
     path: FilePath
     """The file or directory."""
     image: str = "image"
-    """Column of the images: bytes of a file, or the struct that `datasets` writes."""
+    """Column of images: file bytes, or the struct written by `datasets`."""
     label: str = "label"
-    """Column of the labels: text, or whole numbers, for which their names stand if known."""
+    """Column of labels: text, or whole numbers, replaced by their names if known."""
 
 
 @section
 class ImageTable:
-    """A tab-separated file that names image files and tells the label or caption of each."""
+    """A tab-separated file with the path and the label or caption of each image."""
 
     kind: Literal["table"] = "table"
     path: FilePath
-    """The table; the files it names are looked for from its own directory."""
+    """The table; image paths are relative to its directory."""
     image: Column = 0
     """Column of the image file: a number from 0, or a name from the header line."""
     label: Column = 1
@@ -85,8 +85,8 @@ ImagesConfig = Annotated[
 class LabelledImage(NamedTuple):
     """One image, not yet decoded.
 
-    image: path of a file, the bytes of one, or grey pixels (h, w) uint8.
-    label: its class or caption.  place: how messages call it.
+    image: path of a file, its bytes, or grey pixels (h, w) uint8.
+    label: its class or caption.  place: its name in messages.
     """
 
     image: Path | bytes | NDArray[np.uint8]
@@ -94,28 +94,28 @@ class LabelledImage(NamedTuple):
     place: str
 
     def decode(self, channels: Channels) -> Tensor:
-        """The pixels, uint8 (c, h, w).  Raises DataError for a broken file."""
+        """Pixels, uint8 (c, h, w).  Raises DataError for a broken file."""
         if isinstance(self.image, np.ndarray):
             return torch.from_numpy(self.image.copy()).expand(channels, -1, -1)
         return read_image(self.image, channels, self.place)
 
 
 def read_images(config: ImagesConfig, root: Path) -> Iterator[LabelledImage]:
-    """Every image in the order of the input, or of the sorted folders, streamed.
+    """Stream all images in the order of the input, or of the sorted folders.
 
-    root: the directory that relative paths start from.  Raises DataError, while reading, for
-    any input that is not what the section says it is, and when there is no image at all.
+    root: the directory that relative paths start from.  Raises DataError, while reading, if the
+    input does not match its section, and if there are no images.
     """
     found = False
     for image in _images(config, root):
         found = True
         yield image
     if not found:
-        raise DataError(f"{inputs_of(config, root)[0]} holds no image")
+        raise DataError(f"{inputs_of(config, root)[0]} contains no images")
 
 
 def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
-    """The files and directories that the settings name, and the shards of a Parquet directory."""
+    """Files and directories in the settings, and the shards of a Parquet directory."""
     if isinstance(config, IdxFiles):
         return [root / config.images, root / config.labels]
     path = root / config.path
@@ -125,9 +125,9 @@ def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
 
 
 def fingerprint(config: ImagesConfig, root: Path) -> str:
-    """A hash that changes with the settings, and with the place, size or dates of any input.
+    """Hash of the settings and of the place, size and dates of all inputs.
 
-    Every image counts as an input, save those that a Parquet file only names.  Raises DataError
+    Every image is an input, except images referenced by path in a Parquet file.  Raises DataError
     if a file is missing.
     """
     facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
@@ -142,7 +142,7 @@ def fingerprint(config: ImagesConfig, root: Path) -> str:
             place = error.filename or path
             raise DataError(f"{place} cannot be read: {error.strerror or error}") from None
         except ValueError as error:  # the character NUL in a name
-            raise DataError(f"{path} names a file that cannot be: {error}") from None
+            raise DataError(f"{path} contains an invalid file name: {error}") from None
     return facts.hexdigest()
 
 
@@ -196,11 +196,11 @@ def _from_zip(path: Path, labels: tuple[str, ...] | None) -> Iterator[LabelledIm
         raise DataError(f"{path}: no such file or directory") from None
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         place = f"{path}: {name}" if name else f"{path}"
-        raise DataError(f"{place} is not a whole zip archive ({error}); fetch it again") from None
+        raise DataError(f"{place} is a damaged zip archive ({error}); download it again") from None
     except (OSError, RuntimeError, NotImplementedError, UnicodeDecodeError) as error:
         # encryption, odd compression, names that are no text
         raise DataError(
-            f"{path} cannot be read: {error}; unpack it and name the directory"
+            f"{path} cannot be read: {error}; unpack it and use the directory"
         ) from None
 
 
@@ -208,11 +208,11 @@ def _from_idx(images_path: Path, labels_path: Path) -> Iterator[LabelledImage]:
     images, labels = read_idx(images_path), read_idx(labels_path)
     if images.ndim != 3 or images.dtype != np.uint8:
         raise DataError(
-            f"{images_path} holds {images.dtype} of {images.ndim} dimensions; "
-            "images are bytes of 3: image, row, column"
+            f"{images_path} has {images.ndim} dimensions of {images.dtype}; "
+            "images need 3 of uint8: image, row, column"
         )
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise DataError(f"{labels_path} does not hold a row of whole numbers, the labels")
+        raise DataError(f"{labels_path} must contain labels: one dimension of whole numbers")
     if len(images) != len(labels):
         raise DataError(
             f"{images_path} has {len(images)} images but {labels_path} has {len(labels)} labels"
@@ -250,21 +250,23 @@ def _parquet_image(value: Any, directory: Path, place: str) -> Path | bytes:
         return value
     if isinstance(value, str):
         return directory / value
-    raise DataError(f"{place} holds no image: neither the bytes of a file nor its path")
+    raise DataError(f"{place} has no image; expected the bytes of a file or its path")
 
 
 def _parquet_label(value: Any, names: list[str], place: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise DataError(f"{place}: the label is neither text nor a whole number but {value!r}")
+        raise DataError(f"{place}: the label must be text or a whole number, not {value!r}")
     if names and not 0 <= value < len(names):
-        raise DataError(f"{place}: the label is {value}, but the classes are 0 to {len(names) - 1}")
+        raise DataError(
+            f"{place}: label {value} is out of range; the classes are 0 to {len(names) - 1}"
+        )
     return names[value] if names else str(value)
 
 
 def _names_of_labels(schema: Any, column: str) -> list[str]:
-    """What the numbers of a column stand for, as the `datasets` library notes it in the file."""
+    """Label names of an integer column, as recorded in the file by the `datasets` library."""
     try:
         noted = from_json((schema.metadata or {})[b"huggingface"])
         names = noted["info"]["features"][column]["names"]
@@ -278,13 +280,13 @@ def _from_table(path: Path, config: ImageTable) -> Iterator[LabelledImage]:
     rows = tsv_rows(path, (config.image, config.label))
     for number, (image, label) in enumerate(rows, 2 if header else 1):
         if not image:
-            raise DataError(f"{path}: line {number} names no image")
+            raise DataError(f"{path}: line {number} has no image path")
         file = path.parent / image
         yield LabelledImage(file, label, f"{file} (line {number} of {path.name})")
 
 
 def _names_below(path: Path) -> list[str]:
-    """Images in a directory, at any depth, by their names from there, with / between folders."""
+    """Relative names of images in a directory, at any depth, with / between folders."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -303,7 +305,7 @@ def _names_below(path: Path) -> list[str]:
 
 
 def _leads_back(folder: Path, top: Path) -> bool:
-    """Whether it is a link to a folder on the way to it from the top, which would never end."""
+    """True if a link leads to a folder above it, which would never end."""
     if not folder.is_symlink():
         return False
     way = [folder.parent, *folder.parent.parents][: len(folder.relative_to(top).parts)]
@@ -320,7 +322,7 @@ def _is_image(name: str) -> bool:
 def _by_class(
     names: list[str], labels: tuple[str, ...] | None, path: Path
 ) -> Iterator[tuple[str, str]]:
-    """(class, name) class by class, sorted, for names like `cat/17.jpg` or `train/cat/17.jpg`."""
+    """(class, name) sorted by class, for names like `cat/17.jpg` or `train/cat/17.jpg`."""
     split = sorted(name.split("/") for name in names)
     outer = 0  # folders around those of the classes
     while split and all(len(p) > outer + 2 and p[outer] == split[0][outer] for p in split):
@@ -329,12 +331,14 @@ def _by_class(
         outer += 1
     for parts in split:
         if len(parts) < outer + 2:
-            raise DataError(f"{path}: {'/'.join(parts)} lies in no folder of a class; move it")
+            raise DataError(
+                f"{path}: {'/'.join(parts)} is outside the class folders; move it into one"
+            )
         if SURROGATES.search(parts[outer]):
-            raise DataError(f"{path}: the folder {parts[outer]!a} has no name in UTF-8; rename it")
+            raise DataError(f"{path}: folder name {parts[outer]!a} is not valid UTF-8; rename it")
         if labels is not None and parts[outer] not in labels:
             hint = did_you_mean(parts[outer], labels)
-            raise DataError(f"{path}: {parts[outer]!r} is not one of the labels set{hint}")
+            raise DataError(f"{path}: folder {parts[outer]!r} is not listed in `labels`{hint}")
     if labels is not None:
         place = {label: i for i, label in enumerate(labels)}
         split.sort(key=lambda parts: place[parts[outer]])  # stable: sorted within a class

@@ -1,4 +1,4 @@
-"""Who took what, and when: tables of interactions, and from them the history of each user."""
+"""Tables of interactions of users with items, and the history of each user."""
 
 from __future__ import annotations
 
@@ -26,36 +26,35 @@ Ints = NDArray[np.int64]
 
 @section
 class InteractionsConfig:
-    """A table with one interaction a row, its columns in the first line, plain or compressed."""
+    """A table with a header line and one interaction per row, plain or compressed."""
 
     kind: Literal["csv", "tsv"] = "csv"
-    """Whether commas or tabs separate columns; fields may be quoted as CSV files have it."""
+    """Columns separated by commas (`csv`) or tabs (`tsv`); fields may be quoted as in CSV."""
     path: FilePath
     """The file."""
     user: str = "user"
-    """Column of who it was; any text."""
+    """Column of users; any text."""
     item: str = "item"
-    """Column of what it was; any text without spaces."""
+    """Column of items; any text without spaces."""
     time: str = "time"
-    """Column of when it was, a number or an ISO 8601 date.  What has the same time is put in an
-    order that is arbitrary but always alike.  Without such a column the order is the file's:
-    set it to "" then."""
+    """Column of times, each a number or an ISO 8601 date.  Equal times are put in an arbitrary but
+    fixed order.  If there is no time column, set it to "" to keep the order of the file."""
     rating: str | None = None
-    """Column of a rating, for `min_rating`."""
+    """Column of ratings, for `min_rating`."""
     min_rating: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Interactions with a lower rating are left out."""
+    """Leave out interactions with a lower rating."""
 
     def __post_init__(self) -> None:
         if self.min_rating is not None and self.rating is None:
-            raise SettingError("min_rating needs the name of a column, rating")
+            raise SettingError("min_rating needs a rating column; set `rating` to its name")
 
 
 class Histories(NamedTuple):
-    """What each user took, oldest first.
+    """Items of each user, oldest first.
 
-    users:    their names.
+    users:    names of the users.
     items:    names of all items.
-    sequence: (k,) numbers of items, user by user.
+    sequence: (k,) item indices, user by user.
     offsets:  (n + 1,) the history of user i is sequence[offsets[i]] to sequence[offsets[i + 1]].
     """
 
@@ -68,16 +67,16 @@ class Histories(NamedTuple):
         return len(self.users)
 
     def of(self, user: int) -> list[str]:
-        """Names of the items of a user, by number."""
+        """Item names of a user, by index."""
         numbers = self.sequence[self.offsets[user] : self.offsets[user + 1]]
         return [self.items[number] for number in numbers.tolist()]
 
 
 def read_histories(config: InteractionsConfig, root: Path, min_interactions: int = 1) -> Histories:
-    """The histories that a section names, of users with at least so many interactions.
+    """Histories of a section, for users with at least this many interactions.
 
-    root: the directory that relative paths start from.  Memory holds 24 bytes an interaction, and
-    every name once.  Raises DataError for what cannot be read, or when no user is left.
+    root: the directory that relative paths start from.  Memory holds 24 bytes per interaction, and
+    every name once.  Raises DataError for unreadable input, or if no user is left.
     """
     path = root / config.path
     users: dict[str, int] = {}
@@ -93,7 +92,7 @@ def read_histories(config: InteractionsConfig, root: Path, min_interactions: int
     enough = counts >= min_interactions
     if not enough.any():
         raise DataError(
-            f"{path}: none of {len(users)} users has {min_interactions} interactions or more; "
+            f"{path}: none of {len(users)} users has at least {min_interactions} interactions; "
             "lower data.min_interactions"
         )
     order = np.lexsort((np.array(ties, np.uint64), np.array(when), user_of))
@@ -104,26 +103,26 @@ def read_histories(config: InteractionsConfig, root: Path, min_interactions: int
 
 
 def _interactions(config: InteractionsConfig, path: Path) -> Iterator[tuple[str, str, float]]:
-    """User, item and time of every row that counts."""
+    """User, item and time of every row that passes `min_rating`."""
     asked = [config.user, config.item, config.time or config.user, config.rating or config.user]
     for place, (user, item, time, rating) in _rows(path, config.kind, asked):
         if len(item.split()) != 1:
-            reason = f"{item!r} has a space in it" if item.strip() else "is empty"
+            reason = f"{item!r} contains a space" if item.strip() else "is empty"
             raise DataError(
-                f"{place}: {config.item!r} {reason}; items are told apart by spaces in a history, "
-                "so name a column of identifiers"
+                f"{place}: {config.item!r} {reason}; histories separate items by spaces, so use a "
+                "column of identifiers"
             )
         if config.min_rating is not None:
             value = _number(rating)
             if value is None:
-                raise DataError(f"{place}: {config.rating!r} is not a number but {rating[:40]!r}")
+                raise DataError(f"{place}: {config.rating!r} must be a number, not {rating[:40]!r}")
             if value < config.min_rating:
                 continue
         moment = _moment(time) if config.time else 0.0
         if moment is None:
             raise DataError(
-                f"{place}: {config.time!r} is neither a number nor a date such as "
-                f"2024-05-31T12:00:00, but {time[:40]!r}"
+                f"{place}: {config.time!r} must be a number or a date such as "
+                f"2024-05-31T12:00:00, not {time[:40]!r}"
             )
         yield user, item.strip(), moment
 
@@ -150,7 +149,7 @@ def _number(text: str) -> float | None:
 
 
 def _moment(text: str) -> float | None:
-    """Seconds of a date, taken as UTC unless it says otherwise; a number is what it is."""
+    """Seconds of a date, in UTC by default; numbers stay as they are."""
     value = _number(text)
     if value is not None:
         return value
@@ -162,27 +161,26 @@ def _moment(text: str) -> float | None:
 
 
 def _chance(user: str, item: str) -> int:
-    """A number that depends on nothing but these names.
+    """A number that depends only on these names.
 
-    Files are often sorted by item where times are equal; an order kept from there would tell a
-    model what comes next.
+    Files are often sorted by item at equal times; keeping that order would leak the next item.
     """
     names = f"{user}\t{item}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(names, digest_size=8).digest(), "big")
 
 
 class HeldOutItem(NamedTuple):
-    """One item of one user, and what came before it."""
+    """One item of one user, with the history before it."""
 
     history: list[str]
     item: str
 
 
 def leave_one_out(histories: Histories, split: Literal["valid", "test"]) -> Iterator[HeldOutItem]:
-    """The last item of each user as the test, the one before it for validation.
+    """Hold out the last item of each user for the test, the one before it for validation.
 
-    Every user has three items or more: what is before those two is the training part.  The test
-    item's history holds the validation item.
+    Every user has three items or more; all but these two are for training.  The history of the test
+    item includes the validation item.
     """
     back = 1 if split == "test" else 2
     for user in range(len(histories)):
@@ -191,5 +189,5 @@ def leave_one_out(histories: Histories, split: Literal["valid", "test"]) -> Iter
 
 
 def training_parts(histories: Histories) -> Iterator[list[str]]:
-    """What is left of each user's history without the items for validation and test."""
+    """Each user's history without the validation and test items."""
     return (histories.of(user)[:-2] for user in range(len(histories)))

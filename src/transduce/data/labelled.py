@@ -1,4 +1,4 @@
-"""Texts, or pairs of texts, with a label, from any of the formats that they come in."""
+"""Read texts, or pairs of texts, with a label, from common formats."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from transduce.errors import DataError, printable_name
 
 
 class LabelledText(NamedTuple):
-    """One text, or two that belong together, and the right label."""
+    """One text or text pair, and its label."""
 
     texts: tuple[str, ...]
     label: str
 
     @property
     def blank(self) -> bool:
-        """Whether there is nothing to read."""
+        """True if there is no text."""
         return not any(text.strip() for text in self.texts)
 
 
@@ -44,7 +44,7 @@ class LabelledTabSeparated:
     text: Column = 0
     """Column of the text: a number from 0, or a name from the header line."""
     second: Column | None = None
-    """Column of the second text, where the label is that of a pair."""
+    """Column of the second text, for labelled pairs."""
     label: Column = 1
     """Column of the label."""
     unescape: bool = False
@@ -53,19 +53,19 @@ class LabelledTabSeparated:
 
 @section
 class LabelledCommaSeparated:
-    """A CSV file, plain or compressed, quoted as RFC 4180 and spreadsheets do."""
+    """A CSV file, plain or compressed, quoted as in RFC 4180 and spreadsheets."""
 
     kind: Literal["csv"] = "csv"
     path: FilePath
     """The file."""
     delimiter: Delimiter = ","
-    """What separates columns: a comma, `;`, or a tab, for TSV with quoting."""
+    """Separator between columns: a comma, `;`, or a tab, for TSV with quoting."""
     header: bool = True
-    """Whether the first line holds the names of the columns."""
+    """Read column names from the first line."""
     text: Column = "text"
     """Column of the text: a name from the header line, or a number from 0."""
     second: Column | None = None
-    """Column of the second text, where the label is that of a pair."""
+    """Column of the second text, for labelled pairs."""
     label: Column = "label"
     """Column of the label."""
     unescape: bool = False
@@ -77,7 +77,7 @@ class LabelledCommaSeparated:
 
 @section
 class LabelledJsonLines:
-    """A file with one JSON object a line, plain or compressed."""
+    """A file with one JSON object per line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: FilePath
@@ -85,7 +85,7 @@ class LabelledJsonLines:
     text: str = "text"
     """Field of the text; `question.text` goes into nested objects."""
     second: str | None = None
-    """Field of the second text, where the label is that of a pair."""
+    """Field of the second text, for labelled pairs."""
     label: str = "label"
     """Field of the label: a string, a whole number, or true and false."""
     unescape: bool = False
@@ -102,7 +102,7 @@ class LabelledParquet:
     text: str = "text"
     """Column of the text; `question.text` goes into nested columns."""
     second: str | None = None
-    """Column of the second text, where the label is that of a pair."""
+    """Column of the second text, for labelled pairs."""
     label: str = "label"
     """Column of the label: strings, whole numbers or booleans."""
     unescape: bool = False
@@ -115,15 +115,15 @@ class LabelledHubDataset:
 
     kind: Literal["hub"] = "hub"
     path: HubPath
-    """`hf://owner/name`, or a directory of data files or one written by `save_to_disk`."""
+    """`hf://owner/name`, a directory of data files, or one written by `save_to_disk`."""
     split: str = "train"
-    """Which split of it."""
+    """The split."""
     name: str | None = None
-    """Which configuration of it, if it has several."""
+    """Configuration of the data set, if it has several."""
     text: str = "text"
     """Column of the text; `question.text` goes into nested columns."""
     second: str | None = None
-    """Column of the second text, where the label is that of a pair."""
+    """Column of the second text, for labelled pairs."""
     label: str = "label"
     """Column of the label: strings, whole numbers or booleans."""
     unescape: bool = False
@@ -141,12 +141,12 @@ LabelledConfig = Annotated[
 
 
 def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
-    """Every labelled text in the order of the input, streamed; lines that are all blank are not.
+    """Stream all labelled texts in the order of the input, without blank lines.
 
-    White space in and around a label counts as one space, or none: a label is one line, in which
-    what cannot be printed is spelt out.  root:
-    the directory that relative paths start from.  Raises DataError, while reading, for any input
-    that is not what the section says it is, and for a text without a label.
+    White space in a label counts as one space, and around it as none: a label is one line, with
+    unprintable characters spelt out.
+    root: the directory that relative paths start from.  Raises DataError, while reading, if the
+    input does not match its section, and for a text without a label.
     """
     entities = Entities(str(config.path))
     for number, row in enumerate(_rows(config, root), 1):
@@ -167,7 +167,7 @@ def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
 
 
 def _rows(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
-    """The texts of each row, and its label."""
+    """Texts and label of each row."""
     if isinstance(config, LabelledTabSeparated | LabelledCommaSeparated):
         second = () if config.second is None else (config.second,)
         columns = (config.text, *second, config.label)
@@ -191,11 +191,11 @@ def _rows(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
 
 
 def _label(record: Record, name: str) -> str:
-    """A label as text; numbers and truth values as JSON writes them."""
+    """A label as text; numbers and booleans as in JSON."""
     value = record.value(name)
     if isinstance(value, float):
         raise DataError(
-            f"{record.place}: {name!r} is not text but float; labels are strings, whole numbers or "
-            "booleans, so convert the column, as df[column].astype(int) of pandas does"
+            f"{record.place}: {name!r} is a float, but labels are strings, whole numbers or "
+            "booleans; convert the column, for example with pandas: df[column].astype(int)"
         )
     return json.dumps(value) if isinstance(value, bool | int) else record.text(name)

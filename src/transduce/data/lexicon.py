@@ -1,13 +1,13 @@
-"""Which target tokens each source token goes with, learnt from pairs alone.
+"""Lexicon of source and target tokens, learnt from pairs alone.
 
 IBM model 1 (Brown et al. 1993) with the prior of Dyer et al. (2013), which favours the diagonal.
-Of a target token at place j of n, the probability of coming from the source token at place i of m
-is, up to a factor that makes the sum over i one,
+The probability that target token j of n comes from source token i of m is, up to normalisation over
+i,
 
     (1 - null) · exp(-tension · |(i + ½) / m - (j + ½) / n|)
 
-and `null` that it comes from none.  With the probabilities t(target | source), these are what EM
-learns, in a few rounds over all the (source, target) cells of all pairs at once.
+and `null` for no source token.  These priors and the probabilities t(target | source) are learned
+by EM, in a few rounds over all (source, target) cells of all pairs at once.
 
 Shape letters: n pairs, y target tokens of them, c cells (y times the source tokens and null).
 """
@@ -29,19 +29,19 @@ Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 
 NULL = PAD
-"""No text holds it, so it can stand for the source token that is none."""
+"""Id of the empty source token; it occurs in no text."""
 UNSEEN = 1e-9
-"""Probability of two tokens that were never seen together."""
+"""Probability of two tokens never seen together."""
 MAX_CELLS = 1 << 26
-"""From so many cells at most, of pairs spread evenly, is learnt: half a gigabyte."""
+"""Maximum cells to learn from, in pairs spread evenly over the data: half a gigabyte."""
 CHUNK_CELLS = 1 << 22
 
 
 class Prior(NamedTuple):
-    """What is assumed before anything is learnt."""
+    """Initial parameters of the alignment prior."""
 
     tension: float = 4.0
-    """How much the diagonal is favoured; 0 is IBM model 1."""
+    """Strength of the preference for the diagonal; 0 is IBM model 1."""
     null: float = 0.08
     """Probability that a target token comes from no source token."""
 
@@ -50,10 +50,10 @@ USUAL = Prior()
 
 
 class _Cells(NamedTuple):
-    """Each target token beside null and each source token of its pair.
+    """Each target token with null and each source token of its pair.
 
-    keys: (c,) the two tokens as one number.  prior: (c,).  starts: (y,) where the cells of each
-    target token begin; null is the first of them.  sizes: (y,) how many they are.
+    keys: (c,) both tokens as one number.  prior: (c,).  starts: (y,) first cell of each target
+    token, always null.  sizes: (y,) number of its cells.
     """
 
     keys: Ints
@@ -64,9 +64,9 @@ class _Cells(NamedTuple):
 
 @dataclass(frozen=True)
 class Lexicon:
-    """t(target | source) wherever both occur in one pair.
+    """t(target | source) for tokens that occur in one pair.
 
-    keys: (k,) source · n_targets + target, ascending; the source NULL is none.
+    keys: (k,) source · n_targets + target, ascending; the source NULL stands for none.
     probabilities: (k,) float64.
     """
 
@@ -77,8 +77,10 @@ class Lexicon:
     backward: bool
 
     def choices(self, pairs: MixedPairs, rows: Ints) -> tuple[Ints, Ints]:
-        """For each target token of some pairs, one after the other, the place of the source token
-        that it most likely comes from, -1 for none; and (n,) how many tokens each target has."""
+        """Best source position for each target token, concatenated over pairs, -1 for none.
+
+        Also returns (n,) the number of tokens of each target.
+        """
         cells = _cells(pairs, rows, self.n_targets, self.prior, self.backward)
         at = np.minimum(np.searchsorted(self.keys, cells.keys), len(self.keys) - 1)
         known = self.keys[at] == cells.keys
@@ -91,7 +93,8 @@ class Lexicon:
         return first - cells.starts - 1, getattr(pairs, lengths)[rows]
 
     def likely(self, n_sources: int, count: int) -> NDArray[np.int32]:
-        """(n_sources, count) the likeliest targets of each source token, best first, then -1."""
+        """(n_sources, count) most likely targets of each source token, best first, padded with
+        -1."""
         sources = self.keys // self.n_targets
         order = np.lexsort((self.keys, -self.probabilities, sources))
         ordered = sources[order]
@@ -110,10 +113,10 @@ def learn_lexicon(
     backward: bool = False,
     most_cells: int = MAX_CELLS,
 ) -> Lexicon:
-    """EM over the pairs, or over as many, spread evenly, as have `most_cells` cells.
+    """Run EM over the pairs, or over an even sample with at most `most_cells` cells.
 
-    n_targets: entries of the target vocabulary.  backward: source tokens given target tokens, so
-    that the roles are exchanged, and `n_targets` is the size of the source vocabulary.
+    n_targets: entries of the target vocabulary.  backward: learn source tokens given target tokens;
+    then `n_targets` is the size of the source vocabulary.
     """
     n_cells = _cell_counts(pairs, backward).sum()
     taken = max(1, min(len(pairs), int(len(pairs) * most_cells / max(int(n_cells), 1))))
@@ -139,12 +142,12 @@ def learn_lexicon(
 
 
 def chunks_of(pairs: MixedPairs) -> Iterator[Ints]:
-    """The numbers of all pairs, in parts whose cells take little memory."""
+    """Indices of all pairs, in parts with few cells, to bound the memory."""
     return _chunks(pairs, np.arange(len(pairs)), False)
 
 
 def _sides(backward: bool) -> tuple[str, str]:
-    """Names of the lengths of the given side and of the one that comes from it."""
+    """Names of the lengths of the given side and of the generated side."""
     names = ("source_lengths", "target_lengths")
     return (names[1], names[0]) if backward else names
 

@@ -1,6 +1,6 @@
-"""Lines of text, read strictly: what is not UTF-8 is an error that says where, never a guess.
+"""Lines of text, read strictly: an error names the place of bytes that are no UTF-8.
 
-`lenient_text` is for those who need one line out for every line in.
+`lenient_text` keeps one line out for every line in.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""The lines of a text file, without their line ends.
+    r"""Lines of a text file, without their line ends.
 
-    It is UTF-8, or UTF-16 with its mark, plain or compressed (see `data.formats`).  Only "\n" ends
-    a line, since U+0085 and U+2028 do occur inside sentences; the "\r" of Windows files and a byte
-    order mark are dropped.  The file is streamed.  Raises DataError, while reading, for a missing,
-    empty or damaged file, for a document that is not lines of text, and for the first line that is
-    not UTF-8.
+    The file is UTF-8, or UTF-16 with a byte order mark, plain or compressed (see `data.formats`).
+    Only "\n" ends a line, since U+0085 and U+2028 occur inside sentences; the "\r" of Windows files
+    and a byte order mark are dropped.  The file is streamed.  Raises DataError, while reading, for
+    a missing, empty or damaged file, for a document that is not lines of text, and for the first
+    line that is not UTF-8.
     """
     with reading(path), path.open("rb") as file:
         for line in _decoded(raw_lines(file, str(path)), path):
@@ -35,7 +35,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_whole_lines(path: Path) -> Iterator[str]:
-    """The same lines with their line ends, side by side the file, which may be any document."""
+    """The same lines with their line ends; any document is accepted."""
     with reading(path), path.open("rb") as file:
         yield from _decoded(_lines_of(text_of(file, str(path)), str(path)), path)
 
@@ -47,7 +47,7 @@ def _decoded(lines: Iterator[bytes], path: Path) -> Iterator[str]:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}: line {number}, byte {error.start + 1} of the line is not valid UTF-8; "
+                f"{path}: line {number} is not valid UTF-8 at byte {error.start + 1} of the line; "
                 "convert the file, for example with iconv -f ENCODING -t UTF-8"
             ) from None
         if number == 1:
@@ -58,7 +58,7 @@ def _decoded(lines: Iterator[bytes], path: Path) -> Iterator[str]:
 
 
 def lenient_text(raw: bytes, name: str, number: int) -> str:
-    """A line without its end; what is not UTF-8 becomes U+FFFD, with a warning.
+    """A line without its end; invalid UTF-8 becomes U+FFFD, with a warning.
 
     name, number: of the input, and of the line in it from 1.
     """
@@ -66,22 +66,22 @@ def lenient_text(raw: bytes, name: str, number: int) -> str:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError:
-        logger.warning("%s: line %d is not valid UTF-8; what is not became U+FFFD", name, number)
+        logger.warning("%s: line %d is not valid UTF-8; invalid bytes became U+FFFD", name, number)
         text = line.decode("utf-8", "replace")
     return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
 
 
 @functools.lru_cache(maxsize=1024)
 def warn_once(message: str) -> None:
-    """Log a warning of a file that may be read several times, as for its splits, but once."""
+    """Log a warning once per file, even if it is read several times, for example for its splits."""
     logger.warning("%s", message)
 
 
 def raw_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
     """Lines of an open file, plain or compressed, as UTF-8 with their ends.
 
-    Raises DataError, while reading, for a file that is not lines of text, for a line without end
-    and for what the file system says.
+    Raises DataError, while reading, for a file that is not lines of text, for an endless line and
+    for errors of the file system.
     """
     with reading(name):
         text = text_of(file, name)
@@ -96,7 +96,7 @@ def _lines_of(file: BinaryIO, name: str) -> Iterator[bytes]:
         number += 1
         if len(raw) > longest:
             raise DataError(
-                f"{name}: line {number} is longer than {longest >> 20} MiB; "
-                f"is this a text file with line ends? {LINE_LIMIT.remedy()}"
+                f"{name}: line {number} is longer than {longest >> 20} MiB; check that "
+                f"this is a text file with line ends; {LINE_LIMIT.remedy()}"
             )
         yield raw

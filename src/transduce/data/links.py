@@ -1,4 +1,4 @@
-"""Which tokens of each training pair belong together, as ragged rows of links."""
+"""Links between the tokens of each training pair, as ragged rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.integer[Any]]
 LAST = 2**15 - 1
-"""The last place that a link can have."""
+"""Last token position that a link can have."""
 
 
 class BatchLinks(NamedTuple):
-    """The links of the rows of a batch, (l,) each: row, place in the target, place in the source,
-    and the link's share of its target token, 1 over the number of links that the token has."""
+    """Links of the rows of a batch, (l,) each: row, target position, source position, weight.
+
+    The weight of a link is 1 over the number of links of its target token.
+    """
 
     rows: Ints
     targets: Ints
@@ -24,9 +26,9 @@ class BatchLinks(NamedTuple):
 
 
 class LinkRows(NamedTuple):
-    """Links of n pairs, those of pair i being number offsets[i] to offsets[i + 1].
+    """Links of n pairs; pair i has links offsets[i] to offsets[i + 1].
 
-    offsets: (n + 1,) int64.  sources, targets: (l,) int16, places of tokens.
+    offsets: (n + 1,) int64.  sources, targets: (l,) int16, token positions.
     """
 
     offsets: Ints
@@ -35,7 +37,7 @@ class LinkRows(NamedTuple):
 
     @staticmethod
     def of(pairs: Iterable[Iterable[tuple[int, int]]]) -> LinkRows:
-        """From the (source, target) links of each pair; those beyond `LAST` are left out."""
+        """Build from the (source, target) links of each pair, without links beyond `LAST`."""
         counts, places = [0], []
         for links in pairs:
             kept = sorted(link for link in links if max(link) <= LAST)
@@ -48,7 +50,7 @@ class LinkRows(NamedTuple):
         return f"LinkRows of {len(self.offsets) - 1} pairs"
 
     def batch(self, rows: Ints) -> BatchLinks:
-        """The links of some pairs; a pair beyond the last has none."""
+        """Links of some pairs; pairs beyond the last have none."""
         inside = np.minimum(rows, len(self.offsets) - 2)
         sizes = np.where(inside == rows, np.diff(self.offsets)[inside], 0)
         row = np.repeat(np.arange(len(rows)), sizes)

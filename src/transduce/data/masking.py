@@ -1,4 +1,4 @@
-"""Hiding tokens for a model to guess (Devlin et al. 2019, section 3.1), anew each time."""
+"""Masking of tokens (Devlin et al. 2019, section 3.1), drawn anew each time."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @section
 class MaskingConfig:
-    """Which tokens are to be guessed, and what the model sees in their place."""
+    """Selection and replacement of tokens to predict."""
 
     share: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    """Of the tokens of each text."""
+    """Share of each text's tokens to predict."""
     masked: Share = 0.8
-    """Share of these that is replaced by MASK."""
+    """Share of these replaced by MASK."""
     random: Share = 0.1
-    """Share of these that is replaced by any token; the rest stays as it is."""
+    """Share of these replaced by a random token; the rest stays unchanged."""
     whole_words: bool = False
-    """Hide all tokens of a word or none.  A word begins with a space before it, as WordPiece
-    says, with a Chinese character, or with punctuation."""
+    """Mask all tokens of a word or none.  A word begins after a space, as in WordPiece, with a
+    Chinese character, or with punctuation."""
 
     def __post_init__(self) -> None:
         if self.masked + self.random > 1:
-            raise SettingError("masking.masked and masking.random are together more than 1")
+            raise SettingError("masking.masked and masking.random must not add up to more than 1")
 
 
 class Masked(NamedTuple):
-    """What the model sees, and what it has to guess.
+    """Masked input and the tokens to predict.
 
-    tokens: (b, t), or (b, t, 2) with segments.  at: (b, t) True where a token is to be guessed.
+    tokens: (b, t), or (b, t, 2) with segments.  at: (b, t) True at tokens to predict.
     targets: (k,) the right tokens there, row by row.
     """
 
@@ -56,24 +56,24 @@ class Masked(NamedTuple):
 
 
 class Masking:
-    """Chooses tokens at random and hides them."""
+    """Mask random tokens."""
 
     def __init__(self, config: MaskingConfig, shown: Sequence[str]) -> None:
-        """shown: each token of the vocabulary as text; MASK has the id after the last of them."""
+        """shown: each token of the vocabulary as text; MASK has the id after the last one."""
         self.config = config
         self.mask = len(shown)
         self._begins = torch.tensor([*begin_words(shown), True])
 
     def aim(self, ids: NDArray[Any] | Sequence[int]) -> int:
-        """How many tokens of a row of ids are to be guessed; at least one if any can be."""
+        """Number of tokens to predict in a row of ids; at least one if possible."""
         n = int((np.asarray(ids) >= len(SPECIAL_TOKENS)).sum())
         return max(1, round(self.config.share * n)) if n else 0
 
     def __call__(self, tokens: Padded, generator: torch.Generator | None = None) -> Masked:
-        """Ids (b, t), or (b, t, 2) with segments, on the CPU, with some of them hidden.
+        """Mask ids (b, t), or (b, t, 2) with segments, on the CPU.
 
-        Special tokens never are.  Of single tokens exactly as many are hidden as `aim` says, of
-        whole words about as many.  generator: by default torch's own.
+        Special tokens are never masked.  Single tokens are masked exactly as often as `aim` gives,
+        whole words about as often.  generator: by default torch's own.
         """
         values = tokens.values.clone()
         ids = values if values.dim() == 2 else values[..., 0]
@@ -112,7 +112,7 @@ class Masking:
 
 
 def begin_words(shown: Sequence[str]) -> list[bool]:
-    """For each token of a vocabulary, given as text, whether a word begins with it."""
+    """For each token of a vocabulary, given as text: True if a word begins with it."""
     words = shown[len(SPECIAL_TOKENS) :]
     if not any(token.startswith(_SPACE) for token in words):
         if any(token.startswith(_CONTINUED) and len(token) > 2 for token in words):
@@ -123,21 +123,23 @@ def begin_words(shown: Sequence[str]) -> list[bool]:
 
 
 def hold_spaces(shown: Sequence[str]) -> bool:
-    """Whether tokens of words have the space before them in them: SentencePiece, byte-level BPE."""
+    """True if tokens include the space before them, as in SentencePiece and byte-level BPE."""
     words = shown[len(SPECIAL_TOKENS) :]
     return any(token.startswith(_SPACE) and len(token) > 1 for token in words)
 
 
 def goes_on(shown: Sequence[str]) -> list[bool]:
-    """For each token of a vocabulary, given as text, whether it is written without a space before
-    it even where the one before it ends a word: "ing", "##ing", but not single characters."""
+    """For each token of a vocabulary, given as text: True if it continues text without a space.
+
+    For example "ing" and "##ing", but not single characters, even after the end of a word.
+    """
     if hold_spaces(shown):
         return [not token.startswith(_SPACE) for token in shown]
     return [token.startswith(_CONTINUED) and len(token) > 2 for token in shown]
 
 
 def _is_letter(character: str) -> bool:
-    """Whether a character goes on with the word before it; those of Chinese do not."""
+    """True if a character continues the word before it; Chinese characters do not."""
     if not character or "\u3400" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff":
         return False
     return unicodedata.category(character)[0] in "LNM"

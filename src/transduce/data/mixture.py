@@ -1,8 +1,8 @@
-"""Several corpora of pairs as one, each seen as often in an epoch as its weight says.
+"""Combine corpora of pairs, each repeated in an epoch by its weight.
 
-Whoever adapts a general model to a domain trains on both at once, since a model that sees the
-domain alone forgets the rest (Chu et al. 2017); and synthetic pairs are balanced against real ones
-in the same way (Edunov et al. 2018).
+Adapting a general model to a domain needs both corpora at once, since training on the domain alone
+forgets the rest (Chu et al. 2017); synthetic pairs are balanced against real ones in the same way
+(Edunov et al. 2018).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Ints = NDArray[np.integer[Any]]
 
 
 class MixedPairs:
-    """Encoded pairs of several corpora, numbered through from the first corpus to the last.
+    """Encoded pairs of several corpora, numbered from the first corpus to the last.
 
     source_lengths, target_lengths: (n,) int32, tokens of each pair.
     """
 
     def __init__(self, parts: Sequence[EncodedPairs], weights: Sequence[float]) -> None:
-        """weights: how often an epoch sees each corpus.
+        """weights: repetitions of each corpus per epoch.
 
-        Raises DataError where an epoch could be without a pair.
+        Raises DataError if an epoch could be empty.
         """
         assert len(parts) == len(weights) > 0
         self.parts = parts
@@ -38,7 +38,7 @@ class MixedPairs:
         sizes = [len(part.source_lengths) for part in parts]
         if all(_exactly(w) * size < 1 for w, size in zip(weights, sizes, strict=True)):
             raise DataError(
-                f"weights {list(weights)} of corpora of {sizes} pairs leave an epoch without any; "
+                f"weights {list(weights)} for corpora of {sizes} pairs give an empty epoch; "
                 "raise data.train_weight, or a weight in data.mix"
             )
         self._firsts = np.concatenate([[0], np.cumsum(sizes)])
@@ -49,11 +49,11 @@ class MixedPairs:
         return len(self.source_lengths)
 
     def epoch(self, number: int, seed: int) -> NDArray[np.int64]:
-        """Which pairs an epoch has; one that it sees twice is there twice.
+        """Indices of the pairs of an epoch, with repetitions.
 
-        A corpus is gone through in one random order after the other, and an epoch goes on where
-        the one before it stopped, so that after some epochs all pairs were seen equally often.
-        It follows from the arguments alone.
+        Each corpus is passed in one random order after the other, and an epoch continues where the
+        one before it stopped, so over several epochs all pairs are seen equally often.  Depends
+        only on the arguments.
         """
         found = []
         for corpus, (part, weight) in enumerate(zip(self.parts, self.weights, strict=True)):
@@ -72,7 +72,7 @@ class MixedPairs:
     def gather(
         self, side: Literal["source", "target"], rows: NDArray[np.int64]
     ) -> tuple[NDArray[Any], Ints, Ints]:
-        """Ids of some pairs on one side, with the (b,) starts and lengths of their rows."""
+        """Ids of some pairs on one side, with starts and lengths (b,) of their rows."""
         lengths = (self.source_lengths if side == "source" else self.target_lengths)[rows]
         ends = np.cumsum(lengths, dtype=np.int64)
         tokens = np.empty(ends[-1], dtype=np.int64)
@@ -90,7 +90,8 @@ class MixedPairs:
 
 
 def _exactly(weight: float) -> Fraction:
-    """1 / 3 for 0.333…: in floating point 29 · 0.01 · 100 is less than 29, and an epoch empty."""
+    """Recover 1 / 3 from 0.333…: in floating point 29 · 0.01 · 100 is less than 29, which would
+    make an epoch empty."""
     return Fraction(weight).limit_denominator(10**9)
 
 
@@ -103,5 +104,5 @@ def _spans(starts: Ints, lengths: Ints) -> Ints:
 
 
 def as_mixed(pairs: EncodedPairs | MixedPairs) -> MixedPairs:
-    """One corpus seen as a mixture of itself alone; a mixture as it is."""
+    """A single corpus as a mixture of one; a mixture unchanged."""
     return pairs if isinstance(pairs, MixedPairs) else MixedPairs([pairs], [1.0])

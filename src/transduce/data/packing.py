@@ -1,9 +1,9 @@
-"""Documents side by side in rows of one width, so that next to nothing is padding.
+"""Documents side by side in rows of one width, with almost no padding.
 
-A document longer than a row is cut into pieces, of which all but the first and the last fill a row
-by themselves; in training, where it is cut differs from epoch to epoch.  Shorter documents stay
-whole, and share rows: the longest are laid first, each into the row where it leaves the least
-room (best fit, decreasing).  Every token but BOS is predicted exactly once an epoch.
+Documents longer than a row are cut into pieces; all but the first and last piece fill a row, and in
+training the cuts differ between epochs.  Shorter documents stay whole and share rows: the longest
+are placed first, each into the row with the least room left (best fit, decreasing).  Every token
+but BOS is predicted exactly once per epoch.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Ints = NDArray[np.int64]
 class PackedBatch(NamedTuple):
     """Rows of documents, or pieces of them.
 
-    given:         (b, t) ids that the model reads; `packed` only where a row holds several pieces.
+    given:         (b, t) input ids; `packed` only if a row has several pieces.
     wanted:        (b, t) the id that follows each.
-    counted:       (b, t) bool, which of these predictions count.
+    counted:       (b, t) bool, True for predictions that count.
     documents:     numbers of the documents that these are pieces of.
-    target_tokens: how many predictions count.
+    target_tokens: number of predictions that count.
     """
 
     given: Padded
@@ -50,7 +50,7 @@ class PackedBatch(NamedTuple):
         )
 
     def halves(self) -> tuple[PackedBatch, PackedBatch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
+        """Both halves of the batch by rows; None for a single row."""
         return in_halves(len(self.counted), self._part)
 
     def _part(self, rows: slice) -> PackedBatch:
@@ -62,10 +62,10 @@ class PackedBatch(NamedTuple):
 class DocumentSpans(NamedTuple):
     """Parts of documents, each (n,).
 
-    start:    place of the first id that is read, among the ids of all documents.
-    length:   how many are read.
-    skip:     of how many at the beginning the predictions do not count.
-    document: which document it is part of.
+    start:    position of the first input id, among the ids of all documents.
+    length:   number of input ids.
+    skip:     number of first predictions that do not count.
+    document: number of the document.
     """
 
     start: Ints
@@ -74,12 +74,12 @@ class DocumentSpans(NamedTuple):
     document: Ints
 
     def take(self, index: Ints | slice) -> DocumentSpans:
-        """Some of them."""
+        """Select some of them."""
         return DocumentSpans(*(part[index] for part in self))
 
 
 class _Plan(NamedTuple):
-    """Which pieces make which row: row i is pieces edges[i] to edges[i + 1]."""
+    """Pieces of each row: row i is pieces edges[i] to edges[i + 1]."""
 
     pieces: DocumentSpans
     edges: Ints
@@ -90,13 +90,14 @@ class _Plan(NamedTuple):
 
 
 class PackedBatches:
-    """All documents, once an epoch, in batches of so many rows, in an order that can be resumed.
+    """All documents, once per epoch, in batches of a fixed number of rows, in a resumable order.
 
-    The batches of an epoch follow from `seed` and the epoch's number alone.
+    The batches of an epoch depend only on `seed` and the epoch's number.
     """
 
     def __init__(self, data: EncodedDocuments, block: int, batch_tokens: int, seed: int) -> None:
-        """block: positions of a row.  batch_tokens: most positions of a batch, at least a row."""
+        """block: positions of a row.  batch_tokens: maximum positions of a batch, at least a
+        row."""
         assert block >= 1 and batch_tokens >= block, (block, batch_tokens)
         assert seed >= 0, seed
         self.data = data
@@ -106,23 +107,23 @@ class PackedBatches:
         self._kept: tuple[int, _Plan] | None = None
 
     def batches_in(self, epoch: int) -> int:
-        """Batches in an epoch."""
+        """Number of batches in an epoch."""
         return -(-self._plan(epoch).n_rows // self.rows)
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[PackedBatch, DataState]]:
-        """Batches without end, each with the state that leads on to the one after it.
+        """Yield batches endlessly, each with the state after it.
 
-        From a state handed out earlier come exactly the batches that would have come then.  Raises
-        DataError for a state that cannot be of this data.
+        An earlier state yields exactly the batches that followed it.  Raises DataError if the state
+        does not fit the data.
         """
         return resumable(self.batches_in, lambda epoch, i: self._batch(self._plan(epoch), i), state)
 
     def in_order(self, stride: int = 0) -> Iterator[PackedBatch]:
-        """All documents once and always alike, as for validation; every prediction counts once.
+        """All documents once, in a fixed order, as for validation; every prediction counts once.
 
-        stride: with 1 to block - 1 a window of `block` positions slides on by so many, and of each
-        but the first only the last `stride` predictions count: slower, but none of them lacks
-        context.  0 for windows side by side.
+        stride: with 1 to block - 1, a window of `block` positions moves by this many, and only the
+        last `stride` predictions of each window after the first count: slower, but every prediction
+        has context.  0 for windows side by side.
         """
         lengths = np.diff(self.data.offsets) - 1
         shift = np.zeros_like(lengths)
@@ -132,7 +133,7 @@ class PackedBatches:
             yield self._batch(plan, i)
 
     def checksum(self) -> str:
-        """Of how many documents there are and of their lengths."""
+        """Checksum of the number of documents and their lengths."""
         return checksum(self.data.offsets)
 
     @property
@@ -141,7 +142,7 @@ class PackedBatches:
         return self.block
 
     def largest(self, batch_tokens: int) -> LargestBatches[PackedBatch]:
-        """What takes the most memory of all batches of so many positions: one of full rows."""
+        """The batch with the highest memory use among all with this many positions: full rows."""
         plan, n_rows = self._plan(0), max(1, batch_tokens // self.block)
         fullest = np.argsort(-np.add.reduceat(plan.pieces.length, plan.edges[:-1]), kind="stable")
         rows = np.resize(fullest[:n_rows], n_rows)
@@ -168,10 +169,10 @@ class PackedBatches:
 
 
 def cut(offsets: Ints, block: int, stride: int, shift: Ints) -> DocumentSpans:
-    """The pieces of documents, whose ids begin and end at `offsets` (n + 1,).
+    """Pieces of documents; document i has ids offsets[i] to offsets[i + 1], of `offsets` (n + 1,).
 
-    stride: how far one piece's beginning is from that of the next; block, unless they overlap.
-    shift: (n,) in [0, block), by how much the first piece of a document of several is shorter.
+    stride: distance between the starts of pieces; block, unless they overlap.
+    shift: (n,) in [0, block), by how much the first piece of a longer document is shorter.
     """
     total = np.diff(offsets) - 1  # predictions: all but BOS
     shift = np.where(total > block, shift, 0)
@@ -187,7 +188,7 @@ def cut(offsets: Ints, block: int, stride: int, shift: Ints) -> DocumentSpans:
 
 
 def pack(lengths: Ints, block: int) -> Ints:
-    """The row (n,) of each of some pieces, given by falling lengths (n,), at most `block`."""
+    """(n,) row of each piece, given falling lengths (n,), at most `block`."""
     assert len(lengths) == 0 or lengths[0] <= block
     n_full = int(np.searchsorted(-lengths, -block, side="right"))
     rows = np.arange(len(lengths))
@@ -214,7 +215,7 @@ def pack(lengths: Ints, block: int) -> Ints:
 
 
 def _lay(pieces: DocumentSpans, block: int, rng: np.random.Generator | None) -> _Plan:
-    """Pieces in rows, at random, or without rng in the one fixed order."""
+    """Place pieces in rows, at random, or without rng in a fixed order."""
     n = len(pieces.length)
     order = rng.permutation(n) if rng is not None else np.arange(n)
     order = order[np.argsort(-pieces.length[order], kind="stable")]
@@ -228,7 +229,7 @@ def _lay(pieces: DocumentSpans, block: int, rng: np.random.Generator | None) -> 
 
 
 def assemble(tokens: NDArray[Any], pieces: DocumentSpans, edges: Ints) -> PackedBatch:
-    """The batch whose row i holds pieces edges[i] to edges[i + 1]."""
+    """Make a batch: row i has pieces edges[i] to edges[i + 1]."""
     per_row = np.diff(edges)
     row = np.repeat(np.arange(len(per_row)), per_row)
     filled = np.add.reduceat(pieces.length, edges[:-1])

@@ -1,4 +1,4 @@
-"""Pairs of texts, source and target, from any of the formats that parallel text comes in."""
+"""Read pairs of texts, source and target, from common formats of parallel text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from transduce.config import expanded, section, to_dict
+from transduce.config import section, to_dict
+from transduce.config_paths import expanded_path
 from transduce.data.delimited import Column, Delimiter, check_columns, csv_rows, tsv_rows
 from transduce.data.escaped_text import Entities, unescaped
 from transduce.data.formats import is_plain
@@ -22,10 +23,10 @@ from transduce.errors import DataError, reading
 
 GLANCES = 32
 GLANCE_BYTES = 2**16
-"""So often so many bytes of a file tell how long its lines are."""
+"""Bytes read at each of `GLANCES` places to estimate the length of lines."""
 BLOCKS = 16
 BLOCK_BYTES = 2**12
-"""So many blocks of so many bytes tell one file from another of the same size and dates."""
+"""Bytes hashed in each of `BLOCKS` blocks, to distinguish files of the same size and dates."""
 _MARKS = re.compile(r"(?:<[^<>]*> )+")
 
 
@@ -35,17 +36,17 @@ def _some(paths: Any) -> Any:
     return paths
 
 
-FilePath = Annotated[Path, BeforeValidator(expanded)]
+FilePath = Annotated[Path, BeforeValidator(expanded_path)]
 """A file or directory of data; may hold `~` and `$VARIABLE`.  Relative, it is below `data.root`."""
 FilePaths = Annotated[FilePath | tuple[FilePath, ...], BeforeValidator(_some)]
-"""One, or several."""
-HubPath = Annotated[str, BeforeValidator(expanded)]
+"""One path, or several."""
+HubPath = Annotated[str, BeforeValidator(expanded_path)]
 """The same, or `hf://owner/name`."""
 
 
 def _plain_tag(tag: str) -> str:
     if any(sign in "<>" or sign.isspace() for sign in tag):
-        raise ValueError(f"{tag!r} has blanks, < or >; the signs < and > are put around it")
+        raise ValueError(f"tag {tag!r} contains white space, < or >; write it without brackets")
     return tag
 
 
@@ -55,15 +56,15 @@ TagSeparator = Annotated[str, Field(max_length=8)]
 
 @section
 class ParallelFiles:
-    """Two text files, plain or compressed: line N of the one belongs to line N of the other."""
+    """Two text files, plain or compressed, with pair N on line N of both."""
 
     kind: Literal["parallel"] = "parallel"
     source: FilePath
-    """File with one source text a line."""
+    """File with one source text per line."""
     target: FilePath
-    """File with one target text a line."""
+    """File with one target text per line."""
     tag: Tag = ""
-    """Put before every source as `<tag> `, such as the language that is wanted."""
+    """Put before every source as `<tag> `, such as the target language."""
     unescape: bool = False
     """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
@@ -80,36 +81,36 @@ class TabSeparated:
     target: Column = 1
     """Column of the target: a number from 0, or a name from the header line."""
     tag: Tag = ""
-    """Put before every source as `<tag> `, such as the language that is wanted."""
+    """Put before every source as `<tag> `, such as the target language."""
     tag_columns: tuple[Column, ...] = ()
-    """Columns whose values are put before the source in the same way, in this order."""
+    """Columns with further tags, put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
-    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    """Separator of several tags in one column, such as `;` in `V;PST;SG`."""
     unescape: bool = False
     """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
 
 @section
 class CommaSeparated:
-    """A CSV file, plain or compressed, quoted as RFC 4180 and spreadsheets do."""
+    """A CSV file, plain or compressed, quoted as in RFC 4180 and spreadsheets."""
 
     kind: Literal["csv"] = "csv"
     path: FilePath
     """The file."""
     delimiter: Delimiter = ","
-    """What separates columns: a comma, `;`, or a tab, for TSV with quoting."""
+    """Separator between columns: a comma, `;`, or a tab, for TSV with quoting."""
     header: bool = True
-    """Whether the first line holds the names of the columns."""
+    """Read column names from the first line."""
     source: Column = "source"
     """Column of the source: a name from the header line, or a number from 0."""
     target: Column = "target"
     """Column of the target."""
     tag: Tag = ""
-    """Put before every source as `<tag> `, such as the language that is wanted."""
+    """Put before every source as `<tag> `, such as the target language."""
     tag_columns: tuple[Column, ...] = ()
-    """Columns whose values are put before the source in the same way, in this order."""
+    """Columns with further tags, put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
-    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    """Separator of several tags in one column, such as `;` in `V;PST;SG`."""
     unescape: bool = False
     """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
@@ -119,7 +120,7 @@ class CommaSeparated:
 
 @section
 class JsonLines:
-    """A file with one JSON object a line, plain or compressed."""
+    """A file with one JSON object per line, plain or compressed."""
 
     kind: Literal["jsonl"] = "jsonl"
     path: FilePath
@@ -129,11 +130,11 @@ class JsonLines:
     target: str = "target"
     """Field of the target."""
     tag: Tag = ""
-    """Put before every source as `<tag> `, such as the language that is wanted."""
+    """Put before every source as `<tag> `, such as the target language."""
     tag_columns: tuple[str, ...] = ()
-    """Fields whose values are put before the source in the same way, in this order."""
+    """Fields with further tags, put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
-    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    """Separator of several tags in one field, such as `;` in `V;PST;SG`."""
     unescape: bool = False
     """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
@@ -150,11 +151,11 @@ class Parquet:
     target: str = "target"
     """Column of the target."""
     tag: Tag = ""
-    """Put before every source as `<tag> `, such as the language that is wanted."""
+    """Put before every source as `<tag> `, such as the target language."""
     tag_columns: tuple[str, ...] = ()
-    """Columns whose values are put before the source in the same way, in this order."""
+    """Columns with further tags, put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
-    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    """Separator of several tags in one column, such as `;` in `V;PST;SG`."""
     unescape: bool = False
     """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
@@ -165,21 +166,21 @@ class HubDataset:
 
     kind: Literal["hub"] = "hub"
     path: HubPath
-    """`hf://owner/name`, or a directory of data files or one written by `save_to_disk`."""
+    """`hf://owner/name`, a directory of data files, or one written by `save_to_disk`."""
     split: str = "train"
-    """Which split of it."""
+    """The split."""
     name: str | None = None
-    """Which configuration of it, if it has several."""
+    """Configuration of the data set, if it has several."""
     source: str = "source"
     """Column of the source; `translation.en` goes into nested columns."""
     target: str = "target"
     """Column of the target."""
     tag: Tag = ""
-    """Put before every source as `<tag> `, such as the language that is wanted."""
+    """Put before every source as `<tag> `, such as the target language."""
     tag_columns: tuple[str, ...] = ()
-    """Columns whose values are put before the source in the same way, in this order."""
+    """Columns with further tags, put before the source in the same way, in this order."""
     tag_separator: TagSeparator = ""
-    """What stands between several tags in one such value, such as `;` in `V;PST;SG`."""
+    """Separator of several tags in one column, such as `;` in `V;PST;SG`."""
     unescape: bool = False
     """Read entities of HTML and Moses, such as `&quot;` and `&#124;`, as their characters."""
 
@@ -191,15 +192,15 @@ PairsConfig = Annotated[
 
 
 def located(path: str | Path, root: Path) -> str | Path:
-    """The place that the path of a section names: on the Hub, or below the root."""
+    """Resolve the path of a section: on the Hub, or below the root."""
     return path if str(path).startswith(HUB) else root / path
 
 
 def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
-    """Every pair in the order of the input, streamed; empty texts included.
+    """Stream all pairs in the order of the input, including empty texts.
 
-    root: the directory that relative paths start from.  Raises DataError, while reading, for
-    any input that is not what the section says it is.
+    root: the directory that relative paths start from.  Raises DataError, while reading, if the
+    input does not match its section.
     """
     tag = mark(config.tag) if config.tag else ""
     entities = Entities(_name_of(config))
@@ -214,8 +215,8 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
         if any("<" in value or ">" in value for value in values):
             assert not isinstance(config, ParallelFiles)
             raise DataError(
-                f"{located(config.path, root)}: pair {number} has the tag {' '.join(values)!r}; a "
-                "tag stands between `<` and `>`, so it holds neither"
+                f"{located(config.path, root)}: pair {number} has an invalid tag, "
+                f"{' '.join(values)!r}; tags must not contain `<` or `>`"
             )
         marks = tag + "".join(map(mark, values))
         yield (marks + source if source.strip() else source), target
@@ -223,16 +224,16 @@ def read_pairs(config: PairsConfig, root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(config: PairsConfig) -> str:
-    """How messages call the data of a section, as it names them."""
+    """Name of a section's data in messages."""
     if isinstance(config, ParallelFiles):
         return f"{config.source}, {config.target}"
     return str(config.path)
 
 
 def mark(tag: str) -> str:
-    """How a tag stands before a source.
+    """Format a tag for use before a source.
 
-    It is text like any other, so whoever wants a translation with it writes it there.
+    Tags are ordinary text: to translate with one, write it before the source.
     """
     return f"<{' '.join(tag.split())}> "
 
@@ -243,7 +244,7 @@ def without_marks(source: str) -> str:
 
 
 def inputs_of(config: PairsConfig, root: Path) -> list[Path]:
-    """The files that the pairs are read from; none for a data set of the Hub."""
+    """Files of the pairs; none for a data set on the Hub."""
     if isinstance(config, ParallelFiles):
         return [root / config.source, root / config.target]
     if not isinstance(config, HubDataset):
@@ -254,7 +255,7 @@ def inputs_of(config: PairsConfig, root: Path) -> list[Path]:
 
 
 def about_how_many(config: PairsConfig, root: Path) -> int | None:
-    """Pairs of plain text files, going by lines here and there; None of other formats."""
+    """Estimate the pairs in plain text files from samples of lines; None for other formats."""
     if not isinstance(config, ParallelFiles | TabSeparated | CommaSeparated | JsonLines):
         return None
     path = inputs_of(config, root)[0]
@@ -273,24 +274,24 @@ def about_how_many(config: PairsConfig, root: Path) -> int | None:
 
 
 def files_below(directory: Path) -> list[Path]:
-    """All files in a directory and below it that are not hidden."""
+    """All files below a directory, without hidden ones."""
     visible = (p for p in directory.rglob("*") if not p.name.startswith("."))
     return sorted(p for p in visible if p.is_file())
 
 
 def fingerprint(config: PairsConfig, root: Path) -> str:
-    """A hash that changes with the settings, and with any input as `stamp` does.
+    """Hash of the settings and inputs, computed as in `stamp`.
 
-    A data set of the Hub is known by its name, configuration and split alone; name it with
-    `@revision` to tell versions apart.  Raises DataError if a file is missing.
+    A data set on the Hub is identified by name, configuration and split only; add `@revision` to
+    the name to fix a version.  Raises DataError if a file is missing.
     """
     return stamp(config, inputs_of(config, root))
 
 
 def stamp(config: Any, paths: Iterable[Path]) -> str:
-    """A hash of settings, and of the place, size, dates and some blocks of files.
+    """Hash of settings, and of the place, size, dates and some blocks of files.
 
-    Dates are those of the content and of the entry, which no program can set back.  Raises
+    Dates are the modification and change times; no program can set back the latter.  Raises
     DataError if a file is missing.
     """
     files = []
@@ -305,7 +306,7 @@ def stamp(config: Any, paths: Iterable[Path]) -> str:
 
 
 def _blocks(path: Path, size: int) -> str:
-    """A hash of blocks from the first to the last byte, all of a small file."""
+    """Hash of blocks from the first to the last byte; of a small file, all of it."""
     digest = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
         for block in range(BLOCKS):
@@ -350,5 +351,5 @@ def _parallel(source_path: Path, target_path: Path) -> Iterator[tuple[str, str]]
     if n_sources != n_targets:
         raise DataError(
             f"{source_path} has {n_sources} lines but {target_path} has {n_targets}; "
-            "line N of the one must belong to line N of the other"
+            "both files need one line per pair"
         )

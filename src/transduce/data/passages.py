@@ -1,4 +1,4 @@
-"""Lines of documents as token ids, packed into rows, or in pairs of consecutive ones."""
+"""Encode lines of documents, packed into rows or paired with the next line."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 READ_TOGETHER = 256
-"""Documents that are made tokens of together."""
+"""Documents tokenised together."""
 
 
 class EncodedLines:
-    """The lines of documents as token ids, in memory, side by side.
+    """Lines of documents as token ids in memory.
 
     tokens:    (k,) ids of all lines.
     offsets:   (n + 1,) line i is tokens offsets[i] to offsets[i + 1]; no line is empty.
-    documents: (n,) number of the document that a line is from; they do not fall.
+    documents: (n,) document number of each line, never falling.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class EncodedLines:
         encode: Callable[[Sequence[str]], list[list[int]]],
         max_length: int,
     ) -> None:
-        """texts: documents.  max_length: tokens of a line; what is longer makes several."""
+        """texts: documents.  max_length: maximum tokens of a line; longer lines are split."""
         tokens, ends, documents = array("i"), array("q", [0]), array("q")
         rest = enumerate(texts)
         while chunk := list(itertools.islice(rest, READ_TOGETHER)):
@@ -51,9 +51,9 @@ class EncodedLines:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
     def packed(self, max_length: int) -> NDArray[np.int64]:
-        """(r, 2) first line and the one after the last of rows of at most `max_length` tokens.
+        """(r, 2) first line and one past the last, of rows of at most `max_length` tokens.
 
-        A row is filled with the lines of one document while they fit.
+        A row takes lines of one document as long as they fit.
         """
         rows: list[tuple[int, int]] = []
         begin = 0
@@ -65,12 +65,14 @@ class EncodedLines:
         return np.array(rows, np.int64).reshape(-1, 2)
 
     def pairs(self) -> NDArray[np.int64]:
-        """(p,) lines that another line of their document follows."""
+        """(p,) lines followed by another line of the same document."""
         return np.flatnonzero(self.documents[:-1] == self.documents[1:])
 
     def elsewhere(self, line: int, chance: float) -> int:
-        """A line of another document than that of `line`; each is as likely, for a `chance` that
-        is drawn evenly from [0, 1).  There must be another document."""
+        """A line of another document than `line`, uniform for a `chance` uniform in [0, 1).
+
+        There must be another document.
+        """
         document = self.documents[line]
         first = int(np.searchsorted(self.documents, document))
         end = int(np.searchsorted(self.documents, document, side="right"))
@@ -79,11 +81,11 @@ class EncodedLines:
 
     @property
     def n_documents(self) -> int:
-        """Documents that have any line."""
+        """Number of documents with at least one line."""
         return len(np.unique(self.documents))
 
 
 def lengths_of(lines: EncodedLines, rows: NDArray[Any]) -> NDArray[np.int64]:
-    """(r,) tokens of each row, given as `EncodedLines.packed` does."""
+    """(r,) tokens of each row from `EncodedLines.packed`."""
     lengths: NDArray[np.int64] = lines.offsets[rows[:, 1]] - lines.offsets[rows[:, 0]]
     return lengths

@@ -1,4 +1,4 @@
-"""Preparing the next items in a thread while the present one is being used."""
+"""Preparation of the next items in a thread while the present one is in use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOSING_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class _End:
-    """The iterator is exhausted, or has failed."""
+    """Marks the end of the iterator, or its failure."""
 
     error: BaseException | None = None
 
@@ -32,7 +32,7 @@ class _Worker(Generic[T]):
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after the item it is at."""
+        """End the thread after the current item."""
         self._stopped = True
         self.room.release()
         self._thread.join(CLOSING_SECONDS)
@@ -66,10 +66,10 @@ class _Worker(Generic[T]):
 
 
 def prefetch(iterator: Iterable[T], depth: int = 8) -> Generator[T, None, None]:
-    """The items of an iterator in their order, prepared in one thread up to `depth` ahead.
+    """Items of an iterator in order, prepared in one thread up to `depth` ahead.
 
-    The thread starts with the first item asked for.  What the iterator raises is raised here in
-    its turn.  When the consumer stops early, the thread ends and the iterator is closed.
+    The thread starts with the first request.  Errors of the iterator are raised here in turn.  If
+    the consumer stops early, the thread ends and the iterator is closed.
     """
     assert depth >= 1, depth
     worker = _Worker(iterator, depth)

@@ -1,4 +1,4 @@
-"""Questions about passages, with answers that stand in them: JSON lines, or SQuAD's own format."""
+"""Read questions about passages, with answers quoted from them: JSON lines, or SQuAD's format."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from transduce.limits import from_json
 
 @section
 class QuestionLines:
-    """Files with one question as a JSON object a line, plain or compressed.
+    """Files with one question as a JSON object per line, plain or compressed.
 
-    Its fields: `context`, `question`, `answers`; where they are known `id`, `title` and
-    `is_impossible`.  Answers are objects with `text` and `answer_start`, or one object with a
-    list of each, or plain texts.
+    Fields: `context`, `question`, `answers`, and optionally `id`, `title` and `is_impossible`.
+    Answers are objects with `text` and `answer_start`, or one object with a list of each, or plain
+    texts.
     """
 
     kind: Literal["jsonl"] = "jsonl"
@@ -33,7 +33,7 @@ class QuestionLines:
 
 @section
 class SquadFile:
-    """Files in the format that SQuAD is published in: `data`, `paragraphs`, `qas`."""
+    """Files in SQuAD's published format: `data`, `paragraphs`, `qas`."""
 
     kind: Literal["squad"] = "squad"
     path: FilePaths
@@ -46,8 +46,8 @@ QuestionsConfig = Annotated[QuestionLines | SquadFile, Field(discriminator="kind
 class Answer(NamedTuple):
     """A reference answer.
 
-    start: the character of the passage where it is said to begin, which may be wrong; None where
-    nothing is said.
+    start: character of the passage where it begins according to the data, which may be wrong; None
+    if not given.
     """
 
     text: str
@@ -57,8 +57,8 @@ class Answer(NamedTuple):
 class Question(NamedTuple):
     """One question about one passage.
 
-    title: of the article that the passage is from, empty where unknown.  answers: the
-    references; none where the passage does not tell.
+    title: title of the article, or empty.  answers: the references; none for an unanswerable
+    question.
     """
 
     id: str
@@ -69,14 +69,14 @@ class Question(NamedTuple):
 
     @property
     def references(self) -> list[str]:
-        """What is right to answer: the empty text where there is no answer."""
+        """Accepted answers: the empty text for an unanswerable question."""
         texts = dict.fromkeys(answer.text for answer in self.answers if answer.text.strip())
         return list(texts) or [""]
 
     def span(self) -> tuple[int, int] | None:
-        """Characters [start, end) of the answer to learn from; None if none is in the passage.
+        """Characters [start, end) of the answer for training; None if the passage contains none.
 
-        Of several references it is the one that most agree on, or else the first of them.
+        Of several references, the most frequent one, or else the first.
         """
         counts = Counter(answer.text for answer in self.answers)
         for answer in sorted(self.answers, key=lambda answer: -counts[answer.text]):
@@ -88,9 +88,9 @@ class Question(NamedTuple):
 
 
 def find_answer(context: str, text: str, near: int | None = None) -> int | None:
-    """Where `text` stands in the passage: the place nearest to `near`, or else the first.
+    """Position of `text` in the passage: the one nearest to `near`, or else the first.
 
-    None where it does not stand there, and for the empty text.
+    None if it does not occur, and for the empty text.
     """
     if not text:
         return None
@@ -103,10 +103,10 @@ def find_answer(context: str, text: str, near: int | None = None) -> int | None:
 
 
 def read_questions(config: QuestionLines | SquadFile, root: Path) -> Iterator[Question]:
-    """Every question in the order of the input, streamed where the format allows.
+    """Stream all questions in the order of the input, if the format allows streaming.
 
-    root: the directory that relative paths start from.  Raises DataError, while reading, for any
-    input that is not what the section says it is.
+    root: the directory that relative paths start from.  Raises DataError, while reading, if the
+    input does not match its section.
     """
     for path in paths_of(config, root):
         if isinstance(config, QuestionLines):
@@ -116,7 +116,7 @@ def read_questions(config: QuestionLines | SquadFile, root: Path) -> Iterator[Qu
 
 
 def paths_of(config: QuestionLines | SquadFile, root: Path) -> list[Path]:
-    """The files that the questions are read from."""
+    """Files of the questions."""
     paths = config.path if isinstance(config.path, tuple) else (config.path,)
     return [root / path for path in paths]
 
@@ -141,10 +141,10 @@ def _squad(path: Path) -> Iterator[Question]:
 
 
 def _items(row: Any, name: str, place: str) -> list[Mapping[str, Any]]:
-    """The objects in a list that is a field."""
+    """Objects in a list field."""
     found = _field(row, name, place)
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise DataError(f"{place}: {name!r} is not a list of objects")
+        raise DataError(f"{place}: {name!r} must be a list of objects")
     return found
 
 
@@ -160,21 +160,23 @@ def _answers(found: Any, place: str) -> Iterator[Answer]:
         texts = _field(found, "text", f"{place}: 'answers'")
         if not isinstance(texts, list):
             kind = type(texts).__name__
-            raise DataError(f"{place}: 'text' of 'answers' is not a list but {kind}")
+            raise DataError(f"{place}: 'text' of 'answers' must be a list, not {kind}")
         starts = found.get("answer_start") or [None] * len(texts)
         if not isinstance(starts, list) or len(texts) != len(starts):
-            raise DataError(f"{place}: 'answers' needs as many in 'answer_start' as in 'text'")
+            raise DataError(
+                f"{place}: 'text' and 'answer_start' of 'answers' must have the same length"
+            )
         found = [
             {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
         ]
     if not isinstance(found, Iterable) or isinstance(found, str):
-        raise DataError(f"{place}: 'answers' is not a list but {type(found).__name__}")
+        raise DataError(f"{place}: 'answers' must be a list, not {type(found).__name__}")
     for answer in found:
         if isinstance(answer, str):
             answer = {"text": answer}
         start = answer.get("answer_start") if isinstance(answer, Mapping) else None
         if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
-            raise DataError(f"{place}: 'answer_start' is not a whole number but {start!r}")
+            raise DataError(f"{place}: 'answer_start' must be a whole number, not {start!r}")
         yield Answer(_text(answer, "text", place), start)
 
 
@@ -186,19 +188,19 @@ def _title(row: Mapping[str, Any]) -> str:
 def _text(row: Any, name: str, place: str) -> str:
     found = _field(row, name, place)
     if not isinstance(found, str):
-        raise DataError(f"{place}: {name!r} is not text but {type(found).__name__}")
+        raise DataError(f"{place}: {name!r} must be text, not {type(found).__name__}")
     if not found.isascii():
         try:
             found.encode("utf-8")
         except UnicodeEncodeError as error:
             character = f"character {error.start + 1} of {name!r}"
-            raise DataError(f"{place}: {character} is half of a surrogate pair") from None
+            raise DataError(f"{place}: {character} is an unpaired surrogate") from None
     return found
 
 
 def _field(row: Any, name: str, place: str) -> Any:
     if not isinstance(row, dict):
-        raise DataError(f"{place} is not an object with a field {name!r}, but {row!r:.40}")
+        raise DataError(f"{place} must be an object with a field {name!r}, not {row!r:.40}")
     if name not in row:
         shown = ", ".join(repr(key) for key in list(row)[:8])
         raise DataError(

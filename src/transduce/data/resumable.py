@@ -1,12 +1,12 @@
-"""A directory that takes long to write, resumed where a killed process left it.
+"""Write a directory over a long time, resuming after a killed process.
 
     .NAME.unfinished/
         the files of NAME, growing
-        seen            hashes of what has passed, for finding duplicates
-        progress.json   how much of each file is on the disk for certain, renamed into place
+        seen            hashes of items written, for finding duplicates
+        progress.json   size of each file safely on disk, renamed into place
 
-Nothing of it is NAME before all of it is there.  Whoever holds the lock on it writes it; others
-that want the same wait for that, and take it up themselves if its writer dies.
+NAME appears only once complete.  The holder of its lock writes it; other processes that need it
+wait, and take over if the writer dies.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ logger = logging.getLogger("transduce")
 PROGRESS = "progress.json"
 SEEN = "seen"
 EXTRAS = (PROGRESS, f"{PROGRESS}.tmp", SEEN)
-"""Files that are of use only while it is unfinished."""
+"""Files needed only while unfinished."""
 FORGOTTEN_SECONDS = 7 * 24 * 3600
 
 
 @dataclass(frozen=True)
 class ResumableDirectory:
-    """What is being written.
+    """A directory being written.
 
-    path: where.  progress: what the last `keep` said; empty where nothing can be taken up.
+    path: its place.  progress: content of the last `keep`; empty for a fresh start.
     """
 
     path: Path
@@ -48,7 +48,7 @@ class ResumableDirectory:
     progress: Mapping[str, Any]
 
     def keep(self, progress: Mapping[str, Any]) -> None:
-        """Note a point to resume from; the files up to it are on the disk already."""
+        """Record a resume point; the files up to it are already on disk."""
         sizes = {file.name: file.stat().st_size for file in self.path.iterdir()}
         facts = {"fingerprint": self.fingerprint, "sizes": sizes, "progress": progress}
         aside = self.path / f"{PROGRESS}.tmp"
@@ -62,12 +62,12 @@ class ResumableDirectory:
 def resume_or_create(
     directory: Path, files: Collection[str], fingerprint: str, version: int
 ) -> Iterator[ResumableDirectory | None]:
-    """A directory that takes the place of `directory` if all goes well, and stays aside if not.
+    """Yield a directory that replaces `directory` on success and stays aside on failure.
 
-    files: what may stand in `directory` beside a manifest; of anything else it is left alone.
-    fingerprint: only what was begun with the same is taken up.  None where another process was
-    waited for that has made all of it, as its manifest says with that fingerprint and `version`.
-    Raises DataError when it cannot be written.
+    files: names allowed in `directory` beside a manifest; a directory with others is left alone.
+    fingerprint: only work with the same fingerprint is resumed.  Yields None if another process has
+    finished it meanwhile, as shown by a manifest with this fingerprint and `version`.  Raises
+    DataError if it cannot be written.
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,8 @@ def resume_or_create(
 
 
 def _progress(path: Path, fingerprint: str) -> dict[str, Any]:
-    """What was kept there; empty where it is of something else, or files are less than that."""
+    """The last resume point; empty if it is of other work, or if files are shorter than
+    recorded."""
     try:
         facts = read_json(path / PROGRESS)
         sizes = {name: (path / name).stat().st_size for name in facts["sizes"] if name != PROGRESS}
@@ -108,7 +109,7 @@ def _progress(path: Path, fingerprint: str) -> dict[str, Any]:
 
 
 def _empty(path: Path) -> None:
-    """What says that there is something to take up goes first."""
+    """Clear the directory, beginning with the file that marks it as resumable."""
     (path / PROGRESS).unlink(missing_ok=True)
     for file in path.iterdir():
         file.unlink()
@@ -116,9 +117,9 @@ def _empty(path: Path) -> None:
 
 @contextlib.contextmanager
 def directory_lock(path: Path) -> Iterator[bool]:
-    """Make a directory and hold it; whether another process had it, and was waited for.
+    """Create and lock a directory; True if another process held the lock first.
 
-    What is held dies with its holder.  Whoever is done with it may rename or delete it.
+    The lock dies with its holder.  The holder may rename or delete the directory when finished.
     """
     waited = False
     while True:
@@ -130,7 +131,7 @@ def directory_lock(path: Path) -> Iterator[bool]:
         try:
             if not _is_free(handle):
                 if not waited:
-                    logger.info("waiting for another process, which prepares the same data")
+                    logger.info("waiting for another process that is preparing the same data")
                 waited = True
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if _same(path, handle):
@@ -141,7 +142,7 @@ def directory_lock(path: Path) -> Iterator[bool]:
 
 
 def _is_free(handle: int) -> bool:
-    """Whether nobody holds it; if so, it is held from now on."""
+    """Take the lock if it is free; True on success."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -157,7 +158,7 @@ def _same(path: Path, handle: int) -> bool:
 
 
 def _remove_forgotten(parent: Path) -> None:
-    """Clear what nobody has taken up for long, such as of data that have changed since."""
+    """Delete old abandoned work, for example of data changed since."""
     for path in parent.glob(".*.unfinished"):
         with contextlib.suppress(OSError):
             if max(p.stat().st_mtime for p in [path, *path.iterdir()]) < (

@@ -1,6 +1,6 @@
-"""Ragged rows of token ids on disk: written once, aside and then renamed, and memory-mapped after.
+"""Ragged rows of token ids on disk: written once, aside and then renamed, and memory-mapped.
 
-NAME.tokens      all ids in a row (uint16 if the vocabulary fits, else int32)
+NAME.tokens      ids of all rows, concatenated (uint16 if the vocabulary fits, else int32)
 NAME.offsets     int64: row i is ids offsets[i] to offsets[i + 1]
 manifest.json    fingerprint, facts about the content, and the size of every file
 """
@@ -34,7 +34,7 @@ ABANDONED_SECONDS = 24 * 3600
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """How texts become token ids.
+    """Encoder of texts on one side.
 
     encode: texts to lists of ids; ids are in [0, vocabulary_size).
     """
@@ -44,11 +44,11 @@ class Side:
 
     @property
     def dtype(self) -> str:
-        """The type that ids are stored as, as numpy spells it, independent of the machine."""
+        """Storage type of ids as numpy spells it, independent of the machine."""
         return "<u2" if self.vocabulary_size <= 2**16 else "<i4"
 
     def ids_of(self, rows: Sequence[Sequence[int]], lengths: NDArray[np.int64]) -> NDArray[Any]:
-        """The ids of all rows, of `lengths` (n,), one after the other, as they are stored."""
+        """Concatenated ids of all rows, of `lengths` (n,), in storage format."""
         total = int(lengths.sum())
         ids = np.fromiter(itertools.chain.from_iterable(rows), np.int64, total)
         assert not total or 0 <= ids.min() <= ids.max() < self.vocabulary_size, "id too large"
@@ -56,7 +56,7 @@ class Side:
 
 
 class Written(NamedTuple):
-    """How much a `RowWriter` has written."""
+    """Amount written by a `RowWriter`."""
 
     ids: int
     rows: int
@@ -69,7 +69,7 @@ class RowWriter:
     """Appends ragged rows of ids to `NAME.tokens` and `NAME.offsets`."""
 
     def __init__(self, directory: Path, name: str, side: Side, written: Written = NOTHING) -> None:
-        """written: keep so much of the files, which are there, and go on behind it."""
+        """written: amount of the existing files to keep and append to."""
         item = np.dtype(side.dtype).itemsize
         self._tokens = opened(directory / f"{name}.tokens", written.ids * item)
         rows = 8 * (written.rows + 1) if written.rows else 0
@@ -92,14 +92,14 @@ class RowWriter:
                 self.to_disk()
 
     def append(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        """ids: those of all rows, one after the other, as `Side.ids_of` gives them."""
+        """ids: concatenated ids of all rows, from `Side.ids_of`."""
         ends = self.written.ids + np.cumsum(lengths)
         self.written = Written(self.written.ids + len(ids), self.written.rows + len(lengths))
         self._tokens.write(ids.tobytes())
         self._offsets.write(ends.astype("<i8").tobytes())
 
     def to_disk(self) -> None:
-        """See to it that all that was appended outlives the process, and the power."""
+        """Flush everything appended so that it survives a crash or power failure."""
         to_disk(self._tokens)
         to_disk(self._offsets)
 
@@ -119,7 +119,7 @@ def write_manifest(
     files: Collection[str],
     facts: Mapping[str, Any],
 ) -> None:
-    """Say what the finished files in a directory are."""
+    """Describe the finished files of a directory."""
     manifest = {
         "version": version,
         "fingerprint": fingerprint,
@@ -134,7 +134,7 @@ def write_manifest(
 def read_manifest(
     directory: Path, fingerprint: str, version: int, files: Collection[str]
 ) -> dict[str, Any] | None:
-    """What was written, or None when it is absent, incomplete, or of another fingerprint."""
+    """Facts about the files; None if absent, incomplete, or with another fingerprint."""
     try:
         manifest: dict[str, Any] = read_json(directory / MANIFEST)
         if manifest["version"] != version or manifest["fingerprint"] != fingerprint:
@@ -148,10 +148,10 @@ def read_manifest(
 
 
 def publish(aside: Path, directory: Path) -> None:
-    """Rename into place; what stood there goes first, for a rename replaces no full directory.
+    """Rename into place, after moving away an old directory, as rename cannot replace one.
 
-    aside: complete, with its manifest.  What another process has put there meanwhile from the
-    same stays, for that one is about to open it, and must not find it gone between two renames.
+    aside: complete, with its manifest.  An equal directory published meanwhile by another process
+    stays, as that process is about to open it.
     """
     handle = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -170,18 +170,18 @@ def publish(aside: Path, directory: Path) -> None:
 
 
 def refuse_foreign(directory: Path, files: Collection[str]) -> None:
-    """Whatever is not ours must not be replaced."""
+    """Raises DataError if the directory contains files of other origin."""
     if directory.exists():
         foreign = {path.name for path in directory.iterdir()} - {*files, MANIFEST}
         if foreign:
             raise DataError(
-                f"{directory} holds other things, such as {min(foreign)!r}; "
-                "give what is encoded a directory of its own"
+                f"{directory} contains other files, such as {min(foreign)!r}; "
+                "use a separate directory for encoded data"
             )
 
 
 def remove_abandoned(directory: Path) -> None:
-    """Clear what killed processes left, but not what another may still be writing."""
+    """Delete leftovers of killed processes, but nothing in use by another process."""
     for path in directory.parent.glob(f".{directory.name}.*.partial"):
         with contextlib.suppress(OSError):
             newest = max(p.stat().st_mtime for p in [path, *path.iterdir()])
@@ -190,13 +190,13 @@ def remove_abandoned(directory: Path) -> None:
 
 
 def to_disk(file: IO[bytes]) -> None:
-    """See to it that what was written to a file outlives the process, and the power."""
+    """Flush a file so that it survives a crash or power failure."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def opened(path: Path, kept: int) -> IO[bytes]:
-    """A file to append to, of which only the first `kept` bytes stay; made if that is none."""
+    """Open a file for appending after the first `kept` bytes; created if missing."""
     if not kept:
         return path.open("wb")
     file = path.open("r+b")

@@ -1,9 +1,8 @@
-"""Batches whose texts are cut into other subwords in each epoch.
+"""Batches with new subword segmentations of the texts in each epoch.
 
-Which items make a batch is decided beforehand, by lengths that sampled rows seldom exceed; a row
-that would exceed its share of the batch keeps its plain segmentation.  The batch is then cut anew
-by random numbers that follow from the seed and the place in the data alone, so a run can be taken
-up again anywhere.
+Batches are planned in advance, by lengths that sampled rows seldom exceed; a row that would exceed
+its share of the batch keeps its plain segmentation.  Segmentations use random numbers that depend
+only on the seed and the position in the data, so a run can be resumed anywhere.
 """
 
 from __future__ import annotations
@@ -24,34 +23,34 @@ Ints = NDArray[np.integer[Any]]
 B = TypeVar("B")
 
 TRIED_ITEMS = 2000
-"""From so many items, spread evenly, is learnt how much longer sampled rows are."""
+"""Number of items, spread evenly, used to estimate the lengths of sampled rows."""
 
 
 class SampledBatches(Generic[B]):
-    """The batches of other batches, with something about each drawn anew."""
+    """Wrap batches, and resample each when it is made."""
 
     def __init__(self, plain: TokenBatches[B], redraw: Callable[[B, int], B]) -> None:
-        """redraw: a plain batch and a seed in [0, 2^32) to the batch for training."""
+        """redraw: maps a plain batch and a seed in [0, 2^32) to the training batch."""
         self.plain = plain
         self.redraw = redraw
 
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[B, DataState]]:
-        """Batches without end, as `TokenBatches.iterate` gives them."""
+        """Yield batches endlessly, as `TokenBatches.iterate` does."""
         for batch, after in self.plain.iterate(state):
             chance = np.random.SeedSequence([self.plain.seed, after.epoch, after.position])
             yield self.redraw(batch, int(chance.generate_state(1)[0])), after
 
     def checksum(self) -> str:
-        """Of how many items there are and of their plain lengths."""
+        """Checksum of the number of items and their plain lengths."""
         return self.plain.checksum()
 
     @property
     def row(self) -> int:
-        """Positions of a row, where all rows are as wide when plain; 1 where they are not."""
+        """Positions per row if all plain rows have one width, else 1."""
         return self.plain.row
 
     def largest(self, batch_tokens: int) -> LargestBatches[B]:
-        """What takes the most memory of all batches that so many positions allow."""
+        """The batches with the highest memory use among all with this many positions."""
         tokens, batches = self.plain.largest(batch_tokens)
         return LargestBatches(tokens, [self.redraw(batch, 0) for batch in batches])
 
@@ -64,8 +63,8 @@ def sampled_pairs(
 ) -> TokenBatches[PairBatch] | SampledBatches[PairBatch]:
     """Batches of pairs with sampled segmentations.
 
-    source, target: what samples that side; None leaves it plain.  max_length: tokens without marks
-    that no sampled row exceeds.
+    source, target: sampler of each side; None keeps the plain segmentation.  max_length: maximum
+    tokens of a sampled row, without marks.
     """
     if source is None and target is None:
         return plain
@@ -86,16 +85,16 @@ def sampled_pairs(
 
 
 def tried_items(n: int) -> NDArray[np.int64]:
-    """Numbers of some of n items, spread evenly."""
+    """Indices of some of n items, spread evenly."""
     return np.unique(np.linspace(0, n - 1, min(n, TRIED_ITEMS)).astype(np.int64))
 
 
 def sampled_widths(
     widths: Ints, tried: Padded, sampler: SegmentationSampler | None, marks: int, max_length: int
 ) -> Ints:
-    """(n,) positions to plan for, from those of the plain rows, `marks` included.
+    """(n,) positions to plan for, from the widths of the plain rows, `marks` included.
 
-    tried: some of the plain rows.  max_length: tokens without marks that no sampled row exceeds.
+    tried: some of the plain rows.  max_length: maximum tokens of a sampled row, without marks.
     """
     if sampler is None:
         return widths
@@ -111,9 +110,9 @@ def resegmented(
     share: int,
     seed: int,
 ) -> Padded:
-    """Rows (b, t) of ids, marks `before` and EOS after, cut anew where that is not beyond `share`.
+    """Rows (b, t) of ids, marks `before` and EOS after, resegmented if within `share`.
 
-    share: positions that a row may have, marks included.
+    share: maximum positions of a row, marks included.
     """
     if sampler is None:
         return plain
@@ -129,6 +128,6 @@ def resegmented(
 
 
 def _rows(padded: Padded) -> list[list[int]]:
-    """The ids of each row that is padded on the right, marks included."""
+    """Ids of each row padded on the right, marks included."""
     lengths = padded.lengths.tolist()
     return [row[:n] for row, n in zip(padded.values.tolist(), lengths, strict=True)]

@@ -1,7 +1,7 @@
-"""Files on a disk or on any other store that fsspec knows: S3, Google Cloud Storage, HDFS, ...
+"""Files on a disk or on any other store that fsspec knows: S3, Google Cloud Storage, HDFS.
 
-A place is a path or a URL, `data/*.txt` or `s3://bucket/part-*.gz`.  Access is configured as each
-store's own package says, by environment variables or files.
+A place is a path or a URL, `data/*.txt` or `s3://bucket/part-*.gz`.  Access is configured as
+described by each store's package, with environment variables or files.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from transduce.errors import DataError, TransduceError, first_line, needs_extra
 OBJECT_STORES = frozenset(
     ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "tos", "hf", "memory")
 )
-"""Stores where a file is there when all of it is uploaded, and where renaming would copy it."""
+"""Stores in which a file appears only when fully uploaded, and renaming would copy it."""
 STAMPS = ("ETag", "etag", "md5Hash", "checksum", "mtime", "LastModified", "last_modified")
-"""What stores call that which changes when a file is written anew; the surest first."""
+"""Keys of stores for values that change whenever a file is rewritten, the most reliable first."""
 ASIDE = ".part"
 BLOCK = 2**20
 
@@ -34,25 +34,25 @@ class StoredFile(NamedTuple):
 
     url: str
     name: str
-    """Its path below the directory or pattern that was asked for."""
+    """Path below the requested directory or pattern."""
     size: int
     stamp: str
-    """Changes when the file is written anew."""
+    """Value that changes when the file is rewritten."""
 
 
 def absolute_url(place: str) -> str:
-    """The place as what means the same from every working directory: a whole path, or a URL.
+    """An absolute path or URL, independent of the working directory.
 
-    Raises DataError for a store that is not known, or whose package is missing.
+    Raises DataError for an unknown store, or if its package is missing.
     """
     return _url(*_store_of(place))
 
 
 def files_in(place: str) -> list[StoredFile]:
-    """The files that a file's name, a pattern or a directory stands for, sorted by name.
+    """Files matched by a file name, a pattern or a directory, sorted by name.
 
-    Of a directory all that is below it; hidden files and those with a leading `_`, which mark
-    the state of a job, are left out.  Raises DataError where there are none.
+    A directory includes everything below it, without hidden files and without job state files,
+    which begin with `_`.  Raises DataError if there are none.
     """
     store, path = _store_of(place)
     with _said_plainly(place):
@@ -67,12 +67,12 @@ def files_in(place: str) -> list[StoredFile]:
             raise DataError(f"{place}: no such file")
         files = list(_stored(store, root, found, (".", "_")))
     if not files:
-        raise DataError(f"{place}: there are no files in it")
+        raise DataError(f"{place}: no files found")
     return sorted(files, key=lambda file: file.name)
 
 
 def names_below(place: str) -> set[str]:
-    """Names of the files below a directory, hidden ones left out; none where it does not exist."""
+    """Names of the files below a directory, without hidden ones; none if it does not exist."""
     store, path = _store_of(place)
     with _said_plainly(place):
         if not store.isdir(path):
@@ -83,7 +83,7 @@ def names_below(place: str) -> set[str]:
 
 @contextmanager
 def opened(url: str) -> Iterator[BinaryIO]:
-    """A file, to be read.  Raises DataError where it cannot be opened."""
+    """Open a file for reading.  Raises DataError if this fails."""
     store, path = _store_of(url)
     with _said_plainly(url):
         file = store.open(path, "rb")
@@ -95,10 +95,10 @@ def opened(url: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_file(url: str) -> Iterator[BinaryIO]:
-    """A file to write, which is there when the context ends without an error, and not before.
+    """Yield a file for writing that appears only if the context ends without an error.
 
-    On a disk it is written aside, flushed and renamed; elsewhere written to a temporary file and
-    uploaded.  Several may write the same file at once: it is that of the last.  Raises DataError.
+    On disk it is written aside, flushed and renamed; elsewhere it is written to a temporary file
+    and uploaded.  With several writers the last one wins.  Raises DataError.
     """
     store, path = _store_of(url)
     if not _is_local(store):
@@ -124,7 +124,7 @@ def whole_file(url: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _written(path: Path, url: str) -> Iterator[BinaryIO]:
-    """A file on the disk, to write; what is written is flushed to it."""
+    """Open a file on disk for writing, and flush it at the end."""
     try:
         with path.open("wb") as file:
             yield file
@@ -135,13 +135,13 @@ def _written(path: Path, url: str) -> Iterator[BinaryIO]:
 
 
 def local_path(url: str) -> Path | None:
-    """The path of what lies on a disk; None for what does not."""
+    """Path of a place on disk; None for other stores."""
     store, path = _store_of(url)
     return Path(path) if _is_local(store) else None
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Delete what writers that were killed have left aside; only for whoever holds its lock."""
+    """Delete leftovers of killed writers; only for the holder of the lock."""
     for left in directory.rglob(f".*{ASIDE}"):
         left.unlink(missing_ok=True)
 
@@ -166,14 +166,14 @@ def _upload(store: Any, file: Path, path: str) -> None:
 
 
 def _buffered(file: Any) -> BinaryIO:
-    """fsspec's own files read a block of megabytes again for every line."""
+    """Buffer a file, as fsspec's own files read a block of megabytes for every line."""
     return io.BufferedReader(file, BLOCK)
 
 
 def _stored(
     store: Any, root: str, found: Mapping[str, Mapping[str, Any]], hidden: tuple[str, ...]
 ) -> Iterator[StoredFile]:
-    """hidden: how the names of files and directories begin that are passed over."""
+    """hidden: prefixes of names of files and directories to skip."""
     for path, info in found.items():
         name = path[len(root) :].lstrip("/") if root else path
         if info["type"] != "file" or any(part.startswith(hidden) for part in name.split("/")):
@@ -183,7 +183,7 @@ def _stored(
 
 
 def _above_magic(path: str) -> str:
-    """The directory that a pattern is below."""
+    """Directory above the first wildcard of a pattern."""
     kept: list[str] = []
     for part in path.split("/"):
         if glob.has_magic(part):
@@ -193,13 +193,13 @@ def _above_magic(path: str) -> str:
 
 
 def _store_of(place: str) -> tuple[Any, str]:
-    """The file system of fsspec, and the place's path in it."""
+    """fsspec file system, and the path in it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
         raise DataError(needs_extra("a file of another store", "scale")) from None
     if "::" in place:
-        raise DataError(f"{place}: a URL in a URL cannot be read; unpack it first")
+        raise DataError(f"{place}: nested URLs are not supported; unpack the file first")
     with _said_plainly(place):
         store, path = url_to_fs(place)
     return store, path
@@ -212,7 +212,7 @@ def _is_local(store: Any) -> bool:
 
 @contextmanager
 def _said_plainly(place: str) -> Iterator[None]:
-    """Turn what a store says into one line."""
+    """Convert errors of a store to one line."""
     try:
         yield
     except TransduceError:

@@ -1,8 +1,8 @@
-"""Rows out of tables with names: JSON lines, Parquet and data sets of the `datasets` library.
+"""Read rows of tables with named columns: JSON lines, Parquet, `datasets` data sets.
 
-`*_rows` stream the columns asked for, as one tuple of texts a row, in the order asked for: a value
-that is null counts as the empty text; one that is not text is an error.  `*_records` stream rows
-with whatever values they hold.
+`*_rows` stream the requested columns as one tuple of texts per row, in the requested order: null
+counts as the empty text; values that are not text are errors.  `*_records` stream rows with values
+of any type.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ BATCH_ROWS = 4096
 
 
 class Record(NamedTuple):
-    """One row of a table with names, whatever its values are.
+    """One row of a table with named columns, with values of any type.
 
-    place: how messages call it.
+    place: its name in messages.
     """
 
     place: str
     values: Mapping[str, Any]
 
     def value(self, column: str) -> Any:
-        """What stands under a name; a dotted one goes into what is nested.
+        """Value of a column; a dotted name reaches into nested objects.
 
-        Raises DataError where there is no such name.
+        Raises DataError if there is no such column.
         """
         if column in self.values:
             return self.values[column]
@@ -50,52 +50,52 @@ class Record(NamedTuple):
         return value
 
     def text(self, column: str) -> str:
-        """The text under a name; null is the empty one.  Raises DataError for what is no text."""
+        """Text of a column; null is the empty text.  Raises DataError for other types."""
         value = _with_keys(self.value(column))
         if value is None:
             return ""
         if not isinstance(value, str):
             hint = _hint(column, value)
             raise DataError(
-                f"{self.place}: {column!r} is not text but {type(value).__name__}{hint}"
+                f"{self.place}: {column!r} must be text, not {type(value).__name__}{hint}"
             )
         if not value.isascii():
             try:
                 value.encode("utf-8")
             except UnicodeEncodeError as error:
                 character = f"character {error.start + 1} of {column!r}"
-                raise DataError(f"{self.place}: {character} is half of a surrogate pair") from None
+                raise DataError(f"{self.place}: {character} is an unpaired surrogate") from None
         return value
 
     def texts(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """The texts under some names, in the order asked for."""
+        """Texts of several columns, in the requested order."""
         return tuple(self.text(column) for column in columns)
 
 
 def _with_keys(value: Any) -> Any:
-    """A map of Parquet, which comes as pairs, by its keys; anything else as it is."""
+    """Convert a Parquet map, given as pairs, to a dict; other values are unchanged."""
     if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
         return dict(value)
     return value
 
 
 def _hint(column: str, value: Any) -> str:
-    """The end of a message about what is not text: how to get at a text."""
+    """End of a message about a value that is not text: the remedy."""
     if isinstance(value, Mapping) and value:
         return f"; did you mean '{column}.{next(iter(value))}'?"
     if isinstance(value, bytes):
-        return "; store the column as strings, as df[column].str.decode('utf-8') of pandas does"
+        return "; store strings instead, for example with pandas: df[column].str.decode('utf-8')"
     if isinstance(value, list):
-        return "; store one text in each row, as df.explode(column) of pandas does"
+        return "; store one text in each row, for example with pandas: df.explode(column)"
     if isinstance(value, bool | int | float):
-        return "; store the column as strings, or name another one"
+        return "; store the column as strings, or use another column"
     return ""
 
 
 def json_records(path: Path) -> Iterator[Record]:
-    """The objects of a file of JSON lines; blank lines are passed over.
+    """Objects of a JSON lines file; blank lines are skipped.
 
-    Raises DataError naming the line that is malformed, or is no object.
+    Raises DataError naming the malformed line, or a line that is not an object.
     """
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
@@ -111,24 +111,24 @@ def json_records(path: Path) -> Iterator[Record]:
 
 
 def one_a_line(line: str) -> str:
-    """The end of a message about a line of JSON, where an array or a record has several lines."""
+    """End of a message about a line of JSON that is part of a longer array or record."""
     begins = line.strip()
     if begins.startswith("["):
-        return "; a JSON array becomes one object a line by `jq -c '.[]' FILE`"
+        return "; convert a JSON array to one object per line with `jq -c '.[]' FILE`"
     if begins == "{":
-        return "; records of several lines become one object a line by `jq -c . FILE`"
+        return "; convert multi-line records to one object per line with `jq -c . FILE`"
     return ""
 
 
 def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    """The rows of a Parquet file, with these columns alone; a dotted name is a nested one.
+    """Rows of a Parquet file with these columns only; a dotted name is a nested column.
 
-    They are read a few thousand rows at a time.  `translation.en` is also the key `en` of a map.
-    Raises DataError for a missing column, a file that is not Parquet, or a missing `pyarrow`.
+    Rows are read a few thousand at a time.  `translation.en` is also the key `en` of a map.  Raises
+    DataError for a missing column, a file that is not Parquet, or a missing `pyarrow`.
     """
     if path.is_dir():
         raise DataError(
-            f'{path} is a directory; name a file in it, or read all its files by kind = "hub"'
+            f'{path} is a directory; name a file in it, or use kind = "hub" for all its files'
         )
     with open_parquet(path) as file:
         pyarrow = optional("pyarrow", "parquet")
@@ -153,7 +153,7 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
-    """A `ParquetFile`; DataError for whatever is wrong with it when it is opened or read."""
+    """Yield a `ParquetFile`; raises DataError for errors on opening and reading."""
     pyarrow = optional("pyarrow", "parquet")
     parquet = optional("pyarrow.parquet", "parquet")
     try:
@@ -170,11 +170,11 @@ def open_parquet(path: Path) -> Iterator[Any]:
 def hub_records(
     path: str | Path, columns: Sequence[str], split: str, name: str | None = None
 ) -> Iterator[Record]:
-    """The rows of a data set that the `datasets` library loads, with at least these columns.
+    """Rows of a data set loaded by the `datasets` library, with at least these columns.
 
-    path: `hf://owner/name` (with `@revision` after it, if wanted), a directory written by
-    `save_to_disk`, or a directory of data files.  name: its configuration, if it has several.
-    Raises DataError for a missing split, and for whatever the library reports.
+    path: `hf://owner/name` (optionally with `@revision`), a directory written by `save_to_disk`, or
+    a directory of data files.  name: its configuration, if it has several.  Raises DataError for a
+    missing split, and for errors of the library.
     """
     datasets = optional("datasets", "hub")
     try:
@@ -195,24 +195,24 @@ def hub_records(
 
 
 def jsonl_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Fields of a file with one JSON object a line, as of `json_records`.
+    """Fields of a file with one JSON object per line, read by `json_records`.
 
-    `translation.en` goes into nested objects.  Raises DataError for a missing field as well.
+    `translation.en` reaches into nested objects.  Also raises DataError for a missing field.
     """
     return (record.texts(columns) for record in json_records(path))
 
 
 def parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Columns of a Parquet file, as of `parquet_records`."""
+    """Columns of a Parquet file, read by `parquet_records`."""
     return (record.texts(columns) for record in parquet_records(path, columns))
 
 
 def hub_rows(
     path: str | Path, columns: Sequence[str], split: str, name: str | None = None
 ) -> Iterator[tuple[str, ...]]:
-    """Columns of a data set that the `datasets` library loads, as of `hub_records`.
+    """Columns of a data set loaded by the `datasets` library, read by `hub_records`.
 
-    Raises DataError for a missing column as well.
+    Also raises DataError for a missing column.
     """
     return (record.texts(columns) for record in hub_records(path, columns, split, name))
 
@@ -226,8 +226,8 @@ def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None
     directory = Path(path)
     if not directory.is_dir():
         raise DataError(
-            f"{path} is not a directory; a data set of the Hub is {HUB}owner/name, and a file is "
-            'read by kind = "parquet", "jsonl" or as what it is'
+            f"{path} is not a directory; write a data set on the Hub as {HUB}owner/name, and "
+            'read a file with the kind of its format, such as "parquet" or "jsonl"'
         )
     if not any((directory / f).is_file() for f in ("dataset_dict.json", "state.json")):
         return datasets.load_dataset(str(directory), name, split=split, streaming=True)
@@ -244,7 +244,7 @@ def _load_data_set(datasets: Any, path: str | Path, split: str, name: str | None
 
 
 def no_column(place: str | Path, column: str, known: Sequence[str]) -> str:
-    """What to say of a table that has other columns than the one asked for."""
+    """Message for a column missing from a table."""
     shown = ", ".join(repr(name) for name in known[:8]) + (", ..." if len(known) > 8 else "")
     return f"{place} has no column {column!r}{did_you_mean(column, known)} (it has {shown})"
 
@@ -259,7 +259,7 @@ def _dotted_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _schema_fields(pyarrow: Any, fields: Iterable[Any], prefix: str = "") -> Iterator[Any]:
-    """Name and type of each column, those within structs by their dotted names."""
+    """Name and type of each column; fields of structs have dotted names."""
     for field in fields:
         if pyarrow.types.is_struct(field.type):
             yield from _schema_fields(pyarrow, field.type, f"{prefix}{field.name}.")
@@ -268,7 +268,8 @@ def _schema_fields(pyarrow: Any, fields: Iterable[Any], prefix: str = "") -> Ite
 
 
 def optional(module: str, extra: str) -> Any:
-    """A module of an optional dependency.  Raises DataError, naming the extra, without it."""
+    """Import a module of an optional dependency.  Raises DataError, naming the extra, if it is
+    missing."""
     try:
         return importlib.import_module(module)
     except ImportError:

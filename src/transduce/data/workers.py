@@ -1,7 +1,7 @@
-"""Encoding texts in other processes, in the order in which they came.
+"""Work on texts by other processes, with results in the order of the texts.
 
-A worker is an interpreter of its own, not a fork: it holds neither the locks nor the connections
-nor the threads of the process that started it, and it ends when that one does, however it does.
+A worker is a separate interpreter, not a fork: it inherits no locks, connections or threads, and it
+ends with its parent, however that ends.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AHEAD = 2
-"""Items under way for each worker, so that none waits for the next."""
+"""Items queued for each worker, so that none waits."""
 MIN_ITEMS = 8
-"""With fewer, workers would begin when all is done."""
+"""With fewer items, the work would be done before workers have started."""
 MAX_WORKERS = 16
-"""More would wait for the one process that reads."""
+"""More would wait for the single reading process."""
 PROGRAM = """
 import json, os, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -40,7 +40,7 @@ os._exit(0)
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Number of cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -49,10 +49,10 @@ def available_cores() -> int:
 def in_workers(
     work: Callable[[T], R], items: Iterable[T], processes: int
 ) -> Generator[R, None, None]:
-    """`work` of each item, in their order, made by so many processes.
+    """Apply `work` to each item in this many processes, keeping the order.
 
-    work: something that can be pickled, and depends on its item alone.  With one process, or with
-    few items, all is done in this one.  Raises DataError where a worker has ended.
+    work: a picklable function that depends on its item alone.  With one process, or few items,
+    everything runs in this process.  Raises DataError if a worker has died.
     """
     rest = iter(items)
     first = list(itertools.islice(rest, MIN_ITEMS)) if processes > 1 else []
@@ -85,7 +85,7 @@ def in_workers(
 
 
 class _Worker(Generic[T, R]):
-    """One process, asked over its standard input and answering on its standard output."""
+    """A process with requests on its standard input and answers on its standard output."""
 
     def __init__(self, work: Callable[[T], R]) -> None:
         self._process = subprocess.Popen(
@@ -109,7 +109,7 @@ class _Worker(Generic[T, R]):
         self._answers.close()
 
     def ask(self, item: T) -> R:
-        """What its work makes of the item."""
+        """Result of the work for the item."""
         self._send(item)
         try:
             answer: R = pickle.load(self._answers)
@@ -126,13 +126,13 @@ class _Worker(Generic[T, R]):
 
     def _ended(self) -> DataError:
         return DataError(
-            f"a process that encodes data has ended (code {self._process.wait()}); if memory is "
-            "short, set training.threads = 1, and run it again: it goes on where it stopped"
+            f"an encoding process exited with code {self._process.wait()}; run the command again "
+            "to resume, with training.threads = 1 if memory is short"
         )
 
 
 def serve() -> None:
-    """What a worker does: read its work, then items, and write what it makes of each."""
+    """Main loop of a worker: read the work, then items, and write each result."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started it

@@ -1,6 +1,6 @@
 """From a model's steps to hypotheses: beam search, greedy search and sampling in one loop.
 
-Imports nothing that needs torch: the command line makes its options of `options`.
+Imports no torch, so that the command line can build its options from `options`.
 """
 
 from transduce.decoding.options import DecodingOptions

@@ -16,7 +16,7 @@ from transduce.nn.transformer import TransformerDecoder
 
 
 class DraftModel(NamedTuple):
-    """A smaller model.  max_target_length: positions that its decoder knows; None for no limit."""
+    """A smaller model.  max_target_length: positions of its decoder; None for no limit."""
 
     model: EncoderDecoder
     max_target_length: int | None
@@ -44,21 +44,23 @@ class AuxiliaryModels:
         if self.draft is None:
             return
         if self.others or self.language_model is not None:
-            raise SettingError("a draft goes with one model alone; leave it out")
+            raise SettingError("speculative decoding takes a single model; leave out the draft")
         decoders = (model.decoder, self.draft.model.decoder)
         if not all(isinstance(decoder, TransformerDecoder) for decoder in decoders):
-            raise SettingError("a draft needs Transformer decoders; leave it out")
+            raise SettingError(
+                "speculative decoding needs Transformer decoders; leave out the draft"
+            )
 
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError for options that the auxiliary models do not support."""
         weighed = options.coverage_penalty or options.shortlist or options.minimum_risk != "none"
         if self.draft is not None and (options.width > 1 or weighed):
             raise SettingError(
-                "a draft follows one hypothesis: set beam_size = 1 and leave out n_best, "
-                "coverage_penalty, minimum_risk and shortlist, or leave out the draft"
+                "speculative decoding keeps one hypothesis: set beam_size = 1 and leave out "
+                "n_best, coverage_penalty, minimum_risk and shortlist, or leave out the draft"
             )
         if options.shortlist and (self.others or self.language_model is not None):
-            raise SettingError("a shortlist goes with one model alone; leave it out")
+            raise SettingError("a shortlist cannot be combined with auxiliary models; leave it out")
 
     def scorer(
         self,
@@ -68,9 +70,9 @@ class AuxiliaryModels:
         options: DecodingOptions,
         sentence_constraints: Sequence[OutputConstraints],
     ) -> tuple[Any, SearchHooks]:
-        """The combined model, with `start` and `step`, and the hooks of its search.
+        """Combined model, with `start` and `step`, and its search hooks.
 
-        max_target_length: positions that the model's decoder knows; None for no limit.
+        max_target_length: positions of the model's decoder; None for no limit.
         """
         if self.draft is not None:
             max_target_length = smallest_limit(max_target_length, self.draft.max_target_length)
@@ -84,7 +86,7 @@ class AuxiliaryModels:
 
 
 def smallest_limit(*limits: int | None) -> int | None:
-    """The smallest of some limits, of which None is none."""
+    """Smallest of several limits; None means no limit."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 

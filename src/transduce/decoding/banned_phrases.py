@@ -1,4 +1,4 @@
-"""Banned phrases, however an output is cut into tokens."""
+"""Banned phrases, independent of the split into tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transduce.decoding.token_surfaces import TokenSurfaces, first_is_letter, la
 from transduce.errors import SettingError
 
 SLACK = 4
-"""Tokens that are looked at before a phrase, for the character before it."""
+"""Tokens examined before a phrase, to find the character in front of it."""
 
 
 class BannedPhrases:
@@ -25,7 +25,7 @@ class BannedPhrases:
         """
         for phrase in phrases:
             if not phrase.strip():
-                raise SettingError(f"avoid: {phrase!r} says nothing; leave it out")
+                raise SettingError(f"avoid: {phrase!r} is blank; remove it")
         self._token_surfaces = token_surfaces
         texts = (token_surfaces.tokenizer.normalize(phrase).strip() for phrase in phrases)
         self._phrases = [text.encode() for text in dict.fromkeys(texts) if text]
@@ -34,7 +34,7 @@ class BannedPhrases:
         self._after: dict[tuple[bytes, int], list[int]] = {}
 
     def after(self, ids: Sequence[int]) -> set[int]:
-        """Tokens that must not come after these ids of an output."""
+        """Tokens banned after these output ids."""
         before = self._token_surfaces.text_of(ids[-self._reach :])
         found = set(self._anywhere)
         for phrase in self._phrases:
@@ -46,15 +46,15 @@ class BannedPhrases:
         return found
 
     def is_in(self, ids: Sequence[int]) -> bool:
-        """Whether some ids in a row cannot be said without a phrase."""
+        """Test for a sequence of ids that always contains a banned phrase."""
         return any(token in self.after(ids[:i]) for i, token in enumerate(ids))
 
     def _joined(self, before: bytes, phrase: bytes) -> bool:
-        """Whether a phrase after `before` would be the rest of a longer word."""
+        """Test for a phrase that would continue a longer word after `before`."""
         return self._token_surfaces.words and first_is_letter(phrase) and last_is_letter(before)
 
     def _completing(self, phrase: bytes, begun: int) -> list[int]:
-        """Tokens that begin with the rest of a phrase and do not make its last word longer."""
+        """Tokens that complete a phrase without extending its last word."""
         key = phrase, begun
         if key not in self._after:
             rest = phrase[begun:]
@@ -65,7 +65,7 @@ class BannedPhrases:
         return self._after[key]
 
     def _within(self, phrase: bytes) -> list[int]:
-        """Tokens that hold a phrase behind their first byte."""
+        """Tokens that contain a phrase after their first byte."""
         found = []
         for token in self._token_surfaces.containing(phrase):
             surface = self._token_surfaces.surfaces[token]
@@ -79,5 +79,5 @@ class BannedPhrases:
         return found
 
     def _goes_on(self, phrase: bytes, after: bytes) -> bool:
-        """Whether `after` makes the last word of a phrase longer."""
+        """Test for `after` extending the last word of a phrase."""
         return self._token_surfaces.words and last_is_letter(phrase) and first_is_letter(after)

@@ -1,8 +1,8 @@
 """Lexically constrained search: a filter, and a beam with a bank for every stage.
 
-Dynamic beam allocation (Post and Vilar 2018): hypotheses that hold equally much of what is asked
-for form a bank, and the places of the beam go round the banks, so that the dear ones which go
-towards a phrase are not crowded out by the cheap ones which do not.
+Dynamic beam allocation (Post and Vilar 2018): hypotheses that meet equally many constraints form a
+bank, and beam slots are assigned to the banks in turn. Hypotheses that advance a phrase at a low
+score are thus not crowded out by likelier ones that do not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transduce.decoding.strategies import Strategy, beam_search
 from transduce.decoding.topk import topk
 
 Extension = tuple[float, int, int, int]
-"""One way to go on: log-probability of the hypothesis, its parent, the token, tokens needed."""
+"""Continuation: log-probability of the hypothesis, its parent, the token, tokens needed."""
 
 
 class ConstraintTracker:
@@ -35,7 +35,7 @@ class ConstraintTracker:
     def progress(
         self, active: ActiveHypotheses
     ) -> list[tuple[int, ConstraintTrie, list[ConstraintState]]]:
-        """Of each active sentence with constraints: its place, its trie, (w) its states."""
+        """For each active sentence with constraints: its position, its trie, its (w) states."""
         if self._seen is not active:
             self._seen = active
             self._places = []
@@ -63,9 +63,9 @@ class ConstraintTracker:
 
 
 def require_constraints(eos: int, tracker: ConstraintTracker) -> Filter:
-    """No end before all phrases are there, and no token that leaves too little room for them.
+    """Forbid an end before all phrases are met, and tokens that leave too little room for them.
 
-    Where the room is too little from the beginning, nothing is asked.
+    Constraints that never fit are ignored.
     """
 
     def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
@@ -82,7 +82,7 @@ def require_constraints(eos: int, tracker: ConstraintTracker) -> Filter:
 
 
 def _keep_room(row: Tensor, trie: ConstraintTrie, progress: ConstraintState, room: int) -> None:
-    """Of log-probabilities (v), only those after which `room` is enough."""
+    """Keep the log-probabilities (v) after which `room` suffices; the rest become -inf."""
     if trie.needed_anew(progress.met) > room:
         forbidden = None  # all but what goes on with a phrase
     elif trie.undoes(progress) and trie.needed_anew(progress.met & ~progress.fresh) > room:
@@ -102,8 +102,9 @@ def _keep_room(row: Tensor, trie: ConstraintTrie, progress: ConstraintState, roo
 def constrained_beam_search(beam_size: int, tracker: ConstraintTracker) -> Strategy:
     """The best 2 * beam_size continuations of each sentence, taken from its banks in turn.
 
-    Each bank gives its best, then each its second best, and so on; of one round, the one that
-    needs least goes first.  A sentence without phrases has one bank, and so the plain best.
+    Each bank gives its best, then each its second best, and so on; of one round, the continuation
+    with the fewest missing tokens goes first.  A sentence without phrases has one bank: plain beam
+    search.
     """
     plain = beam_search(beam_size)
 
@@ -138,7 +139,7 @@ def _ways(
     trie: ConstraintTrie,
     rows: Sequence[ConstraintState],
 ) -> list[Extension]:
-    """The best of each hypothesis, and all that goes on with a phrase; best first.
+    """Best continuations of each hypothesis, and all that advance a phrase; best first.
 
     totals (w, v); values, tokens (w, k): the largest of each row of it.
     """
@@ -160,7 +161,7 @@ def _ways(
 
 
 def _in_turns(ways: Sequence[Extension]) -> list[Extension]:
-    """Ways, best first, in the order in which the banks give them."""
+    """Order continuations, best first, by taking from the banks in turn."""
     given: dict[int, int] = {}
     turns = []
     for way in ways:

@@ -1,7 +1,7 @@
 """Constraint trie: an automaton over token ids that finds the phrases an output contains.
 
 All alternatives of all phrases stand in one trie with failure links (Aho and Corasick 1975), so
-phrases may overlap, and a broken-off one costs nothing to leave.
+phrases may overlap, and leaving a partial match costs nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Phrase(NamedTuple):
 class ConstraintState(NamedTuple):
     """State of a hypothesis in the trie.
 
-    node: of the trie.  met: constraints met so far, one bit each.  fresh: those of them that a
-    token continuing the last word would undo.
+    node: of the trie.  met: constraints met so far, one bit each.  fresh: met constraints undone by
+    a token that continues the last word.
     """
 
     node: int = 0
@@ -55,7 +55,7 @@ class ConstraintTrie:
         self._fail = self._links()
 
     def next(self, progress: ConstraintState, token: int) -> ConstraintState:
-        """Where a hypothesis stands after one more token."""
+        """State of a hypothesis after one more token."""
         node, met, fresh = progress
         if fresh and token in self.continues:
             met &= ~fresh
@@ -66,7 +66,7 @@ class ConstraintTrie:
         return ConstraintState(node, met | new, new & ~self._met_for_good[node])
 
     def needed(self, progress: ConstraintState) -> int:
-        """Tokens that suffice to meet what is left, one phrase after the other."""
+        """Tokens sufficient to meet the remaining constraints, one phrase after the other."""
         saved = 0
         for number, left in self._begun[progress.node]:
             if not progress.met >> number & 1:
@@ -74,20 +74,20 @@ class ConstraintTrie:
         return self.needed_anew(progress.met) - saved
 
     def needed_anew(self, met: int) -> int:
-        """The same if nothing of what is left has begun."""
+        """As `needed`, if none of the remaining phrases has begun."""
         return sum(n for number, n in enumerate(self._shortest) if not met >> number & 1)
 
     def is_done(self, progress: ConstraintState) -> bool:
-        """Whether every constraint is met."""
+        """True when every constraint is met."""
         return progress.met == self.everything
 
     def advancing(self, progress: ConstraintState) -> Iterator[tuple[int, ConstraintState]]:
-        """Tokens after which less is needed, and where they lead."""
+        """Tokens that reduce the tokens needed, and the nodes they lead to."""
         needed = self.needed(progress)
         return ((t, after) for t, after in self.onward(progress) if self.needed(after) < needed)
 
     def onward(self, progress: ConstraintState) -> Iterator[tuple[int, ConstraintState]]:
-        """Tokens that begin a phrase or go on with one, and where they lead."""
+        """Tokens that begin or continue a phrase, and the nodes they lead to."""
         seen: set[int] = set()
         node = progress.node
         while True:
@@ -99,7 +99,7 @@ class ConstraintTrie:
             node = self._fail[node]
 
     def undoes(self, progress: ConstraintState) -> bool:
-        """Whether a token that continues the last word would undo something."""
+        """True if a token that continues the last word would undo a met constraint."""
         return bool(progress.fresh and self.continuing)
 
     def _add(self, number: int, phrase: Phrase) -> None:
@@ -119,7 +119,8 @@ class ConstraintTrie:
             self._met_for_good[node] |= 1 << number
 
     def _links(self) -> list[int]:
-        """By node, the longest proper suffix of it that is a node; what it knows is taken over."""
+        """Failure links: for each node its longest proper suffix that is a node, whose matches it
+        inherits."""
         fail = [0] * len(self._children)
         waiting = collections.deque(self._children[0].values())
         while waiting:

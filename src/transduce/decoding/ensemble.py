@@ -19,11 +19,11 @@ from transduce.nn.state import State
 from transduce.sequence import Padded
 
 MIN_COVERAGE = 1e-9
-"""Stands for no attention at all, whose logarithm would be no number."""
+"""Floor for zero attention, to keep its logarithm finite."""
 
 
 class LanguageModel(NamedTuple):
-    """A model of the target language.  window: positions that it reads at once."""
+    """A model of the target language.  window: its context in positions."""
 
     model: DecoderOnly
     window: int
@@ -33,7 +33,7 @@ class EnsembleState:
     """States of all models for the same hypotheses.
 
     bonus:    (r, v) weighted log-probabilities of the language model for the next token.
-    coverage: (r, s) attention that each source token has had.  real: (r, s) which tokens are.
+    coverage: (r, s) attention summed over steps. real: (r, s) true for source tokens, not padding.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class EnsembleState:
         self.real = real
 
     def select(self, rows: Tensor) -> None:
-        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
         for part in self.parts:
             part.select(rows)
         if self.language is not None:
@@ -59,7 +59,7 @@ class EnsembleState:
 class Ensemble:
     """Models of one vocabulary, with shallow fusion and coverage; with `start` and `step`.
 
-    Coverage is that of the first model, by the last of its layers that looks at the source.
+    Coverage uses the last cross-attention layer of the first model.
     """
 
     def __init__(
@@ -81,14 +81,15 @@ class Ensemble:
         )
 
     def start(self, source: Padded) -> EnsembleState:
-        """Every model reads the source."""
+        """Encode the source with every model."""
         language = None
         if self._language_model is not None:
             language = WindowedState(*self._language_model)
         return EnsembleState([model.start(source) for model in self._models], language, source.real)
 
     def step(self, target: Padded, state: EnsembleState) -> Tensor:
-        """Log-probabilities, or for one model logits, (r, 1, v) of what follows `target` (r, t)."""
+        """Log-probabilities, or for one model logits, (r, 1, v) of the next token after `target`
+        (r, t)."""
         first = self._first(target, state)
         if state.language is not None:
             said = state.language.step(target)[:, -1].float().log_softmax(1)
@@ -103,7 +104,7 @@ class Ensemble:
         return said.logsumexp(0) - math.log(len(logits))
 
     def _first(self, target: Padded, state: EnsembleState) -> Tensor:
-        """Logits (r, 1, v) of the first model, and if asked for where it looks."""
+        """Logits (r, 1, v) of the first model, and its cross-attention if requested."""
         model = self._models[0]
         if not self._options.coverage_penalty:
             return model.step(target, state.parts[0])[:, -1:]

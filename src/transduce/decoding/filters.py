@@ -1,7 +1,7 @@
-"""What may come next: each filter turns some log-probabilities into -inf, in place.
+"""Filters of the next token: each sets some log-probabilities to -inf, in place.
 
-The log-probabilities of what remains stay the model's own, so the score of a hypothesis is what
-forced scoring would give it.
+The remaining log-probabilities are unchanged, so the score of a hypothesis equals its score under
+forced decoding.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from transduce.decoding.hypotheses import DEAD, ActiveHypotheses
 from transduce.decoding.topk import topk
 
 RANKED = 256
-"""Tokens that `keep_top_p` ranks at first; it sorts the vocabulary only where they fall short."""
+"""Number of tokens that `keep_top_p` ranks first; it sorts the vocabulary only if they do not
+suffice."""
 
 Filter = Callable[[Tensor, ActiveHypotheses], None]
 """Called with log-probabilities (l, w, v) and the hypotheses that they continue."""
 
 
 def apply_all(filters: Sequence[Filter], log_probs: Tensor, active: ActiveHypotheses) -> None:
-    """One filter after the other."""
+    """Apply filters in order."""
     for apply in filters:
         apply(log_probs, active)
 
 
 def forbid(tokens: Sequence[int]) -> Filter:
-    """Never emit these ids."""
+    """Forbid these ids."""
 
     def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
         for token in tokens:
@@ -39,10 +40,9 @@ def forbid(tokens: Sequence[int]) -> Filter:
 
 
 def bound_length(eos: int, min_lengths: Sequence[int], free_end: bool = False) -> Filter:
-    """No end of a sentence before `min_lengths` (n) tokens of it; nothing else at its limit.
+    """Forbid an end of sentence before `min_lengths` (n) tokens; allow only the end at the limit.
 
-    The limit goes first where they conflict.  free_end: there the end is certain, whatever the
-    model says of it.
+    The limit takes precedence. free_end: the end at the limit has probability 1.
     """
     longest = max(min_lengths, default=0)
 
@@ -64,7 +64,7 @@ def bound_length(eos: int, min_lengths: Sequence[int], free_end: bool = False) -
 
 
 def no_repeats(n: int) -> Filter:
-    """No row of n tokens twice in a hypothesis."""
+    """Forbid repeated n-grams within a hypothesis."""
 
     def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
         if active.length < n:
@@ -80,20 +80,20 @@ def no_repeats(n: int) -> Filter:
 
 
 def penalise_repeats(log_probs: Tensor, tokens: Tensor, penalty: float) -> Tensor:
-    """Log-probabilities (l, w, v), those of `tokens` (l, w, t) times `penalty`."""
+    """Multiply the log-probabilities (l, w, v) of `tokens` (l, w, t) by `penalty`."""
     seen = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(2, tokens, True)
     return torch.where(seen, log_probs * penalty, log_probs)
 
 
 def keep_top_k(log_probs: Tensor, k: int) -> Tensor:
-    """The k likeliest of each row (..., v), the rest -inf; of equals the lower ids."""
+    """Keep the k likeliest of each row (..., v), the rest become -inf; ties go to the lower ids."""
     rows = log_probs.flatten(0, -2)
     values, ids = topk(rows, min(k, rows.shape[1]))
     return torch.full_like(rows, DEAD).scatter_(1, ids, values).view_as(log_probs)
 
 
 def keep_top_p(log_probs: Tensor, p: float) -> Tensor:
-    """The fewest likeliest of each row (..., v) that hold at least `p` of its probability."""
+    """Keep the smallest set of likeliest tokens in each row (..., v) with total probability `p`."""
     probs = log_probs.softmax(-1).flatten(0, -2)
     ranked, ids = topk(probs, min(RANKED, probs.shape[1]))
     if ranked.shape[1] < probs.shape[1] and not bool((ranked.sum(1) >= p).all()):
@@ -104,6 +104,6 @@ def keep_top_p(log_probs: Tensor, p: float) -> Tensor:
 
 
 def keep_min_p(log_probs: Tensor, p: float) -> Tensor:
-    """Those of each row (..., v) with at least `p` times the probability of the likeliest."""
+    """Keep tokens of each row (..., v) with at least `p` times the highest probability."""
     drop = log_probs < log_probs.amax(-1, keepdim=True) + math.log(p)
     return log_probs.masked_fill(drop, DEAD)

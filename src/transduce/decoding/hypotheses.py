@@ -1,6 +1,6 @@
 """Hypotheses of a search: active ones, candidates for the next step, finished ones.
 
-Shape letters beside those of `transduce.sequence`:
+Shape letters, in addition to `transduce.sequence`:
 
     n  sentences that the search began with
     l  active sentences
@@ -28,12 +28,12 @@ class Hypothesis:
     """One decoded sequence.
 
     tokens:   ids, without the prefix and without the end of sentence.
-    log_prob: the model's log-probability of them all, the end of sentence included, unless that
-              was free at the greatest length (`free_end`).
-    score:    log_prob, with what a language model or a penalty of repeats adds, over the length
-              penalty; and the coverage penalty on top.  Hypotheses are ranked by it.
-    finished: it ends with an end of sentence.  An unfinished one is returned only where the
-              caller said that it ends there, or where its sentence has no other at all.
+    log_prob: model log-probability of all tokens, including the end of sentence unless that was
+              free at the maximum length (`free_end`).
+    score:    log_prob, including language model and repetition penalty, divided by the length
+              penalty, plus the coverage penalty. Used for ranking.
+    finished: it ends with an end of sentence. An unfinished one is returned only if a stopping
+              criterion ended it, or if its sentence has no other.
     """
 
     tokens: list[int]
@@ -46,11 +46,12 @@ class Hypothesis:
 class ActiveHypotheses:
     """Hypotheses still growing, all of one length.
 
-    sentences: (l) which of the n sentences each is.
+    sentences: (l) index among the n sentences.
     limits:    (l) most tokens before the end of sentence.
     log_probs: (l, w) of each hypothesis so far; -inf marks a dead row.
     tokens:    (l, w, length) ids so far, without the prefix.
-    own:       (l, w) what the model alone says, where `log_probs` has something added to it.
+    own:       (l, w) log-probability of the model alone, if `log_probs` includes bonuses or
+               penalties.
     """
 
     sentences: list[int]
@@ -71,17 +72,18 @@ class ActiveHypotheses:
 
     @property
     def full(self) -> list[int]:
-        """Places of those at their limit, which can but end."""
+        """Indices of hypotheses at their limit, which can only end."""
         return [i for i, limit in enumerate(self.limits) if limit <= self.length]
 
 
 class BeamCandidates(NamedTuple):
     """Candidates for the next step, best first where it matters.
 
-    log_probs: (l, c) of the hypothesis with the new token; -inf marks one that cannot be.
-    parents:   (l, c) which of the w hypotheses each continues.
+    log_probs: (l, c) of the hypothesis with the new token; -inf marks an impossible one.
+    parents:   (l, c) index among the w hypotheses of the parent.
     tokens:    (l, c) the new token.
-    own:       (l, c) what the model alone says, where `log_probs` has something added to it.
+    own:       (l, c) log-probability of the model alone, if `log_probs` includes bonuses or
+               penalties.
     """
 
     log_probs: Tensor
@@ -109,12 +111,12 @@ class BeamCandidates(NamedTuple):
 
 
 class FinishedHypotheses:
-    """The best finished hypotheses of one sentence; equals stay in the order they came."""
+    """The best finished hypotheses of one sentence; ties keep their order."""
 
     def __init__(self, n_best: int, kept: int = 0, distinct: bool = False) -> None:
-        """kept: how many are remembered, where that is more than the `n_best` asked for.
+        """kept: number of hypotheses remembered, if more than `n_best`.
 
-        distinct: what has been found already is not noted again.
+        distinct: skip duplicates.
         """
         self.count = 0
         self._distinct = distinct
@@ -124,11 +126,11 @@ class FinishedHypotheses:
 
     @property
     def best(self) -> list[Hypothesis]:
-        """The n best, best first."""
+        """The n best hypotheses, best first."""
         return self._ranked[: self._n_best]
 
     def add(self, hypothesis: Hypothesis) -> None:
-        """Note one more; the worst leaves if there are too many."""
+        """Add a hypothesis; drop the worst if there are too many."""
         if self._distinct and any(hypothesis.tokens == other.tokens for other in self._ranked):
             return
         self.count += 1
@@ -137,11 +139,11 @@ class FinishedHypotheses:
 
     @property
     def to_beat(self) -> float:
-        """The score that a newcomer must exceed to matter."""
+        """Score that a new hypothesis must exceed to be kept."""
         return self.rank(self._n_best)
 
     def rank(self, n: int) -> float:
-        """The score of the n-th best, n no more than are remembered."""
+        """The score of the n-th best, n at most the number remembered."""
         return self._ranked[n - 1].score if len(self._ranked) >= n else DEAD
 
 

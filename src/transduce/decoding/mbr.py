@@ -1,7 +1,7 @@
 """Minimum Bayes risk: the output most similar to all others (Kumar and Byrne 2004).
 
 The utility of an output is its mean sentence score (chrF2 or BLEU, as sacreBLEU gives them) with
-every output in turn as the reference, itself included, weighed by how probable that one is.
+every output in turn as the reference, itself included, weighted by its probability.
 N-grams are counted once for each text, and all pairs are compared in numpy.
 """
 
@@ -26,7 +26,7 @@ CHRF_ORDER, CHRF_BETA, BLEU_ORDER = 6, 2, 4
 def expected_utilities(
     texts: Sequence[str], weights: Sequence[float], utility: Utility, language: str = ""
 ) -> list[float]:
-    """The expected score, in percent, of each text under references of those weights.
+    """Expected score of each text, in percent, under weighted references.
 
     weights: of the texts as references; they need not sum to one.
     language: code of the target language; BLEU's tokenizer goes by it.

@@ -44,14 +44,14 @@ class OutputConstraints:
         return len(self.prefix) + needed
 
     def warn_unless_met_by(
-        self, tokens: Sequence[int], output: str, reason: str = "is something else in its way?"
+        self, tokens: Sequence[int], output: str, reason: str = "other options may rule it out"
     ) -> None:
-        """Log that an output, by the words that name it, lacks a phrase."""
+        """Warn if an output, named by `output`, does not contain all phrases."""
         if not self.is_met_by(tokens):
-            logger.warning("%s lacks a constraint; %s", output, reason)
+            logger.warning("%s does not meet its constraints: %s", output, reason)
 
     def is_met_by(self, tokens: Sequence[int]) -> bool:
-        """Whether an output holds all phrases."""
+        """True if an output contains all phrases."""
         if self.trie is None:
             return True
         progress = ConstraintState()
@@ -65,10 +65,9 @@ class SearchHooks:
     """Hooks into `search`.
 
     sentence_constraints: (n) of each sentence; none if empty.
-    token_bonus:          of a state that has just stepped, (r, v): what the next token adds to the
-                          log-probability that hypotheses are ranked by.  At most 0.
-    end_bonus:            the same for the end of sentence, (r,): what it adds to the score.  At
-    most 0.
+    token_bonus:          for a state after its step, (r, v): added to the log-probability of the
+    next token for ranking.  At most 0.
+    end_bonus:            for the end of sentence, (r,): added to the score.  At most 0.
     """
 
     sentence_constraints: Sequence[OutputConstraints] = ()
@@ -115,7 +114,7 @@ def _sayable(
     kept = [phrase for phrase in every if banned is None or not banned.is_in(phrase.ids)]
     if not kept:
         named = " or ".join(map(repr, texts))
-        raise SettingError(f"constraints: {named} cannot be said, as avoid rules it out")
+        raise SettingError(f"constraints: {named} is banned by avoid; remove it there")
     return kept
 
 

@@ -1,4 +1,4 @@
-"""What a search has found so far, and which sentences are done."""
+"""Results of a search so far, and which sentences are done."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from transduce.decoding.stopping import StoppingRule, stopping_rule
 from transduce.errors import TransduceError
 
 StoppingCriterion = Callable[[int, list[int]], bool]
-"""Called with the number of a sentence, and the ids of a hypothesis of it: does it end there?"""
+"""Called with a sentence index and the ids of a hypothesis; true ends the hypothesis there."""
 
 
 class SearchResults:
-    """What has finished, sentence by sentence, and who is done."""
+    """Finished hypotheses of each sentence, and the sentences that are done."""
 
     def __init__(self, options: DecodingOptions, n: int, ended: StoppingCriterion | None) -> None:
         # groups of a beam do not know what the others have found
@@ -47,9 +47,9 @@ class SearchResults:
     def end(
         self, active: ActiveHypotheses, continuing: BeamCandidates, extended: Tensor
     ) -> BeamCandidates:
-        """Note those of the hypotheses `extended` (l, w, length + 1) that the caller says end here.
+        """End hypotheses `extended` (l, w, length + 1) that meet the stopping criterion.
 
-        What is left of `continuing` after that.
+        Returns the rest of `continuing`.
         """
         if self._ended is None:
             return continuing
@@ -74,17 +74,18 @@ class SearchResults:
         worst: Tensor,
         bonus: Tensor | None,
     ) -> list[int]:
-        """Note what ends at this step; which of the live sentences (by place) go on.
+        """Record hypotheses that end at this step; returns the indices of live sentences that
+        continue.
 
-        ending: (l, c) which candidates end their sentence; None for none of them.
-        worst:  (l,) not a number where the model's scores are not.
-        bonus:  (l, w) what ending adds to the score of each hypothesis.
+        ending: (l, c) candidates that end their sentence; None for none.
+        worst:  (l,) NaN if the model's scores are NaN.
+        bonus:  (l, w) added to the score of each hypothesis that ends.
         """
         bests, worsts = torch.stack([continuing.log_probs.amax(1), worst]).tolist()
         if any(map(math.isnan, worsts)):
             raise TransduceError(
-                f"the model's scores are not numbers after {active.length} tokens; its weights are "
-                "damaged, or its number format is too narrow (try float32)"
+                f"the model's scores are NaN after {active.length} tokens; its weights are "
+                "damaged, or its precision is too low (try float32)"
             )
         if ending is not None:
             self._collect(active, candidates, ending, bonus)

@@ -1,13 +1,13 @@
 """The one loop of every search: beam search, greedy search and sampling.
 
-It sees a model only as a `step` from token ids to logits, and a state whose rows it can select.
-What may come next (`filters`), how to go on (`choosers`) and when a sentence is done
-(`stopping`) are parts that it is given by the options; `results` keeps what has ended.
+The interface to a model is a `step` from token ids to logits, and a state with selectable rows. The
+options choose token filters (`filters`), a search strategy (`strategies`) and a stopping rule
+(`stopping`); `results` collects finished hypotheses.
 
-`search` gives the results; `search_steps` shows in addition how they come about, step by step.
+`search` returns the results; `search_steps` also yields every step.
 
 Hypotheses of a sentence stand side by side, w rows for each of l sentences, so that a state can
-keep what belongs to the sentence once.  A sentence that is done leaves the batch at once.
+store data of a sentence once.  A sentence that is done leaves the batch at once.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from transduce.sequence import Padded
 
 
 class SearchState(Protocol):
-    """What a model remembers of each hypothesis."""
+    """State of a model for each hypothesis."""
 
     def select(self, rows: Tensor) -> None:
-        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
 
 
 S = TypeVar("S", bound=SearchState)
 
 
 class Snapshot(NamedTuple):
-    """How far a search has come.
+    """Progress of a search.
 
     active: hypotheses still growing; at the end there are no sentences in it.
     best:   (n) for each sentence its `n_best` finished hypotheses so far, best first.
@@ -75,16 +75,16 @@ class SearchRequest(Generic[S]):
                  state moves on by t.
     state:       of n rows, one for each sentence; the search moves it.
     prefix:      (n, p) ids that start every hypothesis: the beginning of sentence, and after it
-                 whatever is forced.  Padding stands on the left of shorter ones.
+                 any forced tokens.  Padding stands on the left of shorter ones.
     max_lengths: (n,) most tokens after the prefix, the end of sentence not counted.
     eos:         id of the end of sentence.
     forbidden:   ids never to be emitted, such as the beginning of sentence and the padding.
-    streams:     (n) numbers >= 0 that tell sentences apart in sampling, such as line numbers;
-                 their place in the batch if None.
-    ended:       where else than at an end of sentence a hypothesis ends.
+    streams:     (n) numbers >= 0 that identify sentences in sampling, such as line numbers; the
+                 batch index if None.
+    ended:       stopping criterion besides the end of sentence.
     hooks:       constraints of each sentence, and bonuses beside the model's log-probabilities.
-    cancelled:   called after each step with the place of each live sentence; one for which it is
-                 true leaves the batch with the hypotheses that have finished by then.
+    cancelled:   called after each step with the index of each live sentence; if true, the sentence
+                 leaves the batch with its finished hypotheses.
     """
 
     step: Callable[[Padded, S], Tensor]
@@ -101,17 +101,18 @@ class SearchRequest(Generic[S]):
 
 
 def search(request: SearchRequest[S]) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each sentence, best first; fewer where there are no more.
+    """The `n_best` hypotheses of each sentence, best first; fewer if fewer finished.
 
     Log-probabilities are over the whole vocabulary, in float32 unless the logits are float64.
-    Raises TransduceError when the model's logits are not numbers.
+    Raises TransduceError if the logits are NaN.
     """
     return collections.deque(search_steps(request), maxlen=1).pop().best
 
 
 @torch.inference_mode()
 def search_steps(request: SearchRequest[S]) -> Iterator[Snapshot]:
-    """The same search, seen before its first step and after each; the last one has the results."""
+    """Run `search`, yielding a snapshot before the first step and after each; the last has the
+    results."""
     state, options, hooks = request.state, request.options, request.hooks
     prefix, eos = request.prefix, request.eos
     assert prefix.padding != "right", "prefixes end at the same column"
@@ -206,7 +207,7 @@ def _start(prefix: Tensor, limits: list[int]) -> ActiveHypotheses:
 
 
 def _all_at_limit(active: ActiveHypotheses, options: DecodingOptions, hooks: SearchHooks) -> bool:
-    """Whether all hypotheses can but end now, at no cost: then the model need not be asked."""
+    """True if all hypotheses can only end now, at no cost, so that no model step is needed."""
     alone = hooks.token_bonus is None and hooks.end_bonus is None
     plain = alone and options.repetition_penalty == 1
     full = len(active.full) == len(active.limits)
@@ -227,7 +228,7 @@ def _adjusted(
     options: DecodingOptions,
     hooks: SearchHooks,
 ) -> Tensor:
-    """Log-probabilities (l, w, v) to rank by; those of the model itself where nothing is added."""
+    """Log-probabilities (l, w, v) for ranking; equal to the model's if nothing is added."""
     adjusted = own
     if options.repetition_penalty > 1:
         adjusted = penalise_repeats(adjusted, active.tokens, options.repetition_penalty)
@@ -237,7 +238,7 @@ def _adjusted(
 
 
 def _own(own: Tensor, active: ActiveHypotheses, candidates: BeamCandidates) -> Tensor:
-    """(l, c) what the model alone says of each candidate."""
+    """(l, c) log-probability of each candidate under the model alone."""
     so_far = active.log_probs if active.own is None else active.own  # the same at the first step
     v = own.shape[2]
     added = own.flatten(1).gather(1, candidates.parents * v + candidates.tokens)
@@ -247,10 +248,9 @@ def _own(own: Tensor, active: ActiveHypotheses, candidates: BeamCandidates) -> T
 def _split(
     candidates: BeamCandidates, eos: int, options: DecodingOptions
 ) -> tuple[BeamCandidates, Tensor | None]:
-    """The first `width` candidates that go on, and (l, c) which ones end their sentence, if any.
+    """First `width` continuing candidates, and a mask (l, c) of those that end their sentence.
 
-    Only an end of sentence among the first `width` counts; where a beam has groups, all this is
-    so in each of them.
+    Only an end of sentence among the first `width` counts; beam groups are treated separately.
     """
     groups = options.beam_groups if options.method == "beam" else 1
     width = options.width // groups
@@ -281,7 +281,8 @@ def _extended(active: ActiveHypotheses, continuing: BeamCandidates) -> Tensor:
 
 
 def _compacted(keep: list[int]) -> list[int]:
-    """The places kept, the last of them where others have left: so the state moves these alone."""
+    """Indices of the kept hypotheses, with the last moved into gaps, so that the state moves only
+    these."""
     n = len(keep)
     last = [place for place in keep if place >= n]
     kept = set(keep)
@@ -307,7 +308,7 @@ def _advance(
 
 
 def _select(state: SearchState, old: ActiveHypotheses, parents: Tensor, keep: list[int]) -> None:
-    """Make the state follow `parents` (l, w) of the kept sentences; no work if nothing moves."""
+    """Reorder the state by `parents` (l, w) of the kept sentences; no work if nothing moves."""
     if old.width == parents.shape[1] == 1 and len(keep) == len(old.sentences):
         return  # greedy search goes on where it was
     every = torch.arange(len(old.sentences) * old.width, device=parents.device)

@@ -1,9 +1,8 @@
-"""Vocabulary shortlists: the few target tokens that a source can need, instead of all.
+"""Vocabulary shortlists: restrict the output to likely target tokens of a source.
 
-The output layer and all that a search does with its logits then cost a share of what they did.
-The tokens of a batch's sentences together are its vocabulary for a while; but each sentence may
-use those of its own list alone, and its probabilities are over these, so that what is found does
-not depend on the company in the batch.
+The output layer and all operations on its logits become cheaper in proportion. The vocabulary of a
+batch is the union of its sentences' lists, but each sentence uses only its own list, over which its
+probabilities are normalised, so that results do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from transduce.text.tokenizer import EOS, SPECIAL_TOKENS
 Ints = NDArray[np.integer[Any]]
 N_SPECIAL = len(SPECIAL_TOKENS)
 GLOBAL_IDS = ("prefix", "constraints", "avoid", "coverage_penalty")
-"""Options that name target tokens by themselves, or look into the model's own state."""
+"""Options that name target tokens directly, or read the model's own state."""
 
 
 class Shortlist(NamedTuple):
-    """What the target of each source token may need.
+    """Likely target tokens of each source token.
 
     likely:   (source vocabulary, k) int64 target ids, -1 where there are fewer.
-    frequent: (n,) int64 target ids that every sentence may use.
+    frequent: (n,) int64 target ids allowed in every sentence.
     joint:    ids mean the same on both sides, so that a source's own tokens may be copied.
     """
 
@@ -45,39 +44,39 @@ class Shortlist(NamedTuple):
     joint: bool
 
     def of(self, source: Sequence[int]) -> Ints:
-        """(u,) the target ids that a source may use, ascending, the special ones among them."""
+        """(u,) target ids allowed for a source, ascending, including the special ones."""
         ids = np.array([EOS, *source])
         parts = [self.likely[ids].ravel(), self.frequent, np.arange(N_SPECIAL)]
         every: Ints = np.unique(np.concatenate([*parts, ids] if self.joint else parts))
         return every[every >= 0]
 
     def restrict(self, model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> ShortlistedModel:
-        """The model, to be used for these sources alone."""
+        """Restrict a model to the shortlists of these sources."""
         return ShortlistedModel(model, [self.of(source) for source in sources])
 
 
 class ShortlistedState:
-    """A model's state that remembers which sentence each row is of."""
+    """Model state with the sentence index of each row."""
 
     def __init__(self, inner: State, sentences: Tensor) -> None:
         self.inner = inner
         self.sentences = sentences
 
     def select(self, rows: Tensor) -> None:
-        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
         self.inner.select(rows)
         self.sentences = self.sentences[rows]
 
 
 class ShortlistedModel:
-    """A model whose vocabulary is that of a batch of sentences, numbered anew.
+    """Model restricted to the renumbered vocabulary of a batch of sentences.
 
-    ids: (u,) int64, the tokens that are left, ascending.  The special ones are always among them,
-    so that their numbers stay as they are.
+    ids: (u,) int64, the remaining tokens, ascending. Special tokens are always included and keep
+    their numbers.
     """
 
     def __init__(self, model: EncoderDecoder, lists: Sequence[Ints]) -> None:
-        """lists: (…,) for each sentence the target ids that it may use, ascending."""
+        """lists: (…,) target ids allowed for each sentence, ascending."""
         device = model.head.weight.device
         self.model = model
         self.ids = np.unique(np.concatenate(lists))
@@ -90,20 +89,20 @@ class ShortlistedModel:
         self._bias = None if model.head.bias is None else model.head.bias[self._ids]
 
     def start(self, source: Padded) -> ShortlistedState:
-        """Read the sources, those that the lists are of."""
+        """Encode the sources that the lists belong to."""
         return ShortlistedState(
             self.model.start(source), torch.arange(len(self._hidden), device=self._ids.device)
         )
 
     def step(self, target: Padded, state: ShortlistedState) -> Tensor:
-        """Logits (r, 1, u) of what follows the last of `target` (r, t), in the new numbers."""
+        """Logits (r, 1, u) of the next token after `target` (r, t), in the new numbering."""
         named = target.with_values(self._ids[target.values])
         last = self.model.advance(named, state.inner).values[:, -1:]
         logits = F.linear(last, self._weight, self._bias)
         return logits.masked_fill_(self._hidden[state.sentences][:, None], DEAD)
 
     def widened(self, found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Hypotheses with their tokens numbered as in the whole vocabulary."""
+        """Hypotheses with tokens in the numbering of the whole vocabulary."""
         ids: list[int] = self.ids.tolist()
         return [
             [dataclasses.replace(h, tokens=[ids[token] for token in h.tokens]) for h in of_sentence]
@@ -112,9 +111,9 @@ class ShortlistedModel:
 
 
 def check_shortlist(options: DecodingOptions) -> None:
-    """Raises SettingError for options that a shortlist cannot go with."""
+    """Raises SettingError for options that cannot be combined with a shortlist."""
     for name in GLOBAL_IDS:
         if getattr(options, name):
             raise SettingError(
-                f"decoding.shortlist does not go with decoding.{name}; leave out one of them"
+                f"decoding.shortlist cannot be combined with decoding.{name}; leave out one of them"
             )

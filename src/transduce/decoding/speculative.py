@@ -1,9 +1,9 @@
 """Speculative decoding: a draft proposes tokens, which the model verifies in one pass.
 
 Speculative decoding (Leviathan et al. 2023; Xia et al. 2023) as a `step` like any other: the
-search asks for what follows one token at a time and gets the large model's own logits, made
-beforehand where the guesses were right.  So the output is the large model's, whatever the draft
-is worth; rounding alone differs, as it does between batches of one and of many.
+search requests one token at a time and gets the logits of the large model, precomputed if the
+guesses were right. The output is therefore independent of the draft's quality, apart from rounding,
+as between batch sizes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transduce.nn.state import DecoderState
 from transduce.sequence import Padded
 
 FIRST_GUESSES, MAX_GUESSES = 4, 16
-"""Guesses looked at in one pass: the first, and ever."""
+"""Guesses verified in one pass: the initial and the maximum number."""
 
 
 class RewindableDecoder:
@@ -30,7 +30,7 @@ class RewindableDecoder:
         self.read: list[int] = []
 
     def rewind_to(self, tokens: list[int]) -> int:
-        """Forget what differs from `tokens`; how many of them are still read."""
+        """Discard the cache after the first difference from `tokens`; returns the tokens kept."""
         same = 0
         for mine, theirs in zip(self.read, tokens, strict=False):
             if mine != theirs:
@@ -42,7 +42,7 @@ class RewindableDecoder:
         return same
 
     def step(self, tokens: list[int]) -> Tensor:
-        """Logits (t, v) of what follows each of t more tokens."""
+        """Logits (t, v) of the next token after each of t more tokens."""
         self.read += tokens
         ids = torch.tensor([tokens], device=self._model.head.weight.device)
         logits = self._model.step(Padded.unpadded(ids), self._state)
@@ -50,12 +50,12 @@ class RewindableDecoder:
 
 
 class SpeculativeState:
-    """How far the search is, and how far both models have read beyond it.
+    """Positions of the search and of both models.
 
-    said:    ids that the search has fed.
-    ahead:   (t, v) logits after the last t tokens that the large model has read.
-    asked:   how many ids were said when it was last asked.
-    guesses: how many to make the next time: a few more than were right the last time.
+    said:    ids fed by the search.
+    ahead:   (t, v) logits of the large model after its last t tokens.
+    asked:   length of `said` at the last pass of the large model.
+    guesses: guesses of the next round: a few more than were right in the last.
     """
 
     def __init__(self, large: RewindableDecoder, draft: RewindableDecoder) -> None:
@@ -67,7 +67,7 @@ class SpeculativeState:
         self.guesses = FIRST_GUESSES
 
     def select(self, rows: Tensor) -> None:
-        """There is one hypothesis; it stays."""
+        """Keep the only hypothesis."""
         assert len(rows) == 1, "speculation follows one hypothesis"
 
 
@@ -77,9 +77,9 @@ class SpeculativeDecoder:
     def __init__(
         self, model: EncoderDecoder, draft: EncoderDecoder, eos: int, max_target_length: int | None
     ) -> None:
-        """Both with attention in their decoders, and of the same vocabularies.
+        """Takes two models with the same vocabularies and Transformer decoders.
 
-        max_target_length: positions that both decoders know; None for no limit.
+        max_target_length: positions available to both decoders; None for no limit.
         """
         self._model = model
         self._draft = draft
@@ -87,13 +87,13 @@ class SpeculativeDecoder:
         self._max_target_length = max_target_length
 
     def start(self, source: Padded) -> SpeculativeState:
-        """Both models read the source (1, s)."""
+        """Encode the source (1, s) with both models."""
         return SpeculativeState(
             RewindableDecoder(self._model, source), RewindableDecoder(self._draft, source)
         )
 
     def step(self, target: Padded, state: SpeculativeState) -> Tensor:
-        """Logits (1, 1, v) of what follows the last of `target` (1, t)."""
+        """Logits (1, 1, v) of the next token after `target` (1, t)."""
         said, large = state.said, state.large
         said += target.values[0].tolist()
         if large.read[: len(said)] != said:

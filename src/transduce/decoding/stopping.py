@@ -1,4 +1,4 @@
-"""When a sentence is done."""
+"""Stopping rules of beam search, with the proof of the exact one."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from transduce.decoding.hypotheses import DEAD, FinishedHypotheses
 from transduce.decoding.options import DecodingOptions
 
 StoppingRule = Callable[[FinishedHypotheses, float], bool]
-"""Called with what has finished and a bound on the score of anything still to finish; for the rule
-"present" with the score that the best live hypothesis would have if it ended now."""
+"""Called with the finished hypotheses and an upper bound on the score of live ones; for the rule
+"present", with the score of the best live hypothesis if it ended now."""
 
 
 def stopping_rule(options: DecodingOptions) -> StoppingRule:
-    """The rule that `options.stop` names.
+    """Stopping rule selected by `options.stop`.
 
     Exact: done when no live hypothesis can still beat the n-th best finished one.  The bound is
     live_log_prob / penalty(max_length + 1), where live_log_prob <= 0 is the best live
-    hypothesis's.  Proof: tokens to come only add log-probabilities <= 0, so whatever finishes
-    has log_prob <= live_log_prob <= 0.  Its length, end of sentence included, is at most
-    max_length + 1, and every penalty here is positive and never falls with length (alpha >= 0),
-    so dividing a number <= 0 by the penalty of the greatest length gives the most it can be:
+    hypothesis's.  Proof: later tokens only add log-probabilities <= 0, so every finished hypothesis
+    has log_prob <= live_log_prob <= 0.  Its length, end of sentence included, is at most max_length
+    + 1, and every penalty here is positive and never falls with length (alpha >= 0), so dividing a
+    number <= 0 by the penalty of the maximum length gives an upper bound:
 
         log_prob / penalty(length) <= live_log_prob / penalty(length)
                                    <= live_log_prob / penalty(max_length + 1)
 
-    The n best are then those that the same beam, run to the end, would have found.
+    The n best then equal the results of running the same beam to the end.
 
     First: also done once as many hypotheses as the beam is wide have finished.
 
-    Present: done once so many have finished and the best live one has, at its present length, no
-    better score than the worst of them.
+    Present: done once that many have finished and the best live one, at its present length, scores
+    no better than the worst of them.
     """
 
     def nothing_can_win(finished: FinishedHypotheses, bound: float) -> bool:

@@ -22,8 +22,8 @@ that they continue."""
 def beam_search(beam_size: int) -> Strategy:
     """The best 2 * beam_size continuations of each sentence, best first.
 
-    So many, because at most beam_size of them end the sentence (one for each hypothesis), which
-    leaves beam_size to go on with.  Equals go to the better parent, then to the lower id.
+    At most beam_size of them end the sentence (one per hypothesis), so beam_size remain to
+    continue. Ties go to the better parent, then to the lower id.
     """
 
     def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
@@ -37,11 +37,11 @@ def beam_search(beam_size: int) -> Strategy:
 
 
 def diverse_beam_search(beam_size: int, groups: int, strength: float) -> Strategy:
-    """Of each group of a beam the best 2 * (beam_size / groups), groups side by side.
+    """The best 2 * (beam_size / groups) continuations of each beam group, groups side by side.
 
-    A group chooses after those before it, and what each of these would go on with now costs it
-    `strength` (Vijayakumar et al. 2018, equation 5 with Hamming diversity).  That decides what is
-    chosen; the log-probabilities stay as they are.
+    Groups choose in order; each token chosen by an earlier group in this step costs `strength`
+    (Vijayakumar et al. 2018, equation 5 with Hamming diversity). The penalty affects only the
+    choice; log-probabilities are unchanged.
     """
     size = beam_size // groups
 
@@ -73,8 +73,8 @@ def random_sampling(
 ) -> Strategy:
     """One draw for each of `n_best` independent samples of each sentence.
 
-    streams, limits: (n) names of the sentences for the random numbers, and most tokens of each.
-    What is drawn depends on seed, stream and number of the sample alone, not on the batch.
+    streams, limits: (n) random streams of the sentences, and maximum tokens of each. Samples depend
+    only on seed, stream and sample number, not on the batch.
     """
     uniforms = _uniforms(options, streams, limits)  # (n, samples, steps)
 
@@ -96,7 +96,7 @@ def random_sampling(
 
 
 def _distribution(log_probs: Tensor, options: DecodingOptions) -> Tensor:
-    """What to draw from, (l, w, v) in float64; all zero where nothing is allowed."""
+    """Sampling distribution (l, w, v) in float64; all zero if nothing is allowed."""
     # float64 and new: in float32 a sum over a large vocabulary would never reach rare tokens
     scaled = log_probs.double()
     # the likeliest at 0, so that no temperature makes all of them too small for a number

@@ -1,4 +1,4 @@
-"""Surfaces of tokens, by which a search tells words from parts of words."""
+"""Surfaces of tokens, which tell words from parts of words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TokenSurfaces:
         self.tokenizer = tokenizer
         self.surfaces: Sequence[bytes] = tokenizer.surfaces()
         self.words = not isinstance(tokenizer, CharacterTokenizer)
-        """Tokens make words; without words a phrase may stand anywhere."""
+        """True if tokens are grouped into words; otherwise phrases may match anywhere."""
         order = sorted(range(UNK + 1, len(self.surfaces)), key=self.surfaces.__getitem__)
         self._ranked = [token for token in order if self.surfaces[token]]
         self._sorted = [self.surfaces[token] for token in self._ranked]
@@ -44,7 +44,7 @@ class TokenSurfaces:
         return [t for t, s in zip(self._ranked, self._sorted, strict=True) if part in s]
 
     def text_of(self, ids: Sequence[int]) -> bytes:
-        """What ids spell in the middle of a text."""
+        """Text of ids in the middle of an output."""
         return b"".join(self.surfaces[i] for i in ids if i < len(self.surfaces))
 
     def prefix(self, text: str) -> tuple[int, ...]:
@@ -53,12 +53,12 @@ class TokenSurfaces:
         return self._known("prefix", text, text.rstrip() if self.words else text)
 
     def phrase(self, text: str) -> tuple[int, ...]:
-        """Ids of a phrase as they are where it follows a space.
+        """Ids of a phrase after a space.
 
         Raises SettingError for a blank phrase, or one with an unknown character.
         """
         if not text.strip():
-            raise SettingError(f"constraints: {text!r} says nothing; leave it out")
+            raise SettingError(f"constraints: {text!r} is blank; remove it")
         text = text.strip() if self.words else text
         ids = self._known("constraints", text, text)
         if isinstance(self.tokenizer, ListedTokenizer) or self.surfaces[ids[0]].startswith(b" "):
@@ -71,7 +71,7 @@ class TokenSurfaces:
     def _known(self, setting: str, given: str, text: str) -> tuple[int, ...]:
         ids = tuple(self.tokenizer.encode(text))
         if UNK in ids:
-            raise SettingError(f"{setting}: {given!r} has symbols that this model does not know")
+            raise SettingError(f"{setting}: {given!r} has characters outside the vocabulary")
         return ids
 
 
@@ -83,12 +83,12 @@ def is_letter(character: str) -> bool:
 
 
 def first_is_letter(text: bytes) -> bool:
-    """Whether text that may begin within a character begins with a letter."""
+    """True if a text, possibly starting within a character, begins with a letter."""
     return is_letter(text.decode("utf-8", "replace")[:1])
 
 
 def last_is_letter(text: bytes) -> bool:
-    """Whether text that may end within a character ends with a letter."""
+    """True if a text, possibly ending within a character, ends with a letter."""
     return is_letter(text[-4:].decode("utf-8", "replace")[-1:])
 
 

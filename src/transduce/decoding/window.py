@@ -1,8 +1,8 @@
-"""A decoder that reads on for ever: what lies too far back is forgotten.
+"""Sliding window of a decoder-only model: positions too far back are dropped.
 
-A model has seen no more than so many positions at once in training, and may know no more of them.
-`WindowedState` keeps at most that many of each row.  A row that would have more is cut to the last
-three quarters and read anew, so that this costs little and happens seldom.
+A model is trained on a limited number of positions. `WindowedState` keeps at most that many tokens
+of each row. A longer row is cut to its last three quarters and read again, so that cuts are rare
+and cheap.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class WindowedState:
         self.held: Padded | None = None
 
     def select(self, rows: Tensor) -> None:
-        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
         self.state.select(rows)
         if self.held is not None:
             self.held = self.held.select(rows)
 
     def step(self, target: Padded) -> Tensor:
-        """Logits (r, 1, v) of what follows the last of `target` (r, t)."""
+        """Logits (r, 1, v) of the next token after `target` (r, t)."""
         held = target if self.held is None else _joined(self.held, target)
         if held.real.shape[1] > self.window:
             keep = self._keep(held.real)
@@ -47,9 +47,9 @@ class WindowedState:
         return self.model.head(hidden[:, -1:])  # type: ignore[no-any-return]
 
     def _keep(self, real: Tensor) -> Tensor | None:
-        """(r, t) what is left of `real` where rows are too long; None where none is.
+        """(r, t) `real` after cutting rows that are too long; None if there are none.
 
-        Each row is cut by its own length, so that it does not matter which others it goes with.
+        Each row is cut by its own length, independently of the rest of the batch.
         """
         too_long = real.sum(1, keepdim=True) > self.window  # (r, 1)
         if not bool(too_long.any()):
@@ -59,7 +59,7 @@ class WindowedState:
 
 
 def windowed_step(target: Padded, state: WindowedState) -> Tensor:
-    """A step for `search`: logits (r, 1, v) of what follows the last of `target` (r, t)."""
+    """A step for `search`: logits (r, 1, v) of the next token after `target` (r, t)."""
     return state.step(target)
 
 

@@ -17,25 +17,25 @@ PHRASES_LIMIT = Limit("TRANSDUCE_LIMIT_PHRASES", 256, "")
 PHRASE_LIMIT = Limit("TRANSDUCE_LIMIT_PHRASE", 1000, "characters")
 """Length of each of them."""
 OUTPUT_LIMIT = Limit("TRANSDUCE_LIMIT_OUTPUT", 32768, "tokens")
-"""Length of an output: `max_tokens`, or what the longest source may become."""
+"""Length of an output: `max_tokens`, or the limit for the longest source."""
 
 
 def check_work(options: DecodingOptions, longest_output: int, setting: str) -> None:
     """Raises SettingError for options that ask for more work than the limits allow.
 
-    longest_output: tokens that an output may have, by the named setting.
+    longest_output: maximum output tokens under the named setting.
     """
     for named, count, limit in _asked(options, longest_output, setting):
         if count > (most := limit.most()):
             raise SettingError(
-                f"{named}: the most is {most}; lower it, or set {limit.variable} in the environment"
+                f"{named}: the limit is {most}; lower it, or set the variable {limit.variable}"
             )
 
 
 def _asked(
     options: DecodingOptions, longest_output: int, setting: str
 ) -> Iterator[tuple[str, int, Limit]]:
-    """What is limited, as a message names it, how much is asked for, and its limit."""
+    """Limited quantities: description for the message, requested amount, limit."""
     if options.method == "beam":
         yield f"beam_size = {options.beam_size}", options.beam_size, BEAM_LIMIT
     else:

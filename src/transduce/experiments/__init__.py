@@ -1,1 +1,1 @@
-"""Many runs: sweeps over settings, and comparisons of what came of them."""
+"""Several runs: sweeps over settings, and comparisons."""

@@ -1,4 +1,4 @@
-"""The curves of several runs as a picture."""
+"""Training curves of several runs as a picture."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PICTURES = (".svg", ".png")
 
 
 def check_picture(path: Path) -> None:
-    """Raises SettingError where no picture can be drawn into this file."""
+    """Raises SettingError if a picture cannot be drawn to this file."""
     if path.suffix.lower() not in PICTURES:
-        raise SettingError(f"--plot {path}: a picture is a file in {' or '.join(PICTURES)}")
+        raise SettingError(f"--plot {path}: unsupported format; use {' or '.join(PICTURES)}")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -27,9 +27,9 @@ def check_picture(path: Path) -> None:
 
 
 def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
-    """Loss against step: of validation in full colour, of training faintly behind it.
+    """Plot loss against step: validation in full colour, training faintly behind it.
 
-    runs: curves by the name to show.  Raises DataError when the file cannot be written.
+    runs: curves by display name.  Raises DataError if the file cannot be written.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def _points(lines: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[float]]
 
 
 def _window(runs: Mapping[str, Curves]) -> tuple[float | None, float | None]:
-    """Where validation is to be seen; the first steps of training are far above it."""
+    """Range of the plot around validation; the first training steps are far above it."""
     losses = [float(line["loss"]) for one in runs.values() for line in one.validation]
     every = losses + [float(line["loss"]) for one in runs.values() for line in one.train]
     if len(losses) < 2 or max(losses) == min(losses):

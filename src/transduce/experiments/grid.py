@@ -1,4 +1,4 @@
-"""What varies in a sweep: lists of values and ranges, and the grid of all combinations."""
+"""Grid of a sweep: lists of values and ranges, and all their combinations."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from transduce.config import apply_overrides
 from transduce.errors import SettingError
 
 Overrides = tuple[str, ...]
-"""What makes one run of a sweep differ from the others: `a.b=value`, as `--set` takes it."""
+"""Settings of one run of a sweep that differ from the others: `a.b=value`, as for `--set`."""
 BRACKETS = {"[": "]", "{": "}", "(": ")"}
 
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers from `low` to `high`, both included; whole ones if both ends are."""
+    """All numbers from `low` to `high`, inclusive; whole numbers if both ends are."""
 
     low: float
     high: float
 
     @property
     def whole(self) -> bool:
-        """Whether only whole numbers are meant."""
+        """True for whole numbers only."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
     def logarithmic(self) -> bool:
-        """Whether to go by ratios, as for learning rates, not by differences."""
+        """Sample in the log domain, as for learning rates."""
         return self.low > 0 and self.high >= 10 * self.low
 
 
 Values = tuple[str, ...] | Range
-"""What a setting may be: values as TOML, or bare words; or a range to search."""
+"""Values of a setting: a list, as TOML or bare words, or a range to search."""
 
 
 class Grid:
@@ -49,11 +49,11 @@ class Grid:
         return next(self._combinations, None)
 
     def tell(self, overrides: Overrides, result: object) -> None:
-        """Nothing depends on it."""
+        """Ignore the result; a grid does not depend on it."""
 
 
 def combinations(varied: Mapping[str, Values]) -> Iterator[Overrides]:
-    """Every combination of the values; of a range its two ends."""
+    """Every combination of the values; for a range, its two ends."""
     lists = [
         (repr(values.low), repr(values.high)) if isinstance(values, Range) else values
         for values in varied.values()
@@ -63,9 +63,9 @@ def combinations(varied: Mapping[str, Values]) -> Iterator[Overrides]:
 
 
 def read_varied(overrides: Iterable[str]) -> tuple[list[str], dict[str, Values]]:
-    """Overrides of one value, which hold for all runs; and what the others let vary, by name.
+    """Split overrides into fixed ones, for all runs, and varied ones, by name.
 
-    Raises SettingError for one that cannot be understood, or a setting that is named twice.
+    Raises SettingError for an invalid override, or a setting named twice.
     """
     fixed: list[str] = []
     varied: dict[str, Values] = {}
@@ -75,7 +75,7 @@ def read_varied(overrides: Iterable[str]) -> tuple[list[str], dict[str, Values]]
         name, _, text = override.partition("=")
         name = ".".join(key.strip() for key in name.split("."))
         if name in names:
-            raise SettingError(f"--set {name} is given twice; list all its values in one")
+            raise SettingError(f"--set {name} is given twice; list all values in one option")
         names.add(name)
         values = _values(name, text)
         if isinstance(values, Range) or len(values) > 1:
@@ -86,7 +86,7 @@ def read_varied(overrides: Iterable[str]) -> tuple[list[str], dict[str, Values]]
 
 
 def value_of(text: str) -> Any:
-    """What a text means where `--set` gives it: TOML, else the text itself."""
+    """Parse a value as `--set` does: TOML, else the text itself."""
     return apply_overrides({}, [f"value={text}"])["value"]
 
 
@@ -95,16 +95,16 @@ def _values(name: str, text: str) -> Values:
     if dots and (ends := [_number(low), _number(high)]) and None not in ends:
         low_end, high_end = (end for end in ends if end is not None)
         if not low_end < high_end:
-            raise SettingError(f"--set {name}={text}: a range goes from the smaller number up")
+            raise SettingError(f"--set {name}={text}: a range must start at its smaller end")
         return Range(low_end, high_end)
     parts = split_values(text)
     if len(parts) > 1 and "" in parts:
-        raise SettingError(f"--set {name}={text}: there is no value beside one of the commas")
+        raise SettingError(f"--set {name}={text}: empty value; remove the extra comma")
     return tuple(dict.fromkeys(map(_canonical, parts)))
 
 
 def split_values(text: str) -> list[str]:
-    """The text cut at its commas, but for those within brackets or quotation marks."""
+    """Split a text at its commas, except within brackets or quotation marks."""
     parts: list[str] = []
     closing: list[str] = []
     begin = 0
@@ -124,7 +124,7 @@ def split_values(text: str) -> list[str]:
 
 
 def _canonical(text: str) -> str:
-    """One spelling for each number, so that 1e-3 is known again as 0.001."""
+    """One spelling for each number, so that 1e-3 equals 0.001."""
     number = _number(text)
     return text if number is None else repr(number)
 

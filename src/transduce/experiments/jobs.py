@@ -1,6 +1,6 @@
-"""The runs of a sweep, one after the other or several processes at a time.
+"""Training of a sweep's runs, one after the other or several processes at a time.
 
-A run that fails is a result like any other: it says why, and the rest goes on.
+A failed run is a result like any other, with its reason; the rest continues.
 """
 
 from __future__ import annotations
@@ -33,45 +33,45 @@ from transduce.errors import (
     is_out_of_memory,
 )
 from transduce.experiments.grid import Overrides
-from transduce.run import train
+from transduce.train_run import train
 from transduce.training.curves import read_curves
 from transduce.training.signals import InterruptedTraining
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run to train: `settings` with `fixed` and `overrides` laid over them, into `path`."""
+    """One run to train: `settings` with `fixed` and `overrides` applied, into `path`."""
 
     path: Path
     settings: Mapping[str, Any]
     overrides: Overrides
-    """What it has that others have not."""
+    """Settings that distinguish this run from others."""
     fixed: Overrides = ()
 
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a run of a sweep ended."""
+    """Outcome of a run of a sweep."""
 
     error: str = ""
-    """Why it failed; nothing where it did not."""
+    """Reason of a failure; empty on success."""
     final: bool = True
-    """Whether another try would end the same way."""
+    """True if another try would end the same way."""
     step: int = 0
     best_step: int = 0
     seconds: float = 0.0
-    """Wall-clock time of the training, over all sittings."""
+    """Wall-clock training time, over all sessions."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Validation scores of the weights that were kept."""
+    """Validation scores of the kept weights."""
     higher_is_better: bool = False
-    """Whether that holds for the score that `training.select_by` names."""
+    """True if a higher `training.select_by` score is better."""
 
 
 JobRunner = Generator[tuple[Job, JobResult], None, None]
 
 
 def run_job(job: Job) -> JobResult:
-    """Train one run, or go on with it.  Raises InterruptedTraining and nothing else."""
+    """Train one run, or resume it.  Raises InterruptedTraining and nothing else."""
     begun = (job.path / "recipe.toml").is_file()
     try:
         given = (*job.fixed, *job.overrides)
@@ -101,15 +101,15 @@ def run_job(job: Job) -> JobResult:
 
 
 def sequentially(ask: Callable[[], Job | None]) -> JobRunner:
-    """Train what is asked for, one run after the other, in this process."""
+    """Train the requested runs one after the other in this process."""
     while (job := ask()) is not None:
         yield job, run_job(job)
 
 
 def in_parallel(ask: Callable[[], Job | None], count: int) -> JobRunner:
-    """Train what is asked for, up to `count` runs at a time, each in a process of its own.
+    """Train the requested runs, up to `count` at a time, each in its own process.
 
-    What a run would say on stderr goes to a file beside its directory, `NAME.log`.  At SIGINT or
+    The stderr output of a run goes to a file beside its directory, `NAME.log`.  At SIGINT or
     SIGTERM all write a checkpoint and stop; raises InterruptedTraining then.
     """
     context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads
@@ -157,7 +157,7 @@ def _child(job: Job, threads: int, sender: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """Stop with a checkpoint where the parent is gone: who resumes the sweep wants the run."""
+    """Stop with a checkpoint if the parent has died: a resumed sweep needs the run."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -165,14 +165,15 @@ def _end_with_parent() -> None:
 
 
 def _received(receiver: Connection, process: BaseProcess) -> JobResult:
-    """What a process sent, or that it ended without a word."""
+    """Result from a process, or a failure if it ended without one."""
     try:
         result: JobResult = receiver.recv()
     except EOFError:
         process.join()
         code = process.exitcode or 0
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        result = JobResult(error=f"its process was ended by {how}", final=False)
+        killer = signal.Signals(-code).name if code < 0 else ""
+        how = f"was killed by {killer}" if killer else f"exited with code {code}"
+        result = JobResult(error=f"its process {how}", final=False)
     process.join()
     receiver.close()
     return result
@@ -180,10 +181,10 @@ def _received(receiver: Connection, process: BaseProcess) -> JobResult:
 
 @contextmanager
 def _signals_raised() -> Iterator[None]:
-    """SIGINT and SIGTERM as InterruptedTraining, wherever they find us."""
+    """Raise SIGINT and SIGTERM as InterruptedTraining anywhere in the code."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise InterruptedTraining(number, "stopped with checkpoints; go on with --resume")
+        raise InterruptedTraining(number, "stopped with checkpoints; continue with --resume")
 
     try:
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

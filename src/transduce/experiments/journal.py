@@ -1,11 +1,11 @@
-"""Journal of a sweep, by which it resumes.
+"""Journal of a sweep, for resuming it.
 
 DIRECTORY/
-    sweep.toml      the recipe, what varies, how many trials to search
-    runs.jsonl      a line where a run begins, and one where it ends
-    001/ 002/ …     the runs, each a run directory like any other
-    001.log …       what they said, where several were trained at a time
-    study.journal   Optuna's memory of a search
+    sweep.toml      the recipe, varied settings, number of trials
+    runs.jsonl      a line at the start of a run, and one at its end
+    001/ 002/ …     the runs, each an ordinary run directory
+    001.log …       their output, if several were trained at a time
+    study.journal   Optuna's storage of a search
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ RUNS_FILE = "runs.jsonl"
 
 @dataclass(frozen=True)
 class Definition:
-    """What a sweep is."""
+    """Definition of a sweep."""
 
     recipe: Mapping[str, Any]
-    """Settings that all runs share, as they were written."""
+    """Settings shared by all runs, as written by the user."""
     varied: tuple[str, ...]
-    """What varies, as `--set` takes it."""
+    """Varied settings, as for `--set`."""
     search: int = 0
     """Trials of a search; 0 for a grid."""
     fixed: tuple[str, ...] = ()
-    """What `--set` gives one value.  Not laid over the recipe yet: it may belong to a `kind` that
-    varies."""
+    """Settings with one value from `--set`.  Kept apart from the recipe, as they may belong to a
+    varied `kind`."""
 
     def write(self, directory: Path) -> None:
-        """Keep it in the sweep's directory."""
+        """Write it to the sweep's directory."""
         write_text(directory / SWEEP_FILE, to_toml(self))
 
     @staticmethod
     def read(directory: Path) -> Definition:
-        """That of a directory.  Raises RunError where it is damaged."""
+        """Read it from a directory.  Raises RunError if it is damaged."""
         settings = load_toml(directory / SWEEP_FILE)
         try:
             varied = tuple(map(str, settings["varied"]))
@@ -59,25 +59,25 @@ class Definition:
             return Definition(dict(settings["recipe"]), varied, int(settings["search"]), fixed)
         except (KeyError, TypeError, ValueError):
             raise RunError(
-                f"{directory / SWEEP_FILE} is damaged; begin the sweep anew in another --runs"
+                f"{directory / SWEEP_FILE} is damaged; start a new sweep in another --runs"
             ) from None
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The runs of a sweep's directory, in their order; of another path the path itself."""
+    """Runs of a sweep's directory, in order; for another path, the path itself."""
     if not (path / SWEEP_FILE).is_file():
         return [path]
     runs = sorted(file.parent for file in path.glob("*/recipe.toml"))
     ended = {path / name: result for _, name, result in _remembered(path)}
     for run, result in ended.items():
         if result is not None and result.error:
-            how = "compared by what there is" if run in runs else "left out"
-            _log.warning("%s: %s, as it failed: %s", run, how, result.error)
+            how = "compared as far as it got" if run in runs else "left out"
+            _log.warning("%s failed and is %s: %s", run, how, result.error)
     return runs
 
 
 class SweepJournal:
-    """The runs of a sweep by what they differ in, and how they ended."""
+    """Runs of a sweep by their overrides, with their outcomes."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -90,14 +90,14 @@ class SweepJournal:
         write_text(directory / RUNS_FILE, "".join(map(self._line, self.names)))
 
     def name(self, overrides: Overrides) -> str:
-        """The name of the run with these overrides: that of before, or else the next number."""
+        """Name of the run with these overrides: the earlier one, or else the next number."""
         if overrides not in self.names:
             self.names[overrides] = f"{max(map(int, self.names.values()), default=0) + 1:03d}"
             self._append(overrides)
         return self.names[overrides]
 
     def end(self, overrides: Overrides, result: JobResult) -> None:
-        """Remember how a run ended."""
+        """Record the outcome of a run."""
         self.results[self.names[overrides]] = result
         self._append(overrides)
 
@@ -114,7 +114,7 @@ class SweepJournal:
 
 
 def _remembered(directory: Path) -> Iterator[tuple[Overrides, str, JobResult | None]]:
-    """What a run differs in, its name and how it ended, line by line; a later line counts."""
+    """Overrides, name and outcome of each run, line by line; later lines win."""
     path = directory / RUNS_FILE
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     for written in text.split("\n"):  # which JSON spells as \n, but not what else ends a line

@@ -1,4 +1,4 @@
-"""A search by Optuna: what to try next follows from what came of the runs before."""
+"""Search by Optuna: settings of the next trial from the scores of earlier ones."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ JOURNAL = "study.journal"
 
 
 def check_optuna() -> None:
-    """Raises SettingError where Optuna is not installed."""
+    """Raises SettingError if Optuna is not installed."""
     try:
         import optuna  # noqa: F401
     except ImportError:
         missing = needs_extra("--search", "sweep")
-        raise SettingError(f"{missing}; without it, --set lists of values make a grid") from None
+        raise SettingError(f"{missing}, or use a grid: --set with lists of values") from None
 
 
 class OptunaSearch:
     """Optuna's tree-structured Parzen estimator, with its journal in the sweep's directory.
 
-    Whatever is tried depends on `seed`, the number of the trial and the trials before it, so that
-    an interrupted search, one run at a time, goes on as if it had not been.
+    Every trial depends on `seed`, its number and the trials before it, so an interrupted search,
+    one run at a time, continues as if it had not been interrupted.
 
-    varied: what to choose from.  count: how many trials there shall be in all.
-    select_by: the validation score to look at.  parallel: whether trials run side by side.
+    varied: values and ranges to choose from.  count: total number of trials.
+    select_by: the validation score to optimise.  parallel: True if trials run side by side.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class OptunaSearch:
         ]
 
     def ask(self) -> Overrides | None:
-        """What an interrupted search was trying, then what Optuna would try next."""
+        """Interrupted trials first, then Optuna's next suggestion."""
         if self._unfinished:
             return self._opened(self._unfinished.pop(0))
         if len(self._complete_trials()) >= self._count:
@@ -83,7 +83,7 @@ class OptunaSearch:
         return self._opened(self._study.ask(self._space))
 
     def tell(self, overrides: Overrides, result: JobResult) -> None:
-        """How a run of these overrides ended; one that may be tried again stays open."""
+        """Report the outcome of a run; one that may be retried stays open."""
         from optuna.trial import TrialState
 
         if not result.final:
@@ -103,7 +103,7 @@ class OptunaSearch:
         return overrides
 
     def _complete_trials(self) -> list[FrozenTrial]:
-        """All but those that a kill left without some of their values."""
+        """All trials, except those left incomplete by a killed process."""
         return [trial for trial in self._study.trials if set(trial.params) == set(self._space)]
 
 

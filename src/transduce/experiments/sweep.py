@@ -1,4 +1,4 @@
-"""A sweep: one recipe, some settings varied, a run for each combination or trial."""
+"""Sweep: train one recipe with varied settings, one run per combination or trial."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from transduce.config import Final, apply_overrides, to_dict
+from transduce.config import apply_overrides, to_dict
+from transduce.config_paths import LiteralText
 from transduce.errors import RunError, SettingError
 from transduce.experiments.grid import (
     Grid,
@@ -27,20 +28,21 @@ from transduce.experiments.grid import (
 from transduce.experiments.jobs import Job, JobResult, in_parallel, sequentially
 from transduce.experiments.journal import SWEEP_FILE, Definition, SweepJournal
 from transduce.experiments.search import OptunaSearch, check_optuna
-from transduce.run_directory import load_recipe, locked, parse_recipe, with_overrides
+from transduce.recipes import load_settings, parse_recipe, with_overrides
+from transduce.run_directory import locked
 from transduce.tasks.task import Recipe
 
 logger = logging.getLogger("transduce")
 
 
 class SearchAlgorithm(Protocol):
-    """Decides what to try next."""
+    """Chooses the next trial."""
 
     def ask(self) -> Overrides | None:
-        """What the next run differs by; None where nothing is left to try."""
+        """Overrides of the next run; None if nothing is left."""
 
     def tell(self, overrides: Overrides, result: JobResult) -> None:
-        """How a run of these overrides ended."""
+        """Report the outcome of a run."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,10 @@ class SweptRun:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that ended and that differ in nothing but the seed."""
+    """Finished runs that differ in the seed only."""
 
     overrides: Overrides
-    """Other settings in which they differ from the rest of the sweep."""
+    """Other settings that differ from the rest of the sweep."""
     runs: Sequence[SweptRun]
 
     def scores(self, name: str) -> list[float]:
@@ -76,15 +78,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What came of a sweep."""
+    """Results of a sweep."""
 
     directory: Path
     varied: tuple[str, ...]
     """Names of the settings that vary."""
     select_by: str
-    """The validation score that decides."""
+    """The deciding validation score."""
     runs: Sequence[SweptRun]
-    """All runs that were begun, failed ones included, in the order of their beginning."""
+    """All started runs, including failed ones, in the order of their start."""
 
     def __repr__(self) -> str:
         best = f", best by {self.select_by}: {self.best.path.name}" if self.best else ""
@@ -97,7 +99,7 @@ class Sweep:
 
     @property
     def groups(self) -> list[Group]:
-        """The runs that ended, those together that differ in the seed alone."""
+        """Finished runs, grouped if they differ in the seed only."""
         found: dict[Overrides, list[SweptRun]] = {}
         for run in self.runs:
             if not run.result.error:
@@ -138,11 +140,11 @@ def sweep(
 
     recipe: a TOML file, or a run directory; with `resume` also the directory of a sweep.
     overrides: `a.b=value` for all runs; `a.b=value,value` and, in a search, `a.b=low..high` vary.
-    directory: where the runs go; by default `runs/` and the recipe's name with `-sweep`.
-    jobs: how many runs to train at a time, each in a process of its own.
-    resume: go on with the sweep that is there; more values or more trials may be asked for.
-    Raises SettingError where nothing varies or no combination is a recipe, RunError where the
-    directory cannot be used, InterruptedTraining at a signal.  A run that fails raises nothing.
+    directory: output directory; by default `runs/` and the recipe's name with `-sweep`.
+    jobs: number of runs to train at a time, each in its own process.
+    resume: continue an existing sweep; values or trials may be added.
+    Raises SettingError if nothing varies or no combination is a valid recipe, RunError if the
+    directory cannot be used, InterruptedTraining at a signal.  A failed run raises nothing.
     """
     directory, definition, before = _defined(recipe, tuple(overrides), directory, search, resume)
     _, varied = read_varied(definition.varied)
@@ -172,7 +174,7 @@ def sweep(
 
 
 class _Sweeper:
-    """Trains what a plan asks for and has not been trained."""
+    """Train the runs of a plan that are not yet trained."""
 
     def __init__(
         self, definition: Definition, plan: SearchAlgorithm, journal: SweepJournal
@@ -192,7 +194,7 @@ class _Sweeper:
                 logger.info("%s %s", job.path, how)
 
     def _next(self) -> Job | None:
-        """The next run to train; those that are known already are told to the plan."""
+        """The next run to train; known results are reported to the plan."""
         while (overrides := self.plan.ask()) is not None:
             path = self.journal.directory / self.journal.name(overrides)
             result = self.journal.results.get(path.name)
@@ -207,47 +209,45 @@ class _Sweeper:
 
 def _told(result: JobResult) -> str:
     scores = "  ".join(f"{name} {value:.4g}" for name, value in result.scores.items())
-    return f"ended after step {result.step:,}: {scores}"
+    return f"finished after step {result.step:,}: {scores}"
 
 
 def _defined(
     recipe: Path, overrides: Overrides, directory: Path | None, search: int, resume: bool
 ) -> tuple[Path, Definition, Definition | None]:
-    """Where the sweep is, what it is, and what it was if it goes on."""
+    """Directory and definition of the sweep, and the earlier definition if it is resumed."""
     if (recipe / SWEEP_FILE).is_file():
         if not resume:
-            raise RunError(f"{recipe} holds a sweep already; go on with --resume")
+            raise RunError(f"{recipe} already contains a sweep; continue with --resume")
         if overrides or directory is not None:
             raise SettingError(
-                f"{recipe} says itself what varies and where; leave out --set and --runs, or give "
-                "the recipe"
+                f"{recipe} already defines its varied settings and its directory; drop --set and "
+                "--runs, or start from a recipe"
             )
         before = Definition.read(recipe)
         return recipe, dataclasses.replace(before, search=search or before.search), before
     fixed, varied = read_varied(overrides)
     given = tuple(one for one in overrides if one not in fixed)
     if not varied:
-        raise SettingError("nothing varies; give --set section.name=value,value")
+        raise SettingError("no setting varies; list values with --set section.name=value,value")
     directory = directory if directory is not None else Path("runs") / f"{recipe.stem}-sweep"
-    now = Definition(load_recipe(recipe)[1], given, search, tuple(fixed))
+    now = Definition(load_settings(recipe)[1], given, search, tuple(fixed))
     if (directory / SWEEP_FILE).is_file():
         if not resume:
-            raise RunError(
-                f"{directory} holds a sweep already; go on with --resume, or give another --runs"
-            )
+            raise RunError(f"{directory} already contains a sweep; use --resume or another --runs")
         before = Definition.read(directory)
         varied_so = _in_order_of(before, given)
         now = dataclasses.replace(now, varied=varied_so, search=search or before.search)
         return directory, now, before
     if directory.exists() and not directory.is_dir():
-        raise RunError(f"{directory} is a file; give another --runs")
+        raise RunError(f"{directory} is a file; choose another --runs")
     if directory.is_dir() and any(file.name != ".lock" for file in directory.iterdir()):
-        raise RunError(f"{directory} exists and is not a sweep; give another --runs")
+        raise RunError(f"{directory} exists but is not a sweep; choose another --runs")
     return directory, now, None
 
 
 def _in_order_of(before: Definition, varied: Overrides) -> Overrides:
-    """What varies, in the order in which it was given first: a run is known by its overrides."""
+    """Varied settings in their original order, which identifies a run by its overrides."""
     names = list(read_varied(before.varied)[1])
     by_name = {next(iter(read_varied([one])[1])): one for one in varied}
     if len(by_name) != len(varied) or by_name.keys() != set(names):
@@ -256,34 +256,34 @@ def _in_order_of(before: Definition, varied: Overrides) -> Overrides:
 
 
 def _check_same(directory: Path, before: Definition, now: Definition) -> None:
-    """Raises SettingError where the runs so far would not belong to what is asked for now."""
+    """Raises SettingError if the existing runs do not belong to the requested sweep."""
     old, new = (_without_root(with_overrides(d.recipe, d.fixed)) for d in (before, now))
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
             raise SettingError(
-                f"{directory} was begun with other settings of {name!r}; give another --runs"
+                f"{directory} was started with different {name!r} settings; choose another --runs"
             )
     if bool(before.search) != bool(now.search):
         kind = "search" if before.search else "grid"
-        raise SettingError(f"{directory} was begun as a {kind}; give another --runs")
+        raise SettingError(f"{directory} was started as a {kind}; choose another --runs")
     old_varied, new_varied = read_varied(before.varied)[1], read_varied(now.varied)[1]
     same = old_varied == new_varied
     if not now.search and list(old_varied) == list(new_varied):
         same = all(_within(old_varied[name], new_varied[name]) for name in new_varied)
     if not same:
         raise SettingError(
-            f"{directory} was begun with --set {' '.join(before.varied)}; a grid may get more "
-            "values, nothing else may change"
+            f"{directory} was started with --set {' '.join(before.varied)}; only further "
+            "values may be added to a grid"
         )
 
 
 def _within(old: Values, new: Values) -> bool:
-    """Whether a list of values has all that an older one has."""
+    """True if a list of values includes all of an older one."""
     return not isinstance(old, Range) and not isinstance(new, Range) and set(old) <= set(new)
 
 
 def _without_root(settings: Any) -> dict[str, Any]:
-    """Settings without data.root, which may have been moved."""
+    """Settings without data.root, which may have moved."""
     data = settings.get("data")
     if not isinstance(data, dict):
         return dict(settings)
@@ -291,15 +291,14 @@ def _without_root(settings: Any) -> dict[str, Any]:
 
 
 def _checked(definition: Definition, varied: dict[str, Values], where: str) -> Recipe:
-    """The first combination that is a recipe; of a search the ends of ranges stand for all.
+    """The first combination that is a valid recipe; for a search, of the ends of ranges.
 
-    Raises SettingError where the setting that decides varies, or what is wrong with the first
-    combination where none is a recipe: a misspelt name, say.  Where some are, the others fail
-    when it is their turn.
+    Raises SettingError if the deciding setting varies, or, if no combination is valid, the error of
+    the first one, such as a misspelt name.  Otherwise invalid ones fail in their turn.
     """
     ranges = [name for name, values in varied.items() if isinstance(values, Range)]
     if ranges and not definition.search:
-        raise SettingError(f"--set {ranges[0]}: a range is for a search; add --search N")
+        raise SettingError(f"--set {ranges[0]}: ranges need a search; add --search N")
     first: SettingError | None = None
     for overrides in combinations(varied):
         try:
@@ -309,14 +308,15 @@ def _checked(definition: Definition, varied: dict[str, Values], where: str) -> R
             first = first or error
             continue
         if "training.select_by" in varied:
-            raise SettingError("training.select_by decides which run is best; it cannot vary")
+            raise SettingError("training.select_by selects the best run, so it cannot vary")
         return recipe
     assert first is not None
     raise first
 
 
 def _rooted(definition: Definition, parsed: Recipe) -> Definition:
-    """The same with data.root, and what else is a path, absolute, so that it goes on anywhere."""
+    """The definition with data.root and other paths made absolute, so that it can be resumed
+    anywhere."""
     meant = to_dict(parsed)
     root = f"data.root={_escaped(parsed.data.root)}"
     recipe = apply_overrides(definition.recipe, [root, *_made_absolute(definition.recipe, meant)])
@@ -325,7 +325,7 @@ def _rooted(definition: Definition, parsed: Recipe) -> Definition:
 
 
 def _rooted_values(definition: Definition, varied: Mapping[str, Values]) -> Overrides:
-    """What varies, with paths among the values absolute: a run goes by them, from anywhere."""
+    """Varied settings with paths among the values made absolute."""
     found = []
     for given, (name, values) in zip(definition.varied, varied.items(), strict=True):
         if isinstance(values, Range) or not any(isinstance(value_of(v), str) for v in values):
@@ -339,7 +339,7 @@ def _rooted_values(definition: Definition, varied: Mapping[str, Values]) -> Over
 def _rooted_value(
     definition: Definition, varied: Mapping[str, Values], name: str, text: str
 ) -> str:
-    """The text of a value, or of the path that the recipe makes of it."""
+    """Text of a value, or of the absolute path that the recipe makes of it."""
     value = value_of(text)
     for overrides in combinations({**varied, name: (text,)}) if isinstance(value, str) else ():
         try:
@@ -362,18 +362,18 @@ def _made_absolute(
 ) -> Iterator[str]:
     """Overrides for the paths among settings that their recipe, `meant`, has made absolute.
 
-    They are written as a user writes them, since each run of the sweep parses them anew.
+    Values are in the user's syntax, since each run of the sweep parses them again.
     """
     for key, value in said.items():
         name, other = f"{section}{key}", meant.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             yield from _made_absolute(value, other, f"{name}.")
         elif isinstance(value, str) and isinstance(other, str):
-            changed = isinstance(value, Final) or value != other
+            changed = isinstance(value, LiteralText) or value != other
             if changed and Path(other).is_absolute():
                 yield f"{name}={_escaped(other)}"
 
 
 def _escaped(path: str) -> str:
-    """The text that stands for a path where `$` may begin the name of a variable."""
+    """Text of a path, with each `$` that could begin a variable escaped."""
     return path.replace("$", "$$")

@@ -1,4 +1,4 @@
-"""Images of every usual form to tensors, and the light changes that training makes to them."""
+"""Images of the usual formats to tensors, with light augmentation."""
 
 from transduce.image.read import read_idx, read_image
 from transduce.image.transform import (

@@ -1,4 +1,4 @@
-"""Files to arrays of pixels: photographs and drawings through pillow, and IDX files by hand."""
+"""Read files as arrays of pixels: photographs and drawings with pillow, and IDX files."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ CHUNK_BYTES = 2**24
 
 
 def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tensor:
-    """The pixels of an image file, as uint8 (c, h, w), the way that it is meant to be looked at.
+    """Pixels of an image file, as uint8 (c, h, w), in viewing orientation.
 
-    A camera's rotation (EXIF) is applied, transparency is laid over white, 16 bits become 8,
-    of several pictures the first is taken.  channels: 1 for grey, 3 for red, green and blue.
-    place: how messages call the image; by default the path.  Raises DataError for a file that
-    is missing, broken, of an unknown format or so large that it may be an attack.
+    A camera's rotation (EXIF) is applied, transparency is blended over white, 16 bits become 8, and
+    the first of several frames is used.  channels: 1 for grey, 3 for red, green and blue.
+    place: its name in messages, by default the path.  Raises DataError for a file that is missing,
+    broken, of an unknown format or so large that it may be an attack.
     """
     if not place:
         place = str(file) if isinstance(file, Path) else "the image"
@@ -56,10 +56,12 @@ def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tenso
     except IsADirectoryError:
         raise DataError(f"{place} is a directory; name an image in it") from None
     except UnidentifiedImageError:
-        raise DataError(f"{place} is not an image of a known format ({', '.join(known)})") from None
+        raise DataError(
+            f"{place} is not an image in a supported format ({', '.join(known)})"
+        ) from None
     except Image.DecompressionBombError:
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 10**6
-        raise DataError(f"{place} has more than {limit} million pixels; make it smaller") from None
+        raise DataError(f"{place} has more than {limit} million pixels; reduce its size") from None
     except Exception as error:
         # What a broken file raises depends on its format; even SyntaxError occurs.
         reason = first_line(error)
@@ -67,10 +69,9 @@ def read_image(file: Path | bytes, channels: Channels, place: str = "") -> Tenso
 
 
 def read_idx(path: Path) -> NDArray[Any]:
-    """The array in an IDX file, the format of MNIST, plain or compressed by gzip.
+    """The array in an IDX file, the format of MNIST, plain or compressed with gzip.
 
-    Raises DataError for a missing or damaged file, and unless its size is the one that its
-    header tells.
+    Raises DataError for a missing or damaged file, or if its size differs from its header.
     """
     with reading(path):
         with path.open("rb") as file:
@@ -80,8 +81,8 @@ def read_idx(path: Path) -> NDArray[Any]:
             unpacked = math.prod(shape) * dtype.itemsize
             if compressed and unpacked > IDX_LIMIT.most() << 20:
                 raise DataError(
-                    f"{path} unpacks to {unpacked >> 20} MiB, which is more than a compressed file "
-                    f"may; {IDX_LIMIT.remedy()}, or unpack it with gunzip"
+                    f"{path} unpacks to {unpacked >> 20} MiB, above the limit; "
+                    f"{IDX_LIMIT.remedy()}, or unpack it with gunzip"
                 )
             return _idx_values(file, path, dtype, shape)
 
@@ -91,7 +92,7 @@ def _pixels(image: PillowImage, mode: str) -> Tensor:
 
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode == "F":
-        raise ValueError("its pixels are fractions; save it with 8 or 16 bits")
+        raise ValueError("floating-point pixels are not supported; save it with 8 or 16 bits")
     if image.mode.startswith("I"):
         image = Image.fromarray(_eight_bits(np.asarray(image)))
     if image.mode == "La":
@@ -104,10 +105,10 @@ def _pixels(image: PillowImage, mode: str) -> Tensor:
 
 
 def _eight_bits(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """Grey values of 16 bits, 0 to 65535, to the nearest of 0 to 255."""
+    """Scale grey values of 16 bits, 0 to 65535, to the nearest of 0 to 255."""
     wide = pixels.astype(np.int64)
     if wide.min() < 0 or wide.max() > 65535:
-        raise ValueError("its pixels have 32 bits; save it with 8 or 16")
+        raise ValueError("32-bit pixels are not supported; save it with 8 or 16 bits")
     return ((wide + 128) // 257).astype(np.uint8)
 
 
@@ -116,12 +117,12 @@ def _idx_header(file: Any, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]:
     start = file.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in IDX_TYPES or not start[3]:
         raise DataError(
-            f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}, "
-            "not with 00 00, a type from 08 to 0e and a number of dimensions"
+            f"{path} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}, not "
+            "with 00 00, a type (08 to 0e) and the number of dimensions"
         )
     sizes = file.read(4 * start[3])
     if len(sizes) < 4 * start[3]:
-        raise DataError(f"{path} ends within its header; fetch it again")
+        raise DataError(f"{path} has a truncated header; download it again")
     return np.dtype(IDX_TYPES[start[2]]), struct.unpack(f">{start[3]}I", sizes)
 
 
@@ -137,11 +138,11 @@ def _idx_values(
         found = f"only {len(data)}" if len(data) < wanted else "more"
         sizes = " x ".join(map(str, shape))
         raise DataError(
-            f"{path}: its header tells {sizes} values, {wanted} bytes, but {found} follow; "
-            "fetch it again"
+            f"{path}: the header declares {sizes} values ({wanted} bytes), but {found} bytes "
+            "follow; download it again"
         )
     try:
         values = np.frombuffer(data, dtype).reshape(shape)
     except ValueError as error:  # sizes that have a 0 among them, or too many dimensions
-        raise DataError(f"{path}: its header tells what cannot be ({error})") from None
+        raise DataError(f"{path} has an invalid header ({error})") from None
     return values.astype(dtype.newbyteorder("="), copy=False)

@@ -1,4 +1,4 @@
-"""Batches of images to the size and range that a model takes, and light augmentation.
+"""Resize and normalise batches of images for a model, with light augmentation.
 
 Shapes: b images, c channels, h rows, w columns.
 """
@@ -23,18 +23,18 @@ Numbers = tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
 
 @section
 class ImageConfig:
-    """What images are made into before a model sees them."""
+    """Preparation of images for a model."""
 
     size: Annotated[int, Field(ge=1)]
     """Side of the square, in pixels."""
     channels: Literal[1, 3] = 3
     """1 for grey, 3 for red, green and blue."""
     fit: Fit = "squash"
-    """What is done to an image that is not square: squash it, or crop its longer side."""
+    """Handling of images that are not square: squash them, or crop the longer side."""
     mean: Numbers = (0.5,)
-    """Taken from the pixels, which run from 0 to 1: one number, or one for each channel."""
+    """Subtracted from the pixels, which run from 0 to 1: one number, or one for each channel."""
     std: Numbers = (0.5,)
-    """What the pixels are divided by after that: one number, or one for each channel."""
+    """Divisor of the pixels after that: one number, or one for each channel."""
 
     def __post_init__(self) -> None:
         for name, numbers in (("mean", self.mean), ("std", self.std)):
@@ -49,19 +49,19 @@ class ImageConfig:
 
 @section
 class AugmentationConfig:
-    """Random changes to the images of training that leave what they show the same."""
+    """Random changes to training images that preserve their meaning."""
 
     flip: bool = False
-    """Mirror left and right, half of the time.  Not for letters and digits."""
+    """Mirror left and right, half of the time.  Unsuitable for letters and digits."""
     shift: Amount = 0
-    """Move by up to so many pixels each way; what comes in at a border mirrors the image."""
+    """Move by up to this many pixels each way, mirroring the image at its borders."""
     rotate: Annotated[float, Field(ge=0, le=180)] = 0.0
-    """Turn by up to so many degrees each way."""
+    """Rotate by up to this many degrees each way."""
     cutout: Amount = 0
-    """Side of a square, anywhere, that is blotted out (DeVries and Taylor 2017)."""
+    """Side of a square blotted out at a random place (DeVries and Taylor 2017)."""
 
     def check_size(self, size: int) -> None:
-        """Raises SettingError for images of so few pixels a side that these are too much."""
+        """Raises SettingError if these settings are too large for the size of the images."""
         for name, amount in (("shift", self.shift), ("cutout", self.cutout)):
             if amount >= size:
                 raise SettingError(
@@ -71,7 +71,7 @@ class AugmentationConfig:
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Images (..., c, h, w), of bytes or floats, at `size` rows and columns, smoothed."""
+    """Resize images (..., c, h, w), bytes or floats, to `size` rows and columns, smoothed."""
     if images.shape[-2:] == size:
         return images
     flat = images.flatten(0, -4) if images.dim() > 3 else images[None]
@@ -84,7 +84,7 @@ def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def fit_square(images: Tensor, size: int, fit: Fit) -> Tensor:
-    """Images (..., c, h, w) as (..., c, size, size), squashed or cropped about their middle."""
+    """Images (..., c, h, w) as (..., c, size, size), squashed or cropped at the centre."""
     if fit == "crop":
         h, w = images.shape[-2:]
         side = min(h, w)
@@ -94,7 +94,7 @@ def fit_square(images: Tensor, size: int, fit: Fit) -> Tensor:
 
 
 def normalise(images: Tensor, config: ImageConfig) -> Tensor:
-    """Bytes (b, c, h, w) of any height and width to what a model takes.
+    """Convert bytes (b, c, h, w) of any height and width to model input.
 
     (x / 255 - mean) / std, float32 (b, c, size, size).
     """
@@ -105,10 +105,10 @@ def normalise(images: Tensor, config: ImageConfig) -> Tensor:
 
 
 def augment(images: Tensor, config: AugmentationConfig, generator: torch.Generator) -> Tensor:
-    """Normalised images (b, c, h, w), each changed in its own way; the same ones stay as given.
+    """Change each of the normalised images (b, c, h, w) in its own way; the input stays unchanged.
 
-    The draws come from `generator` alone, on its own device.  Raises SettingError for images
-    too small for the settings.
+    Random numbers come from `generator` alone, on its own device.  Raises SettingError if images
+    are too small for the settings.
     """
     config.check_size(min(images.shape[-2:]))
     if config.flip:
@@ -124,7 +124,7 @@ def augment(images: Tensor, config: AugmentationConfig, generator: torch.Generat
 
 
 def _uniform(images: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """(b, n) numbers in [0, 1), drawn where the generator lives, brought to the images."""
+    """(b, n) numbers in [0, 1), drawn on the generator's device, moved to the images' device."""
     drawn = torch.rand(len(images), n, generator=generator, device=generator.device)
     return drawn.to(images.device)
 
@@ -150,12 +150,12 @@ def _shifted(images: Tensor, most: int, generator: torch.Generator) -> Tensor:
 
 
 def _reflected(index: Tensor, size: int) -> Tensor:
-    """Indices beyond either end, turned back into the image; the border itself not repeated."""
+    """Reflect indices beyond either end back into the image, without repeating the border."""
     return (size - 1) - ((size - 1) - index.abs()).abs()
 
 
 def _cut_out(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
-    """Zero, the mean, in a square about a random pixel; part of it may lie outside."""
+    """Set a square around a random pixel to zero, the mean; part of it may lie outside."""
     h, w = images.shape[-2:]
     drawn = _uniform(images, 2, generator)
     top = (drawn[:, :1] * h).long() - side // 2  # (b, 1)

@@ -1,1 +1,1 @@
-"""What goes on inside a model."""
+"""Inspection of a model: attention, alignment, pictures."""

@@ -1,4 +1,4 @@
-"""From attention weights to links, and from two directions to one alignment."""
+"""Links from attention weights, and one alignment from two directions."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1,
 
 
 def most_attended(weights: NDArray[np.floating[Any]]) -> set[Link]:
-    """(source, target) for each target, from weights (t, s): where it looks most."""
+    """(source, target) for each target, from weights (t, s): its highest weight."""
     if not weights.shape[1]:
         return set()
     return {(int(source), target) for target, source in enumerate(weights.argmax(1))}
 
 
 def attended_above(weights: NDArray[np.floating[Any]], threshold: float) -> set[Link]:
-    """(source, target) wherever the weight is above the threshold."""
+    """(source, target) for each weight above the threshold."""
     targets, sources = (weights > threshold).nonzero()
     return set(zip(sources.tolist(), targets.tolist(), strict=True))
 
 
 def symmetrised(forward: Set[Link], backward: Set[Link], method: Symmetry) -> set[Link]:
-    """One alignment from those of two directions, both as (source, target).
+    """Combine the alignments of two directions, both as (source, target).
 
-    grow-diag (Koehn et al. 2003): from the intersection on, links of the union beside one that is
-    there, diagonally too, are taken in as long as they reach a unit that has no link yet.
+    grow-diag (Koehn et al. 2003): starting from the intersection, adds links of the union next to
+    existing ones, diagonally too, as long as they reach a unit without a link.
     """
     both, either = set(forward & backward), forward | backward
     if method == "intersection":

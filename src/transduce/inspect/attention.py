@@ -1,4 +1,4 @@
-"""Attention weights of a model at work, observed from outside."""
+"""Attention weights of a model, recorded while it runs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from transduce.nn.attention import record_into
 
 @contextmanager
 def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """Record the weights of every attention while the context lasts; results do not change.
+    """Record the weights of every attention within the context; results do not change.
 
-    Gives a dict from the attention's name, such as `decoder.layers.0.cross_attention`, to a list
-    with one tensor (b, h, t, s) per call.  The cross-attention of a beam search has the k
-    hypotheses of a sentence in one row: (n, h, k·t, s).
+    Yields a dict from the attention's name, such as `decoder.layers.0.cross_attention`, to a list
+    with one tensor (b, h, t, s) per call.  In beam search, cross-attention has the k hypotheses of
+    a sentence in one row: (n, h, k·t, s).
     """
     try:
         yield record_into(model, on=True)

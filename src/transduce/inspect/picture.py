@@ -1,4 +1,4 @@
-"""Pictures of attention: shades in a terminal, and an HTML page that needs nothing else."""
+"""Draw attention as shades in a terminal, or as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def attention_in_terminal(
 ) -> str:
     """A grid of shades, one line per row: the darker, the larger the weight.
 
-    weights: for each row its weights over the columns, each between 0 and 1.  No rows leave the
-    names of the columns: an output may be empty.
+    weights: weights over the columns for each row, between 0 and 1.  Without rows, for an empty
+    output, only the column names are drawn.
     """
     label = max(map(_cells, rows), default=0)
     cell = max(map(_cells, columns)) + 1
@@ -27,12 +27,12 @@ def attention_in_terminal(
 
 
 def _right(text: str, cells: int) -> str:
-    """The text at the right end of so many cells of a terminal."""
+    """The end of a text, cut to this many terminal cells."""
     return " " * (cells - _cells(text)) + text
 
 
 def _cells(text: str) -> int:
-    """Cells of a terminal that the text takes: two for a Chinese character, none for an accent."""
+    """Terminal cells of a text: two for a Chinese character, none for an accent."""
     return sum(
         2 if unicodedata.east_asian_width(c) in "WF" else unicodedata.combining(c) == 0
         for c in text

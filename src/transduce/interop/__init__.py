@@ -1,1 +1,1 @@
-"""Models made elsewhere, turned into ours."""
+"""Import of models made elsewhere, and export to CTranslate2."""

@@ -1,8 +1,8 @@
-"""BERT and its kin, RoBERTa and DistilBERT, with the head that their weights were saved with.
+"""BERT, RoBERTa and DistilBERT, with the head that their weights were saved with.
 
-RoBERTa counts positions from the padding id on, knows no segments, has two end marks between the
-texts of a pair, and its heads under other names; DistilBERT has no segments either, and names of
-its own throughout.
+RoBERTa counts positions from the padding id, has no segments, has two end marks between the texts
+of a pair, and other names for its heads; DistilBERT has no segments either, and other names
+throughout.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from transduce.nn.transformer import TransformerConfig
 from transduce.text import Numbering
 
 MAX_LENGTH = 512
-"""Tokens read at once, where the model's positions reach further."""
+"""Maximum tokens per input for models with more positions."""
 BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
 _WORDPIECE = {
     "pad_token": "[PAD]",
@@ -63,20 +63,20 @@ _DISTILBERT_SETTINGS = {
 
 @dataclass(frozen=True)
 class _Family:
-    """How one kind of BERT names its parts."""
+    """Names of the parts of one kind of BERT."""
 
     prefix: str
     layer: LayerNames
     tokenizer: str
-    """The usual class of its tokenizer."""
+    """Usual class of its tokenizer."""
     special_tokens: dict[str, str]
     segments: bool
-    """Whether the numbers of a pair's texts are told."""
+    """Segment embeddings for the texts of a pair."""
     masked_head: tuple[str, str, str]
     """Dense layer, layer norm and vocabulary of the masked-token head."""
     masked_bias: str
     label_head: tuple[str, str]
-    """Dense layer and scores of the head of a classifier."""
+    """Dense layer and scores of the classification head."""
     pooler_activation: PoolerActivation = "tanh"
     marks_between: Literal[1, 2] = 1
     """End marks between the texts of a pair."""
@@ -130,7 +130,7 @@ _TASKS = {
 
 
 def import_bert(directory: Path, config: Config) -> ImportedModel:
-    """The model of a directory whose `model_type` is bert, roberta or distilbert."""
+    """Import a directory with `model_type` bert, roberta or distilbert."""
     kind = str(config.values["model_type"])
     family = _FAMILIES[kind]
     if kind == "distilbert":
@@ -188,14 +188,14 @@ def import_bert(directory: Path, config: Config) -> ImportedModel:
 
 
 def _as_bert(config: Config) -> Config:
-    """DistilBERT's settings by the names of BERT's."""
+    """Rename DistilBERT's settings to BERT's."""
     config.require("sinusoidal_pos_embds", False, False)
     renamed = {ours: config.values.get(theirs) for ours, theirs in _DISTILBERT_SETTINGS.items()}
     return Config({**config.values, **renamed}, config.path)
 
 
 def _task(config: Config, kind: str) -> str:
-    """Our task for the class that the weights were saved from."""
+    """Task for the class of the saved weights."""
     name = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}[kind]
     architecture = config.architecture(f"{name}Model")
     config.require("is_decoder", False, False)
@@ -204,14 +204,14 @@ def _task(config: Config, kind: str) -> str:
     task = _TASKS.get(architecture.removeprefix(name))
     if task is None or not architecture.startswith(name):
         known = ", ".join(name + ending for ending in _TASKS)
-        raise DataError(f"{config.path}: a {architecture} cannot be imported; only {known}")
+        raise DataError(f"{config.path}: {architecture} is not supported; use {known}")
     return task
 
 
 def _encoder(
     config: Config, family: _Family, copier: Copier, numbering: Numbering
 ) -> EncoderOnlyConfig:
-    """Embeddings and layers; returns what they are made of."""
+    """Copy embeddings and layers; returns their configuration."""
     m, d_ff = config.integer("hidden_size"), config.integer("intermediate_size")
     n_layers = config.integer("num_hidden_layers")
     positions, segments = _positions_and_segments(config, family, copier.checkpoint, m)
@@ -245,9 +245,9 @@ def _encoder(
 def _positions_and_segments(
     config: Config, family: _Family, checkpoint: Checkpoint, m: int
 ) -> tuple[Tensor, Tensor | None]:
-    """The table of positions, and that of segments.
+    """Tables of positions and segments.
 
-    Where all is of one segment, its vector is part of every position's.
+    With a single segment, its vector is added to every position.
     """
     n_positions = config.integer("max_position_embeddings", 512)
     positions = checkpoint.take("embeddings.position_embeddings.weight", n_positions, m)
@@ -264,14 +264,15 @@ def _positions_and_segments(
 
 
 def _masked_head(config: Config, family: _Family, copier: Copier, numbering: Numbering) -> None:
-    """Dense layer, norm, and the bias of the vocabulary, whose matrix is the embedding's."""
+    """Copy the dense layer, the norm, and the bias of the vocabulary, with the embedding as its
+    matrix."""
     m = config.integer("hidden_size")
     checkpoint = copier.checkpoint
     dense, norm, decoder = family.masked_head
     if config.one_of("hidden_act", ACTIVATIONS, "gelu") != "gelu" and family.prefix != "roberta":
         raise DataError(
-            f"{config.path}: the masked-token head of a model with hidden_act = "
-            f"{config.values['hidden_act']!r} cannot be imported, only with 'gelu'"
+            f"{config.path}: a masked-token head with hidden_act = "
+            f"{config.values['hidden_act']!r} is not supported, only with 'gelu'"
         )
     if numbering.mask is None:
         raise DataError(f"{config.path.parent}: the tokenizer has no mask token")
@@ -284,7 +285,7 @@ def _masked_head(config: Config, family: _Family, copier: Copier, numbering: Num
         if not torch.equal(reordered(matrix, rows), tied):
             raise DataError(
                 f"{config.path.parent}: {decoder}.weight differs from the word embeddings; only "
-                "models whose two matrices are one can be imported"
+                "tied weights are supported"
             )
     # Old files have the bias by two names, new ones by one of them.
     names = [name for name in (f"{decoder}.bias", family.masked_bias) if name in checkpoint]
@@ -295,12 +296,12 @@ def _masked_head(config: Config, family: _Family, copier: Copier, numbering: Num
 
 
 def _label_head(config: Config, family: _Family, copier: Copier) -> tuple[str, ...]:
-    """The pooler and the scores of the labels; returns the labels."""
+    """Copy the pooler and the label scores; returns the labels."""
     m = config.integer("hidden_size")
     labels = config.labels()
     if config.values.get("problem_type") not in (None, "single_label_classification"):
         raise DataError(
-            f"{config.path}: problem_type = {config.values['problem_type']!r} cannot be imported, "
+            f"{config.path}: problem_type = {config.values['problem_type']!r} is not supported, "
             "only one label per text"
         )
     pooler, output = family.label_head

@@ -1,7 +1,7 @@
-"""CTranslate2: our encoder-decoder as a directory that it loads.
+"""CTranslate2: an encoder-decoder as a directory that it loads.
 
-The weights go into its specification by name; what the specification has no place for is refused.
-Ids stay as they are, so a vocabulary is only a list of names for them.
+Weights go into the specification by name; models beyond the specification are refused.  Ids are
+unchanged, so a vocabulary is only a list of names for them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACTIVATIONS = {
 
 
 def library(name: str = "") -> Any:
-    """The package `ctranslate2`, or a module of it.  Raises SettingError where it is missing."""
+    """The package `ctranslate2`, or a module of it.  Raises SettingError if it is missing."""
     try:
         return importlib.import_module(f"ctranslate2{name}")
     except ImportError:
@@ -40,19 +40,19 @@ def library(name: str = "") -> Any:
 
 
 def check_expressible(config: EncoderDecoderConfig) -> None:
-    """Raises RunError, naming the setting, for a model that CTranslate2 cannot express."""
+    """Raises RunError, naming the setting, for a model that CTranslate2 does not support."""
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         if not isinstance(stack, TransformerConfig):
-            raise RunError(f"CTranslate2 has no stack like model.{side}.kind = {stack.kind!r}")
+            raise RunError(f"CTranslate2 does not support model.{side}.kind = {stack.kind!r}")
         if stack.positions == "alibi":
-            raise RunError(f"CTranslate2 has no positions like model.{side}.positions = 'alibi'")
+            raise RunError(f"CTranslate2 does not support model.{side}.positions = 'alibi'")
         if stack.d_head is not None and stack.d_head * stack.n_heads != config.d_model:
             raise RunError(
-                f"CTranslate2 has heads of d_model / n_heads alone, not of model.{side}.d_head = "
-                f"{stack.d_head}"
+                f"CTranslate2 does not support model.{side}.d_head = {stack.d_head}, only "
+                "d_model / n_heads"
             )
     if config.encoder.norm_epsilon != config.decoder.norm_epsilon:  # type: ignore[union-attr]
-        raise RunError("CTranslate2 has one norm_epsilon for both model.encoder and model.decoder")
+        raise RunError("CTranslate2 needs the same norm_epsilon in model.encoder and model.decoder")
 
 
 def write_ctranslate2(
@@ -65,14 +65,14 @@ def write_ctranslate2(
     precision: Precision = "float32",
     adds_end: bool = True,
 ) -> None:
-    """Write model.bin, config.json and the vocabularies into a directory that is there.
+    """Write model.bin, config.json and the vocabularies into an existing directory.
 
-    source, target: a name for each id, all different.  positions: how many the model can tell
-    apart there, where its own have no limit.  adds_end: to each source that is not empty
-    CTranslate2 adds the end of sentence by itself.  Raises RunError for what it cannot express.
+    source, target: a unique name for each id.  positions: maximum positions of the exported model,
+    if its own have no limit.  adds_end: let CTranslate2 add the end of sentence to each source that
+    is not empty.  Raises RunError for an unsupported model.
     """
     if precision == "bf16":
-        raise SettingError("CTranslate2 computes in float32 or int8 on a CPU, not in bf16")
+        raise SettingError("CTranslate2 supports float32 and int8 on a CPU, not bf16")
     check_expressible(config)
     assert isinstance(config.encoder, TransformerConfig)
     assert isinstance(config.decoder, TransformerConfig)
@@ -106,7 +106,7 @@ def _sizes(stack: TransformerConfig) -> tuple[int, int]:
 
 
 def _shape(specs: Any, stack: TransformerConfig) -> dict[str, Any]:
-    """How the specification names what a stack is made of."""
+    """Settings of a stack in the specification."""
     shape: dict[str, Any] = {
         "pre_norm": stack.norm_order == "pre",
         "activation": specs.common_spec.Activation[ACTIVATIONS[stack.activation]],
@@ -177,5 +177,5 @@ def _norm(spec: Any, ours: nn.LayerNorm) -> None:
 
 
 def _array(tensor: Tensor) -> Any:
-    """A copy, since the specification quantises arrays where they lie."""
+    """A copy, since the specification quantises arrays in place."""
     return tensor.detach().to("cpu", torch.float32, copy=True).contiguous().numpy()

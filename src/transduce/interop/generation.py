@@ -1,4 +1,4 @@
-"""What a Marian's `generation_config.json` says of its search, as settings of our decoding."""
+"""Marian's `generation_config.json` as decoding options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger("transduce")
 BEGUN = 1
 """Tokens at the start of an output in transformers, counted there in lengths but not here."""
 UNSAID = 20
-"""Tokens after it where no length is said, the end counted."""
+"""Default number of tokens after it without a given length, including the end."""
 _NEUTRAL: dict[str, Any] = {
     "do_sample": False,
     "encoder_repetition_penalty": 1.0,
@@ -35,11 +35,11 @@ _NEUTRAL: dict[str, Any] = {
     "max_time": None,
     "watermarking_config": None,
 }
-"""Settings that change outputs and that we do not follow, with the value that changes nothing."""
+"""Unsupported settings that change outputs, with their neutral values."""
 
 
 def read_generation(directory: Path, config: Config) -> Config:
-    """`generation_config.json`, which counts alone; without it what config.json says of it."""
+    """Read `generation_config.json` only, or config.json if it is missing."""
     path = directory / "generation_config.json"
     if path.is_file():
         return Config(read_json(path), path)
@@ -47,14 +47,14 @@ def read_generation(directory: Path, config: Config) -> Config:
 
 
 def renormalises(said: Config, pad: int | None) -> bool:
-    """Whether the probabilities of tokens are those among all but the padding."""
+    """True if token probabilities are normalised over everything but padding."""
     return said.values.get("renormalize_logits") is True and _bad_words(said) == [[pad]]
 
 
 def decoding(said: Config, config: Config) -> dict[str, Any]:
-    """The search that transformers makes of this model, as far as ours has the like of it.
+    """Search options equivalent to transformers', as far as possible.
 
-    said: of `read_generation`.  What is not followed is a warning.  Raises DataError.
+    said: from `read_generation`.  Unsupported settings cause a warning.  Raises DataError.
     """
     beams = said.integer("num_beams", 1)
     penalty = said.number("length_penalty", 1.0)
@@ -69,7 +69,9 @@ def decoding(said: Config, config: Config) -> dict[str, Any]:
         least = _natural(said, "min_new_tokens")
     for name in _not_followed(said, config, beams):
         shown = reprlib.repr(said.values.get(name))
-        logger.warning("%s: %s = %s is not followed in decoding", said.path, name, shown)
+        logger.warning(
+            "%s: ignoring %s = %s, which decoding here does not support", said.path, name, shown
+        )
     return {
         "beam_size": beams,
         "length_penalty": "none" if penalty == 0 else "mean",
@@ -85,22 +87,22 @@ def decoding(said: Config, config: Config) -> dict[str, Any]:
 
 
 def _longest(said: Config, config: Config) -> int:
-    """Tokens of an output at most, what it begins with and its end counted."""
+    """Maximum tokens of an output, including its start and its end."""
     if said.values.get("max_new_tokens") is not None:
         return said.integer("max_new_tokens") + BEGUN
     if said.values.get("max_length") is not None:
         return said.integer("max_length")
     max_length = min(UNSAID + BEGUN, config.integer("max_position_embeddings", 1024))
     message = (
-        "%s does not say max_length: outputs have %d tokens at most, their end counted, as in "
-        "transformers; --set decoding.max_length_extra=... allows more"
+        "%s has no max_length; limiting outputs to %d tokens including the end, as in "
+        "transformers; raise the limit with --set decoding.max_length_extra=..."
     )
     logger.warning(message, said.path, max_length - BEGUN)
     return max_length
 
 
 def _not_followed(said: Config, config: Config, beams: int) -> list[str]:
-    """Names of the settings that change what transformers gives, but not what we give."""
+    """Names of settings that change outputs in transformers, but not here."""
     values = said.values
     names = [
         name

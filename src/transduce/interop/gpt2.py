@@ -1,4 +1,4 @@
-"""GPT-2: its matrices are kept the other way round, and one token both begins and ends a text."""
+"""GPT-2: transposed matrices, and one token that both begins and ends a text."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _END = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
 
 
 def import_gpt2(directory: Path, config: Config) -> ImportedModel:
-    """The model of a directory whose `model_type` is gpt2."""
+    """Import a directory with `model_type` gpt2."""
     architecture = config.architecture("GPT2LMHeadModel")
     if architecture not in ("GPT2LMHeadModel", "GPT2Model"):
         raise DataError(
-            f"{config.path}: a {architecture} cannot be imported; only GPT2LMHeadModel, GPT2Model"
+            f"{config.path}: {architecture} is not supported; use GPT2LMHeadModel or GPT2Model"
         )
     config.require("add_cross_attention", False, False)
     checkpoint = open_checkpoint(directory)

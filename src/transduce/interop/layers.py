@@ -1,4 +1,4 @@
-"""Transformer layers by the names that others give them, copied into ours."""
+"""Transformer layers by their names in other libraries, copied into ours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class LayerNames:
-    """What a layer's parts are called; `{}` in `layer` is its number."""
+    """Names of a layer's parts; `{}` in `layer` is its number."""
 
     layer: str
     query: str
@@ -73,7 +73,7 @@ VIT = LayerNames(
 
 
 def marian_layer(stack: str) -> LayerNames:
-    """The names in a stack of Marian's, encoder or decoder."""
+    """Names in a Marian stack, encoder or decoder."""
     return LayerNames(
         layer=f"model.{stack}.layers.{{}}.",
         query="self_attn.q_proj",
@@ -88,22 +88,22 @@ def marian_layer(stack: str) -> LayerNames:
 
 
 class Copier:
-    """Takes tensors out of a checkpoint and puts them in our places."""
+    """Move tensors from a checkpoint to parameters of this package."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
         self.weights: dict[str, Tensor] = {}
 
     def linear(self, ours: str, theirs: str, n_in: int, n_out: int) -> None:
-        """A linear layer."""
+        """Copy a linear layer."""
         self.side_by_side(ours, [theirs], n_in, n_out)
 
     def side_by_side(
         self, ours: str, theirs: Sequence[str], n_in: int, n_out: int, bias: bool = True
     ) -> None:
-        """Linear layers of equal size, their outputs one after the other.
+        """Copy linear layers of equal size, with concatenated outputs.
 
-        bias: False where theirs have none; ours is zero then.
+        bias: False if theirs have none; ours is then zero.
         """
         take = self.checkpoint.take
         self.weights[f"{ours}.weight"] = torch.cat(
@@ -116,19 +116,19 @@ class Copier:
         )
 
     def transposed(self, ours: str, theirs: str, n_in: int, n_out: int) -> None:
-        """A linear layer whose matrix is kept the other way round."""
+        """Copy a linear layer with a transposed matrix."""
         self.weights[f"{ours}.weight"] = self.checkpoint.take(f"{theirs}.weight", n_in, n_out).T
         self.weights[f"{ours}.bias"] = self.checkpoint.take(f"{theirs}.bias", n_out)
 
     def norm(self, ours: str, theirs: str, width: int) -> None:
-        """A layer norm."""
+        """Copy a layer norm."""
         for part in ("weight", "bias"):
             self.weights[f"{ours}.{part}"] = self.checkpoint.take(f"{theirs}.{part}", width)
 
     def layer(
         self, ours: str, theirs: str, names: LayerNames, m: int, d_ff: int, bias: bool = True
     ) -> None:
-        """Self-attention and feed-forward network; `bias` is of queries, keys and values."""
+        """Copy self-attention and feed-forward network; `bias` is of queries, keys and values."""
         attention = [theirs + name for name in (names.query, names.key, names.value)]
         self.side_by_side(f"{ours}.self_attention.query_key_value", attention, m, m, bias)
         self.linear(f"{ours}.self_attention.output", theirs + names.attention_output, m, m)
@@ -139,5 +139,5 @@ class Copier:
 
 
 def share(config: Config, name: str, default: float) -> float:
-    """A dropout; ours is below 1."""
+    """A dropout rate, below 1."""
     return min(max(config.number(name, default), 0.0), 0.999)

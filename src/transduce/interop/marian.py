@@ -1,4 +1,4 @@
-"""Marian: the paper's encoder-decoder, started by its padding token."""
+"""Marian: an encoder-decoder whose outputs start with the padding token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weight",)  # sinusoids
 
 
 def import_marian(directory: Path, config: Config) -> ImportedModel:
-    """The model of a directory whose `model_type` is marian."""
+    """Import a directory with `model_type` marian."""
     _check(config)
     checkpoint = open_checkpoint(directory)
     shared = config.flag("share_encoder_decoder_embeddings", True)
@@ -79,23 +79,23 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
 def _check(config: Config) -> None:
     architecture = config.architecture("MarianMTModel")
     if architecture != "MarianMTModel":
-        raise DataError(f"{config.path}: a {architecture} cannot be imported; only MarianMTModel")
+        raise DataError(f"{config.path}: {architecture} is not supported; use MarianMTModel")
     config.require("normalize_before", False, False)
     config.require("add_final_layer_norm", False, False)
     config.require("normalize_embedding", False, False)
 
 
 def _special_tokens(config: Config) -> tuple[int, int, int]:
-    """The ids of padding, of what decoding starts with, and of the end."""
+    """Ids of padding, decoder start and end."""
     pad, eos = config.token("pad_token_id"), config.token("eos_token_id")
     if pad is None or eos is None:
-        raise DataError(f"{config.path} does not say pad_token_id and eos_token_id")
+        raise DataError(f"{config.path} must set pad_token_id and eos_token_id")
     start = config.token("decoder_start_token_id")
     return pad, pad if start is None else start, eos
 
 
 def _stack(config: Config, copier: Copier, stack: str, m: int) -> TransformerConfig:
-    """Layers of the encoder or the decoder; returns what they are made of."""
+    """Copy the layers of the encoder or the decoder; returns their configuration."""
     names = marian_layer(stack)
     d_ff = config.integer(f"{stack}_ffn_dim", 4096)
     n_layers = config.integer(f"{stack}_layers", 12)
@@ -126,7 +126,7 @@ def _cross_attention(copier: Copier, ours: str, theirs: str, m: int) -> None:
 
 
 def _embeddings(copier: Copier, shared: bool, source: Numbering, target: Numbering, m: int) -> str:
-    """Embeddings and output matrix; returns how they are tied."""
+    """Copy embeddings and output matrix; returns how they are tied."""
     checkpoint = copier.checkpoint
     tables: dict[str, Tensor] = {}
     for side, numbering in (("encoder", source), ("decoder", target)):

@@ -1,4 +1,4 @@
-"""Which models can be imported, by the `model_type` of their `config.json`."""
+"""Table of importers, by the `model_type` of `config.json`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
 
 
 def import_directory(directory: Path) -> ImportedModel:
-    """The model of a Hugging Face directory.  Raises DataError of one line."""
+    """Import the model of a Hugging Face directory.  Raises DataError with one line."""
     config = read_config(directory)
     kind = config.values.get("model_type")
     if not isinstance(kind, str) or kind not in IMPORTERS:
         raise DataError(
-            f"{config.path}: model_type = {kind!r} cannot be imported; what can is "
+            f"{config.path}: model_type = {kind!r} is not supported; supported types are "
             f"{', '.join(IMPORTERS)}"
         )
     return IMPORTERS[kind](directory, config)

@@ -1,4 +1,4 @@
-"""What a ViT's `preprocessor_config.json` says is done to images, as settings of ours."""
+"""A ViT's `preprocessor_config.json` as settings of images."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ logger = logging.getLogger("transduce")
 
 BILINEAR = 2
 MIN_SHARE = 0.8
-"""Of a side that a crop must leave; we show the model the whole, so less would be another image."""
+"""Minimum share of a side that a crop must leave.  As models here get the whole image, a smaller
+crop would be another image."""
 _PROCESSOR = "ViTImageProcessor"
 _DEIT = {"size": 256, "do_center_crop": True, "crop_size": 224, "resample": 3}
-"""What a DeiT's processor does where its file is silent."""
+"""Defaults of DeiT's processor."""
 
 
 def read_pixels(directory: Path, size: int) -> dict[str, Any]:
-    """`fit`, `mean` and `std` of images, where the directory says.  size: the model's, in pixels.
+    """Image settings `fit`, `mean` and `std` from the directory.  size: the model's, in pixels.
 
-    Where images will differ a little from theirs, a warning says so.  Raises DataError where they
-    would be others.
+    Logs a warning for small differences from the original images.  Raises DataError for larger
+    ones.
     """
     path = directory / "preprocessor_config.json"
     if not path.is_file():
@@ -34,7 +35,7 @@ def read_pixels(directory: Path, size: int) -> dict[str, Any]:
     if str(kind).startswith("DeiT"):
         said = {**_DEIT, **said}
     elif not str(kind).startswith("ViT"):
-        logger.warning("%s: %r is read as if it were %r", path, kind, _PROCESSOR)
+        logger.warning("%s: treating %r as %r", path, kind, _PROCESSOR)
     return {"fit": _fit(Config(said, path), size), **_scale(Config(said, path))}
 
 
@@ -64,13 +65,13 @@ def _numbers(said: Config, name: str) -> list[float]:
 
 
 def _fit(said: Config, size: int) -> str:
-    """Whether images that are not square are squashed or cropped."""
+    """Squash or crop images that are not square."""
     cropped = said.flag("do_center_crop", False)
     if not said.flag("do_resize", True):
         if cropped:
             raise DataError(
-                f"{said.path}: do_center_crop = true without do_resize cannot be imported; here "
-                "images are always resized"
+                f"{said.path}: do_center_crop = true without do_resize is not supported, as "
+                "images are always resized here"
             )
         _warn(said, "do_resize = false", f"images are resized to {size} x {size} pixels")
         return "squash"
@@ -80,22 +81,26 @@ def _fit(said: Config, size: int) -> str:
     kept = _side(said, "crop_size", side)[0] if cropped else side
     if not MIN_SHARE * side <= kept <= side:
         raise DataError(
-            f"{said.path}: crop_size = {kept} after a size of {side} cannot be imported; here the "
-            "model sees the whole image"
+            f"{said.path}: crop_size = {kept} after a size of {side} is not supported, as the "
+            "model gets the whole image here"
         )
     if kept < side:
         whole = "the whole image" if square else "all of the middle square"
-        _warn(said, f"crop_size = {kept} after a size of {side}", f"the model sees {whole}")
+        _warn(said, f"crop_size = {kept} after a size of {side}", f"the model gets {whole}")
     if kept != size:
-        made = f"images are made {size} x {size}, which is config.json's image_size"
+        made = f"images are resized to {size} x {size}, the image_size in config.json"
         _warn(said, f"a size of {kept} pixels", made)
     if not square and not cropped:
-        _warn(said, "size.shortest_edge without do_center_crop", "the middle square is taken")
+        _warn(
+            said,
+            "size.shortest_edge without do_center_crop",
+            "images are cropped to the middle square",
+        )
     return "squash" if square else "crop"
 
 
 def _side(said: Config, name: str, default: int) -> tuple[int, bool]:
-    """Pixels of a side, and whether both sides are made so long, or only the shorter one."""
+    """Pixels of a side, and True if both sides get this length, False for the shorter one only."""
     value = said.values.get(name)
     value = default if value is None else value
     if not isinstance(value, dict):
@@ -107,10 +112,10 @@ def _side(said: Config, name: str, default: int) -> tuple[int, bool]:
     if set(sides) == {"shortest_edge"}:
         return Config(sides, said.path).integer("shortest_edge"), False
     raise DataError(
-        f"{said.path}: {name} = {value!r} cannot be imported, only equal height and width, or "
+        f"{said.path}: {name} = {value!r} is not supported; use equal height and width, or "
         "shortest_edge"
     )
 
 
 def _warn(said: Config, theirs: str, ours: str) -> None:
-    logger.warning("%s: %s is not followed; %s", said.path, theirs, ours)
+    logger.warning("%s: ignoring %s; %s", said.path, theirs, ours)

@@ -1,6 +1,6 @@
-"""A Hugging Face directory: `config.json` and the tensors beside it, each to be used or refused.
+"""Reader of `config.json` and its tensors, each of which is used or refused.
 
-Only safetensors files are read.  Pickles are not, since reading one runs whatever is in it.
+Only safetensors files are read.  Pickles are not, since reading one can run arbitrary code.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ logger = logging.getLogger("transduce")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 INDEX = "model.safetensors.index.json"
 IMPOSSIBLE = -1e9
-"""Bias on the logit of a token that the original vocabulary has not, or has under another id."""
+"""Logit bias of tokens that the original vocabulary lacks or has under another id."""
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model in our shape, ready to be written as a run directory."""
+    """An imported model, ready to be written as a run directory."""
 
     recipe: dict[str, Any]
-    """Settings of the recipe, `task` and `model` among them."""
+    """Settings of the recipe, including `task` and `model`."""
     weights: dict[str, Tensor]
     tokenizers: Mapping[str, Tokenizer] = field(default_factory=dict)
-    """By the name of their file, without its ending."""
+    """Tokenizers by file name, without suffix."""
     labels: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
-    """Tensors of the files that the task has no use for."""
+    """Tensors in the files that the task does not need."""
 
 
 class Config:
-    """The settings in `config.json`, checked as they are read."""
+    """Settings in `config.json`, checked when read."""
 
     def __init__(self, values: dict[str, Any], path: Path) -> None:
         self.values = values
@@ -75,51 +75,49 @@ class Config:
         return value
 
     def token(self, name: str) -> int | None:
-        """The id of a token, if there is one."""
+        """The id of a token, or None."""
         value = self.values.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def require(self, name: str, wanted: Any, default: Any) -> None:
-        """Raises DataError unless the setting is `wanted`, the only value that we can follow."""
+        """Raises DataError unless the setting is `wanted`, the only supported value."""
         if (value := self._value(name, default)) != wanted:
-            raise DataError(f"{self.path}: {name} = {value!r} cannot be imported, only {wanted!r}")
+            raise DataError(f"{self.path}: {name} = {value!r} is not supported, only {wanted!r}")
 
     def one_of(self, name: str, table: dict[str, Any], default: str | None = None) -> Any:
-        """What `table` says of a setting's value."""
+        """Look up a setting's value in `table`."""
         value = self._value(name, default)
         if not isinstance(value, str) or value not in table:
             known = ", ".join(map(repr, table))
-            raise DataError(f"{self.path}: {name} = {value!r} cannot be imported, only {known}")
+            raise DataError(f"{self.path}: {name} = {value!r} is not supported, only {known}")
         return table[value]
 
     def architecture(self, default: str) -> str:
-        """The class that the weights were saved from."""
+        """Class of the saved weights."""
         found = self.values.get("architectures")
         return str(found[0]) if isinstance(found, list) and found else default
 
     def labels(self) -> tuple[str, ...]:
-        """The labels of a classifier, in the order of its scores; equal names get their numbers."""
+        """Labels of a classifier, in the order of its scores; equal names get their numbers."""
         names = self.values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
         try:
             labels = tuple(printable_name(str(names[str(i)])) for i in range(len(names)))
         except (KeyError, TypeError):
-            raise DataError(f"{self.path}: id2label does not name labels from 0 on") from None
+            raise DataError(f"{self.path}: id2label must number the labels from 0") from None
         labels = self._told_apart(labels)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise DataError(
-                f"{self.path}: id2label must name two labels or more, all different; models that "
-                "give a number instead of a label cannot be imported"
+                f"{self.path}: id2label must name at least two labels, all different; regression "
+                "models are not supported"
             )
         return labels
 
     def _told_apart(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Of a name that several labels have, each with its number, as ImageNet's two cranes."""
+        """Add the number to names shared by several labels, such as ImageNet's two cranes."""
         counts = Counter(labels)
         common = [name for name, count in counts.items() if count > 1]
         if common:
-            message = (
-                "%s: id2label has %s several times; the label's number is put behind, as in %r"
-            )
+            message = "%s: id2label repeats %s; adding the number of the label, as in %r"
             example = f"{common[0]} ({labels.index(common[0])})"
             logger.warning(message, self.path, reprlib.repr(common)[1:-1], example)
         return tuple(f"{name} ({i})" if counts[name] > 1 else name for i, name in enumerate(labels))
@@ -128,22 +126,22 @@ class Config:
         value = self.values.get(name)
         value = default if value is None else value
         if value is None:
-            raise DataError(f"{self.path} does not say {name}")
+            raise DataError(f"{self.path} has no {name}")
         return value
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of JSON is a number that a float can be, infinite and nan included."""
+    """True for a JSON value that is a float, including infinity and nan."""
     if isinstance(value, int):
         return not isinstance(value, bool) and abs(value) <= sys.float_info.max
     return isinstance(value, float)
 
 
 class Checkpoint:
-    """Tensors by name; each is taken once, and what is never taken must be known to be needless."""
+    """Tensors by name; each is taken once, and the rest must be known to be unneeded."""
 
     def __init__(self, directory: Path, files: dict[str, Path]) -> None:
-        """files: for each tensor the file that holds it."""
+        """files: the file of each tensor."""
         self.directory = directory
         self._files = files
         self._name_in_file = {name: name for name in files}
@@ -154,45 +152,45 @@ class Checkpoint:
         return name in self._name_in_file
 
     def rename(self, pattern: str, replacement: str) -> None:
-        """Know tensors by another name, wherever the pattern matches."""
+        """Rename tensors matching a pattern."""
         renamed: dict[str, str] = {}
         for name, in_file in self._name_in_file.items():
             new = re.sub(pattern, replacement, name)
             if new in renamed:
                 raise DataError(
-                    f"{self.directory}: the tensors {renamed[new]!r} and {in_file!r} are meant for "
-                    "one place"
+                    f"{self.directory}: the tensors {renamed[new]!r} and {in_file!r} map to the "
+                    "same parameter"
                 )
             renamed[new] = in_file
         self._name_in_file = renamed
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor."""
+        """Shape of a tensor."""
         return tuple(self._file(name).get_slice(self._name_in_file[name]).get_shape())
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """The tensor of that name as float32.  Raises DataError where it is not, or not so."""
+        """Take a tensor by name, as float32.  Raises DataError if it is missing or unsuitable."""
         if name not in self._name_in_file:
             raise DataError(f"{self.directory}: the weights lack the tensor {name!r}")
         in_file = self._name_in_file[name]
         if (found := self.shape(name)) != shape:
             raise DataError(
-                f"{self.directory}: the tensor {in_file!r} has shape {found}, but by config.json "
-                f"it is {shape}"
+                f"{self.directory}: the tensor {in_file!r} has shape {found}, but config.json "
+                f"implies {shape}"
             )
         tensor: Tensor = self._file(name).get_tensor(in_file)
         if tensor.dtype not in FLOATS:
             raise DataError(
-                f"{self.directory}: the tensor {in_file!r} holds {tensor.dtype}, not "
-                "floating-point numbers; quantised models cannot be imported"
+                f"{self.directory}: the tensor {in_file!r} has dtype {tensor.dtype}, not floating "
+                "point; quantised models are not supported"
             )
         self._taken.add(name)
         return tensor.to(torch.float32)
 
     def finish(self, needless: Iterable[str] = (), buffers: Iterable[str] = ()) -> tuple[str, ...]:
-        """Names of the tensors left out because the task has no use for them.
+        """Names of the tensors left out because the task does not need them.
 
-        needless: patterns of their names.  buffers: patterns of names that hold nothing learnt.
+        needless: patterns of their names.  buffers: patterns of names without learned values.
         Raises DataError for any other tensor that was not taken.
         """
         left_out = []
@@ -201,8 +199,8 @@ class Checkpoint:
                 continue
             if not _matches(name, needless):
                 raise DataError(
-                    f"{self.directory}: nothing is known of the tensor {in_file!r}; this is a "
-                    "model of another make, which cannot be imported"
+                    f"{self.directory}: unexpected tensor {in_file!r}; this model variant is not "
+                    "supported"
                 )
             left_out.append(in_file)
         return tuple(left_out)
@@ -219,7 +217,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def read_config(directory: Path) -> Config:
-    """`config.json`.  Raises DataError where there is none."""
+    """Read `config.json`.  Raises DataError if it is missing."""
     if not directory.is_dir():
         raise DataError(f"{directory} is not a directory")
     path = directory / "config.json"
@@ -229,7 +227,7 @@ def read_config(directory: Path) -> Config:
 
 
 def open_checkpoint(directory: Path) -> Checkpoint:
-    """The tensors of a directory, in one safetensors file or several."""
+    """Open the tensors of a directory, in one safetensors file or several."""
     index = directory / INDEX
     whole = directory / "model.safetensors"
     if index.is_file():
@@ -241,24 +239,24 @@ def open_checkpoint(directory: Path) -> Checkpoint:
         raise DataError(f"{directory} has several safetensors files, but no {INDEX}")
     for pickle in (path.name for pattern in PICKLES for path in sorted(directory.glob(pattern))):
         raise DataError(
-            f"{directory} has its weights in {pickle} alone, a pickle, which could run any code; "
-            "load it with transformers where you trust it, and save_pretrained it as safetensors"
+            f"{directory} has weights only in {pickle}, a pickle, which can run arbitrary code; if "
+            "you trust it, load it in transformers and use save_pretrained to write safetensors"
         )
     raise DataError(f"{directory} has no weights: model.safetensors is missing")
 
 
 def open_safetensors(path: Path) -> Any:
-    """A safetensors file, open.  Raises DataError when it is missing or damaged."""
+    """Open a safetensors file.  Raises DataError if it is missing or damaged."""
     try:
         return safetensors.safe_open(path, framework="pt")
     except (OSError, safetensors.SafetensorError) as error:
         raise DataError(
-            f"{path} is not a whole safetensors file ({error}); copy it again"
+            f"{path} is not a complete safetensors file ({error}); copy it again"
         ) from None
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
-    """What a JSON file holds, an object or else a list.  Raises DataError for anything else."""
+    """Content of a JSON file, an object or else a list.  Raises DataError for other content."""
     try:
         content = from_json(path.read_bytes())
     except OSError as error:
@@ -266,12 +264,12 @@ def read_json(path: Path, kind: type = dict) -> Any:
     except ValueError as error:
         raise DataError(f"{path} is not JSON ({error})") from None
     if not isinstance(content, kind):
-        raise DataError(f"{path} does not hold a JSON {'object' if kind is dict else 'list'}")
+        raise DataError(f"{path} must contain a JSON {'object' if kind is dict else 'list'}")
     return content
 
 
 def _sharded(directory: Path, index: dict[str, Any]) -> dict[str, Path]:
-    """For each tensor the file that holds it, as the index says and the files confirm."""
+    """The file of each tensor, according to the index and confirmed by the files."""
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise DataError(f"{directory / INDEX} has no weight_map")
@@ -282,13 +280,13 @@ def _sharded(directory: Path, index: dict[str, Any]) -> dict[str, Path]:
     for tensor, name in shards.items():
         if tensor not in held[name]:
             raise DataError(
-                f"{directory / name} lacks the tensor {tensor!r}, which the index says it holds"
+                f"{directory / name} lacks the tensor {tensor!r}, which the index lists"
             )
     return {tensor: directory / name for name in names for tensor in held[name]}
 
 
 def reordered(table: Tensor, rows: Sequence[int]) -> Tensor:
-    """Rows of a table in another order; where -1 is asked for, zeros."""
+    """Rows of a table in another order; zeros for -1."""
     index = torch.tensor(rows)
     chosen = table[index.clamp(min=0)]
     chosen[index < 0] = 0.0
@@ -296,10 +294,10 @@ def reordered(table: Tensor, rows: Sequence[int]) -> Tensor:
 
 
 def reordered_bias(bias: Tensor, rows: Sequence[int]) -> Tensor:
-    """Biases of logits in another order, so that the softmax stays what it was.
+    """Biases of logits in another order that keeps the softmax unchanged.
 
-    Of ids that are one in the original, such as that of padding and that of the beginning, one
-    keeps its bias: EOS, or else the first.
+    If several ids are one in the original, such as padding and beginning, one keeps the bias: EOS,
+    or else the first.
     """
     index = torch.tensor(rows)
     chosen = bias[index.clamp(min=0)]

@@ -1,4 +1,4 @@
-"""The files of sentence-transformers: how a sentence's vector is made of its tokens'."""
+"""Files of sentence-transformers: pooling of the vectors of tokens."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _SETTINGS = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta",
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """What the files say; by default what is done without them."""
+    """Settings in the files, with defaults for missing files."""
 
     pooling: str = "mean"
     normalize: bool = True
-    """Whether vectors are scaled to length 1."""
+    """Scale vectors to length 1."""
     max_length: int | None = None
-    """Tokens of a text that are read; None is as many as the model can."""
+    """Maximum tokens of a text; None for the limit of the model."""
     lower_case: bool = False
-    """Whether texts are put into small letters first, whatever the tokenizer does."""
+    """Lower-case texts first, whatever the tokenizer does."""
 
 
 def read_sentence_settings(directory: Path) -> SentenceSettings:
-    """The settings of a sentence-transformers model, or the usual where it is none.
+    """Settings of a sentence-transformers model, or the defaults for other models.
 
-    Raises DataError for what we have not.
+    Raises DataError for unsupported settings.
     """
     path = directory / "modules.json"
     if not path.is_file():
@@ -46,15 +46,15 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
     for module in read_json(path, list):
         kind = str(module.get("type", "") if isinstance(module, dict) else "").rpartition(".")[2]
         if kind not in modules:
-            raise DataError(f"{path}: a module {kind!r} cannot be imported")
+            raise DataError(f"{path}: module {kind!r} is not supported")
         modules[kind].append(module)
     if (count := len(modules["Pooling"])) != 1:
         raise DataError(
-            f"{path} names {count} Pooling modules instead of one; without modules.json the mean "
-            "of the tokens is taken"
+            f"{path} lists {count} Pooling modules instead of one; remove modules.json to use mean "
+            "pooling"
         )
     if any(module.get("path") not in (None, "", ".") for module in modules["Transformer"]):
-        raise DataError(f"{path}: the Transformer module must lie in the directory itself")
+        raise DataError(f"{path}: the Transformer module must be in the directory itself")
     _warn_of_prompt(directory / "config_sentence_transformers.json")
     files = [directory / name for name in _SETTINGS if (directory / name).is_file()]
     said = read_json(files[0]) if files else {}
@@ -68,10 +68,12 @@ def read_sentence_settings(directory: Path) -> SentenceSettings:
 
 
 def _pooling(directory: Path, place: Any, modules: Path) -> str:
-    """Our pooling for that of the Pooling module in `place`, which `modules` names."""
+    """Our pooling for the Pooling module in `place`, named by `modules`."""
     parts = place.split("/") if isinstance(place, str) else [""]
     if {"", ".", ".."} & set(parts) or "\\" in place or Path(place).is_absolute():
-        raise DataError(f"{modules}: the path {place!r} of Pooling is not a directory beside it")
+        raise DataError(
+            f"{modules}: the Pooling path {place!r} is not a directory beside this file"
+        )
     path = directory / place / "config.json"
     said = read_json(path)
     if "pooling_mode" in said:  # one setting in newer files, in older ones one for each way
@@ -83,17 +85,17 @@ def _pooling(directory: Path, place: Any, modules: Path) -> str:
         chosen = [_OLDER.get(name, name.removeprefix(prefix)) for name in on]
     if len(chosen) != 1 or chosen[0] not in tuple(_POOLING):
         raise DataError(
-            f"{path}: pooling by {' and '.join(map(repr, chosen)) or 'nothing'} cannot be "
-            f"imported, only one of {', '.join(map(repr, _POOLING))}"
+            f"{path}: pooling by {' and '.join(map(repr, chosen)) or 'nothing'} is not "
+            f"supported; use one of {', '.join(map(repr, _POOLING))}"
         )
     return _POOLING[chosen[0]]
 
 
 def _warn_of_prompt(path: Path) -> None:
-    """Says it where a text is put before every text by default, which we do not."""
+    """Warn about a default prompt for every text, which is not supported."""
     said = read_json(path) if path.is_file() else {}
     prompts, name = said.get("prompts"), said.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     if prompt:
-        message = "%s: the default prompt %r is not followed; write it before every text"
+        message = "%s: the default prompt %r is not added automatically; write it before every text"
         logger.warning(message, path, prompt)

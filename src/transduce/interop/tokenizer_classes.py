@@ -1,7 +1,7 @@
-"""Classes of tokenizers by the names that `transformers` gives them, and the rules of each.
+"""Tokenizer classes by their names in `transformers`, and the rules of each.
 
-A class with rules of its own takes the vocabulary alone from `tokenizer.json`; the rest follows
-from the settings beside it.  The classes without rules take the file as it is.
+A class with rules of its own uses only the vocabulary in `tokenizer.json`; the rest follows from
+the settings beside it.  Classes without rules use the file unchanged.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from transduce.text.hugging_face import tokenizers_library
 from transduce.text.tokenizer_checks import definition_parts, library_errors
 
 Definition = dict[str, Any]
-"""The JSON of the library `tokenizers`."""
+"""JSON of the library `tokenizers`."""
 
 
 @dataclass(frozen=True)
 class TokenizerClass:
-    """The rules of one class, and the files that it reads."""
+    """Rules and files of one class."""
 
     model: str | None
-    """Kind of its model, by the library's name; None for any."""
+    """Kind of its model, in the library's terms; None for any."""
     make: Callable[[Definition, TokenizerSettings], Definition]
-    """Its definition from what `tokenizer.json` or older files hold; without added tokens."""
+    """Make the definition from `tokenizer.json` or older files, without added tokens."""
     files: tuple[str, ...] = ()
-    """The older files, all of which it needs."""
+    """Its older files, all required."""
     older: Callable[[list[Path]], Definition] | None = None
-    """Reads the model from them."""
+    """Reader of the model in the older files."""
     special: Mapping[str, str] = field(default_factory=dict)
-    """Special tokens that the files need not name."""
+    """Default special tokens."""
 
 
 BRACKETED = {
@@ -122,7 +122,7 @@ def assembled(
     pre_tokenizer: Definition | None,
     decoder: Definition | None,
 ) -> Definition:
-    """A definition of its parts, without added tokens."""
+    """Assemble a definition from its parts, without added tokens."""
     return {
         "version": "1.0",
         "truncation": None,
@@ -171,10 +171,10 @@ def tokenizer_class(
     usual: str | None,
     known: Iterable[str] = tuple(CLASSES),
 ) -> tuple[str, bool]:
-    """The class of a directory's tokenizer, and True where the files name it.
+    """Class of a directory's tokenizer, and True if the files name it.
 
-    usual: the class of such models where no file names one; without it the files there decide.
-    Raises DataError for one that is not known.
+    usual: default class of these models; without it, the files decide.
+    Raises DataError for an unknown class.
     """
     config = directory / "config.json"
     path, named = settings.path, settings.values.get("tokenizer_class")
@@ -191,10 +191,10 @@ def tokenizer_class(
 
 
 def _known_class(named: Any, path: Path, known: Iterable[str]) -> str:
-    """The name of a class, without the ending of its fast twin.  Raises DataError."""
+    """Name of a class, without the suffix of its fast variant.  Raises DataError."""
     for name in (named, str(named).removesuffix("Fast")):
         if name in tuple(known):
             return str(name)
     raise DataError(
-        f"{path}: tokenizer_class = {named!r} cannot be imported, only {', '.join(known)}"
+        f"{path}: tokenizer_class = {named!r} is not supported, only {', '.join(known)}"
     )

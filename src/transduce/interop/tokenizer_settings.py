@@ -1,4 +1,4 @@
-"""The files beside a vocabulary, read as `transformers` reads them: settings and added tokens."""
+"""Read tokenizer settings and added tokens as `transformers` does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMED = (
     "cls_token",
     "mask_token",
 )
-"""Names of special tokens, in the order in which those that no vocabulary holds are added."""
+"""Names of special tokens, in the order of addition for tokens outside the vocabulary."""
 CONFIG = "tokenizer_config.json"
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
@@ -30,33 +30,32 @@ class TokenizerSettings:
     """Settings, special tokens and added tokens of a directory."""
 
     path: Path
-    """The file of most settings, for messages."""
+    """Main settings file, for messages."""
     values: Mapping[str, Any]
     """The settings of `tokenizer_config.json`."""
     added: Mapping[int, AddedToken]
-    """Added tokens by the ids that the files give them."""
+    """Added tokens by their ids in the files."""
     named: Mapping[str, AddedToken | None]
-    """Special tokens by name; None where there is to be none."""
+    """Special tokens by name; None for a disabled one."""
     further: tuple[AddedToken, ...]
     """Special tokens without a name."""
 
     def flag(self, name: str, default: bool | None) -> bool | None:
-        """A setting that is true or false; null only where that is the default."""
+        """A boolean setting; null only if that is the default."""
         value = self.values.get(name, default)
         if not isinstance(value, bool) and (value is not None or default is not None):
             raise DataError(f"{self.path}: {name} must be true or false, not {value!r}")
         return value
 
     def special(self, defaults: Mapping[str, str]) -> dict[str, AddedToken]:
-        """Special tokens by name; defaults: contents of those that the files do not speak of."""
+        """Special tokens by name; defaults: contents of tokens not mentioned in the files."""
         usual = {name: AddedToken(content=text, special=True) for name, text in defaults.items()}
         found = {**usual, **self.named}
         order = (*NAMED, *(name for name in found if name not in NAMED))
         return {name: token for name in order if (token := found.get(name)) is not None}
 
     def all_added(self, defaults: Mapping[str, str]) -> list[tuple[int | None, AddedToken]]:
-        """Every added token once, in the order in which they are numbered, with the ids that the
-        files give some of them."""
+        """Every added token once, in the order of numbering, with its id if the files give one."""
         tokens: dict[str, tuple[int | None, AddedToken]] = {
             token.content: (token_id, token) for token_id, token in sorted(self.added.items())
         }
@@ -66,11 +65,11 @@ class TokenizerSettings:
 
 
 def read_settings(directory: Path) -> TokenizerSettings:
-    """The settings of a directory.  Raises DataError for what means nothing.
+    """Read the settings of a directory.  Raises DataError for invalid ones.
 
-    Files as they are saved today name all added tokens in `tokenizer_config.json`; then no other
-    file counts.  Older ones have them in `added_tokens.json`, `special_tokens_map.json` and
-    `tokenizer.json`, of which the later win.
+    Current files list all added tokens in `tokenizer_config.json`, and no other file counts.  Older
+    ones have them in `added_tokens.json`, `special_tokens_map.json` and `tokenizer.json`; later
+    files win.
     """
     path = directory / CONFIG
     values = read_json(path) if path.is_file() else {}
@@ -104,11 +103,11 @@ def read_settings(directory: Path) -> TokenizerSettings:
 
 
 def _decoder(decoder: Any, path: Path) -> dict[int, AddedToken]:
-    """Added tokens as `tokenizer_config.json` has them, by ids that are strings there."""
+    """Added tokens in the format of `tokenizer_config.json`, with ids as strings."""
     try:
         return {_number(int(i)): _token(value, path) for i, value in decoder.items()}
     except (AttributeError, ValueError):
-        raise DataError(f"{path}: added_tokens_decoder does not hold ids and tokens") from None
+        raise DataError(f"{path}: added_tokens_decoder must map ids to tokens") from None
 
 
 def _older_added(directory: Path, special: Iterable[str]) -> dict[int, AddedToken]:
@@ -125,7 +124,7 @@ def _older_added(directory: Path, special: Iterable[str]) -> dict[int, AddedToke
         for value in listed or ():
             added[_number(value["id"])] = _token(value, path)
     except (KeyError, TypeError, ValueError):
-        raise DataError(f"{path}: the added tokens are not tokens with ids") from None
+        raise DataError(f"{path}: every added token needs an id") from None
     return added
 
 
@@ -138,7 +137,7 @@ def _number(value: Any) -> int:
 def _named(
     said: Mapping[str, Any], contents: Mapping[str, AddedToken], path: Path
 ) -> dict[str, AddedToken | None]:
-    """Special tokens by name.  contents: added tokens, which have flags of their own."""
+    """Special tokens by name.  contents: added tokens, with their own flags."""
     found: dict[str, AddedToken | None] = {}
     for name, value in said.items():
         if value is None and name in NAMED:
@@ -156,10 +155,10 @@ def _tokens(values: Any, path: Path) -> list[AddedToken]:
 
 
 def _token(value: Any, path: Path, special: bool | None = None) -> AddedToken:
-    """A token given as a string or as an object of its content and flags."""
+    """A token, from a string or an object with content and flags."""
     value = {"content": value} if isinstance(value, str) else value
     if not isinstance(value, dict) or not isinstance(value.get("content"), str):
-        raise DataError(f"{path}: {value!r} is no token, which has a content")
+        raise DataError(f"{path}: token {value!r} has no content")
     flags = {name: value[name] for name in _FLAGS if value.get(name) is not None}
     if not all(isinstance(flag, bool) for flag in flags.values()):
         raise DataError(

@@ -1,4 +1,4 @@
-"""The tokenizer files of a Hugging Face directory, and which of their ids is which of ours."""
+"""Tokenizer files of a Hugging Face directory, and their ids in our order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from transduce.text.tokenizer_checks import check_definition, check_steps, libra
 logger = logging.getLogger("transduce")
 
 Names = Mapping[str, tuple[str, ...]]
-"""For pad, unk, bos, eos and mask: what the files may call them, the best first."""
+"""Possible names in the files for pad, unk, bos, eos and mask, the best first."""
 ENCODER: Names = {
     "pad": ("pad_token",),
     "unk": ("unk_token",),
@@ -42,7 +42,7 @@ DECODER: Names = {
 }
 
 MARIAN = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
-"""Special tokens that Marian's files need not name."""
+"""Default special tokens of Marian."""
 
 
 def read_tokenizer(
@@ -54,29 +54,29 @@ def read_tokenizer(
     lower_case: bool = False,
     usual: str | None = None,
 ) -> HuggingFaceTokenizer:
-    """The tokenizer of a directory, for an embedding of `size` rows.
+    """Read the tokenizer of a directory, for an embedding of `size` rows.
 
-    customary: special tokens by the names that `names` uses, where the files do not say.
-    marks_between: end marks between two texts that the model reads together.
-    lower_case: put texts into small letters first, whatever the files say.
-    usual: class of the tokenizer where the files do not say.
-    Raises DataError where there is none, or it does not go with the model.
+    customary: default special tokens, by the names in `names`.
+    marks_between: end marks between two texts in one model input.
+    lower_case: lower-case texts first, whatever the files say.
+    usual: default class of the tokenizer.
+    Raises DataError if it is missing or does not match the model.
     """
     settings = read_settings(directory)
     name, is_named = tokenizer_class(settings, directory, usual)
     kind = CLASSES[name]
     if settings.values.get("fast_tokenizer_files"):
         raise DataError(
-            f"{settings.path}: fast_tokenizer_files, a tokenizer.json for each version of a "
-            "library, cannot be imported; leave it out to read tokenizer.json"
+            f"{settings.path}: fast_tokenizer_files, one tokenizer.json per library version, is "
+            "not supported; remove it to use tokenizer.json"
         )
     content, where = _content(directory, name)
     if not isinstance(content.get("model"), dict):
-        raise DataError(f"{where} holds no tokenizer: it has no model")
+        raise DataError(f"{where} has no tokenizer model")
     if kind.model is not None and _model_kind(content) != kind.model:
         if is_named:
             raise DataError(
-                f"{where}: its model is a {_model_kind(content)}, but a {name} has a {kind.model}"
+                f"{where}: the model is {_model_kind(content)}, but {name} needs {kind.model}"
             )
         kind = CLASSES["TokenizersBackend"]
     found = {ours: token.content for ours, token in settings.special(kind.special).items()}
@@ -104,7 +104,7 @@ def read_tokenizer(
 def read_marian_tokenizers(
     directory: Path, sizes: tuple[int, int], pad: int, start: int, eos: int
 ) -> tuple[MarianTokenizer, MarianTokenizer]:
-    """The tokenizers of source and target.  pad, start, eos: ids as config.json says.
+    """Read the tokenizers of source and target.  pad, start, eos: ids in config.json.
 
     sizes: rows of the two embeddings.  Raises DataError.
     """
@@ -118,7 +118,7 @@ def read_marian_tokenizers(
         _require(directory, name)
         pieces = read_json(directory / name)
         if not all(isinstance(token, int) and token >= 0 for token in pieces.values()):
-            raise DataError(f"{directory / name} does not hold pieces and their ids")
+            raise DataError(f"{directory / name} must map pieces to ids")
         if unknown not in pieces:
             raise DataError(f"{directory / name} has no token {unknown!r}")
         vocabularies.append(pieces)
@@ -144,13 +144,13 @@ def read_marian_tokenizers(
 
 def _require(directory: Path, name: str) -> None:
     if not (directory / name).is_file():
-        raise DataError(f"{directory} has no {name}, which Marian's tokenizer needs")
+        raise DataError(f"{directory} has no {name}; the Marian tokenizer needs it")
 
 
 def _numbered(
     settings: TokenizerSettings, pieces: Mapping[str, int]
 ) -> dict[str, tuple[int, AddedToken]]:
-    """Marian's added tokens with their ids: as the files say, as pieces, or else at the end."""
+    """Marian's added tokens with their ids: from the files, from the pieces, or else at the end."""
     tokens = settings.all_added(MARIAN)
     known = dict(pieces) | {token.content: i for i, token in tokens if i is not None}
     for _, token in tokens:
@@ -159,7 +159,7 @@ def _numbered(
 
 
 def _content(directory: Path, name: str) -> tuple[dict[str, Any], Path]:
-    """Content of `tokenizer.json` or of the older files of a class, and the file it is from."""
+    """Content of `tokenizer.json` or of the older files of a class, and its file."""
     whole = directory / "tokenizer.json"
     if whole.is_file():
         return read_json(whole), whole
@@ -167,9 +167,7 @@ def _content(directory: Path, name: str) -> tuple[dict[str, Any], Path]:
     files = [directory / file for file in kind.files]
     if kind.older is None or not all(file.is_file() for file in files):
         others = f", or {' with '.join(kind.files)}" if kind.files else ""
-        raise DataError(
-            f"{directory} has no tokenizer that a {name} could read: tokenizer.json{others}"
-        )
+        raise DataError(f"{directory} has no tokenizer for {name}; expected tokenizer.json{others}")
     try:
         return {"model": {"type": kind.model, **kind.older(files)}}, files[0]
     except RunError as error:
@@ -177,7 +175,7 @@ def _content(directory: Path, name: str) -> tuple[dict[str, Any], Path]:
 
 
 def _model_kind(content: Mapping[str, Any]) -> str:
-    """Kind of the model in a `tokenizer.json`, which older files tell by its settings alone."""
+    """Kind of the model in a `tokenizer.json`; in older files it follows from the settings."""
     model = content["model"]
     if "type" in model:
         return str(model["type"])
@@ -189,7 +187,7 @@ def _model_kind(content: Mapping[str, Any]) -> str:
 def _made(
     content: dict[str, Any], kind: TokenizerClass, settings: TokenizerSettings, where: Path
 ) -> dict[str, Any]:
-    """The definition that a class makes of what the files hold, both checked."""
+    """Definition made by a class from the files, both checked."""
     check_steps(content)
     definition = kind.make(content, settings)
     check_definition(definition)
@@ -199,13 +197,13 @@ def _made(
     with library_errors("cannot read it"):
         for stage in stages:
             if _canonical(stage, content[stage]) != _canonical(stage, definition[stage]):
-                message = "%s: its %s is not what the tokenizer's class and %s say, which counts"
+                message = "%s: ignoring its %s, which differs from the tokenizer class and %s"
                 logger.warning(message, where, stage, settings.path.name)
     return definition
 
 
 def _canonical(stage: str, steps: Any) -> Any:
-    """Steps as the library writes them, without what has no part in cutting texts."""
+    """Steps in the library's own notation, without those that do not affect segmentation."""
     nothing = {"type": "BPE", "vocab": {}, "merges": []}
     small = {**assembled(nothing, None, None, None), stage: steps}
     made = json.loads(tokenizers_library().Tokenizer.from_str(json.dumps(small)).to_str())[stage]
@@ -215,14 +213,14 @@ def _canonical(stage: str, steps: Any) -> Any:
 
 
 def _say_training(where: Path, setting: str, value: Any) -> None:
-    message = "%s: %s = %s serves training; texts are cut without it"
+    message = "%s: ignoring %s = %s, which is for training only"
     logger.info(message, where, setting, reprlib.repr(value))
 
 
 def _with_added(
     definition: dict[str, Any], kind: TokenizerClass, settings: TokenizerSettings
 ) -> Any:
-    """The library's tokenizer with all added tokens, as `transformers` numbers them."""
+    """The library's tokenizer with all added tokens, numbered as in `transformers`."""
     library = tokenizers_library()
     with library_errors("cannot read it"):
         tokenizer = library.Tokenizer.from_str(json.dumps(definition))
@@ -238,7 +236,7 @@ def _with_added(
     numbers = [(token.content, i, tokenizer.token_to_id(token.content)) for i, token in wanted]
     for content, said, number in numbers:
         if said not in (None, number):
-            message = "%s: the added token %r has id %d there, but is numbered %d as elsewhere"
+            message = "%s: the added token %r has id %d there; using %d, as transformers does"
             logger.warning(message, settings.path, content, said, number)
             break
     return tokenizer
@@ -247,7 +245,7 @@ def _with_added(
 def _numbers(
     library: Any, definition: Mapping[str, Any], settings: TokenizerSettings, size: int
 ) -> dict[str, int]:
-    """Ids of the tokens that the files hold or name; what a class alone names has no row."""
+    """Ids of the tokens in the files; tokens known from the class alone have no row."""
     stated = (*settings.added.values(), *settings.named.values())
     known = {
         *library.get_vocab(with_added_tokens=False),
@@ -261,7 +259,7 @@ def _numbers(
 def _ids(
     numbers: Mapping[str, int], names: Names, special: Mapping[str, str], where: Path
 ) -> dict[str, int]:
-    """Ids of the special tokens that we know, by our names.  numbers: ids of tokens."""
+    """Ids of the known special tokens, by our names.  numbers: ids of tokens."""
     ids: dict[str, int] = {}
     for ours, theirs in names.items():
         found = [special[name] for name in theirs if name in special]
@@ -270,7 +268,7 @@ def _ids(
             ids[ours] = tokens[0]
         elif ours in ("bos", "eos"):
             raise DataError(
-                f"{where}: there is no token for the {'begin' if ours == 'bos' else 'end'} of a "
+                f"{where}: no token marks the {'beginning' if ours == 'bos' else 'end'} of a "
                 f"text ({' or '.join(map(repr, found)) or theirs[0]})"
             )
     return ids

@@ -1,4 +1,4 @@
-"""ViT, with or without labels: its patches are cut by a convolution as wide as its steps."""
+"""ViT, with or without labels: patches by a convolution of equal kernel and stride."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TASKS = {
 
 
 def import_vit(directory: Path, config: Config) -> ImportedModel:
-    """The model of a directory whose `model_type` is vit."""
+    """Import a directory with `model_type` vit."""
     architecture = config.architecture("ViTForImageClassification")
     if architecture not in _TASKS:
         raise DataError(
-            f"{config.path}: a {architecture} cannot be imported; only {', '.join(_TASKS)}"
+            f"{config.path}: {architecture} is not supported; use {' or '.join(_TASKS)}"
         )
     task = _TASKS[architecture]
     checkpoint = open_checkpoint(directory)

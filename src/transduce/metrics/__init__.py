@@ -1,4 +1,4 @@
-"""Measuring outputs against references, and telling a better system from a lucky one."""
+"""Scores of outputs against references, and their significance."""
 
 from transduce.metrics.measure import METRICS, make_metric, measure
 from transduce.metrics.metric import Metric

@@ -6,7 +6,7 @@ With A the links of a system, S the sure and P the possible links of a person (S
     recall    = |A ∩ S| / |S|
     AER       = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
-All are of the sums over a corpus.
+All are computed from sums over a corpus.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from transduce.text.pharaoh import Link
 def alignment_statistics(
     found: Iterable[Set[Link]], gold: Iterable[tuple[Set[Link], Set[Link]]]
 ) -> Statistics:
-    """(n, 4) for each pair |A|, |S|, |A ∩ S| and |A ∩ P|; gold holds (S, P).
+    """(n, 4) for each pair |A|, |S|, |A ∩ S| and |A ∩ P|; gold has (S, P).
 
-    Raises DataError where the counts of pairs differ or there are none.
+    Raises DataError if the numbers of pairs differ or are zero.
     """
     found, gold = list(found), list(gold)
     if len(found) != len(gold):
         raise DataError(
-            f"there are links for {len(found)} pairs but gold links for {len(gold)}; both need "
-            "one line for each pair"
+            f"{len(found)} lines of links but {len(gold)} lines of gold links; give one line per "
+            "pair in both"
         )
     if not gold:
         raise DataError("nothing to measure: there are no gold links")
@@ -45,7 +45,7 @@ def alignment_statistics(
 def alignment_scores(sums: Statistics) -> dict[str, float]:
     """AER, precision and recall in percent, from the sum (4,) of the statistics.
 
-    Raises DataError where neither system nor person has any link.
+    Raises DataError if neither side has any link.
     """
     links, sure, right_sure, right_possible = (float(x) for x in sums)
     if not links + sure:

@@ -1,9 +1,9 @@
-"""How well an answer taken from a passage agrees with the references: exact match and F1.
+"""Exact match and F1 of answers taken from a passage.
 
-Two conventions, chosen by the language of the answers.  That of SQuAD (Rajpurkar et al. 2016) for
+Two conventions, chosen by the language of the answers.  SQuAD (Rajpurkar et al. 2016), for
 languages with spaces: lower case, no ASCII punctuation, no articles, and the overlap of bags of
-words.  That of CMRC 2018 (Cui et al. 2019) for Chinese: lower case, no punctuation of its list,
-characters of Chinese and words of what is not, and the longest run that both have in common.
+words.  CMRC 2018 (Cui et al. 2019), for Chinese: lower case, without its list of punctuation,
+Chinese characters and words of other scripts as units, and the longest common run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHINESE_UNITS = re.compile(
 
 @dataclass(frozen=True)
 class AnswerMetric:
-    """The mean over the questions of how well each answer agrees with its best reference.
+    """Mean agreement of answers with their best references.
 
     compare: a number from 0 to 1 for an answer and one reference.
     """
@@ -45,7 +45,7 @@ class AnswerMetric:
     ) -> Statistics:
         """(n, 2): agreement with the closest reference, and 1.
 
-        Where there is no answer, the reference is the empty text.  Raises DataError as
+        For an unanswerable question the reference is the empty text.  Raises DataError as
         `check_items` does.
         """
         check_items(hypotheses, references)
@@ -59,19 +59,20 @@ class AnswerMetric:
         return 100 * float(sums[0] / sums[1])
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Which convention was followed; figures of different ones cannot be compared."""
+        """The convention; scores of different conventions cannot be compared."""
         return f"convention:{self.convention}"
 
 
 def exact_match(language: str = "") -> AnswerMetric:
-    """Share of the questions whose answer is, but for case and punctuation, a reference."""
+    """Share of the questions with an answer equal to a reference, except for case and
+    punctuation."""
     if base_language(language) == "zh":
         return AnswerMetric("exact_match", _same_chinese, "cmrc2018")
     return AnswerMetric("exact_match", _same, "squad")
 
 
 def answer_f1(language: str = "") -> AnswerMetric:
-    """How much of the answer is right and of the reference is there, as one number."""
+    """Harmonic mean of the precision and recall of an answer's units."""
     if base_language(language) == "zh":
         return AnswerMetric("f1", _chinese_overlap, "cmrc2018")
     return AnswerMetric("f1", _overlap, "squad")

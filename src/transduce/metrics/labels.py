@@ -1,4 +1,4 @@
-"""How well labels are told apart, each label counting alike however rare it is."""
+"""Accuracy and macro-F1 of labels."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from transduce.metrics.metric import Statistics, check_items
 
 @dataclass(frozen=True)
 class MacroF1:
-    """The mean, over the labels, of the F1 of each.
+    """Mean over the labels of the F1 of each.
 
-    As in scikit-learn, the labels are those that occur among the references or the hypotheses.
+    As in scikit-learn, the labels are all that occur among the references or the hypotheses.
     """
 
     name: str = "macro-f1"
@@ -23,10 +23,10 @@ class MacroF1:
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
-        """(n, 2 l): for each of the l labels whether it was right, and how often it occurs.
+        """(n, 2 l): for each of the l labels, correct predictions and occurrences.
 
-        Of several references that which was answered counts, or else the first.  Raises DataError
-        as `check_items` does.
+        Of several references, the predicted one counts, or else the first.  Raises DataError as
+        `check_items` does.
         """
         check_items(hypotheses, references)
         pairs = []
@@ -49,5 +49,5 @@ class MacroF1:
         return 100 * float((2 * right[there] / occurring[there]).mean())
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Empty: there is one way to compute it."""
+        """Empty, as there is one way to compute it."""
         return ""

@@ -1,4 +1,4 @@
-"""The metrics by name, and several of them at once."""
+"""Table of metrics by name, and several of them at once."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ METRICS: dict[str, Callable[[str], Metric]] = {
 
 
 def make_metric(name: str, language: str = "") -> Metric:
-    """The metric of that name for a target language.  Raises SettingError for an unknown name."""
+    """The named metric for a target language.  Raises SettingError for an unknown name."""
     check_metric(name)
     return METRICS[name](language)
 
 
 def check_metric(name: str) -> None:
-    """Raises SettingError, with the nearest right name, unless there is such a metric."""
+    """Raises SettingError, with the nearest name, for an unknown metric."""
     if name not in METRICS:
-        hint = did_you_mean(name, METRICS) or f"; there are {', '.join(METRICS)}"
+        hint = did_you_mean(name, METRICS) or f"; choose from {', '.join(METRICS)}"
         raise SettingError(f"{name!r} is not a metric{hint}")
 
 
@@ -50,15 +50,14 @@ def measure(
     references: Sequence[Sequence[str]],
     language: str = "",
 ) -> dict[str, float | str]:
-    """Each named metric of the whole corpus, in percent, with its signature beside it.
+    """Compute each named metric of the whole corpus, in percent, with its signature.
 
     names:      keys of `METRICS`.
-    references: for each item the list of its acceptable references.
+    references: list of acceptable references for each item.
     language:   code of the target language (`de`, `zh-CN`); it chooses tokenizers.
-    Returns {"bleu": 41.3, "bleu_signature": "nrefs:1|...", ...}; a metric that can be computed in
-    one way only has no signature, and one that an item is too long for is left out with a warning.
-    Raises SettingError for an unknown name, DataError when there is nothing to measure or the
-    counts differ.
+    Returns {"bleu": 41.3, "bleu_signature": "nrefs:1|...", ...}.  Metrics with a single way of
+    computing have no signature; a metric for which an item is too long is left out with a warning.
+    Raises SettingError for an unknown name, DataError for empty input or differing counts.
     """
     result: dict[str, float | str] = {}
     for metric in [make_metric(name, language) for name in names]:

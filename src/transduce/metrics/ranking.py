@@ -1,4 +1,4 @@
-"""How high the right one of many candidates stands in a ranking: hit rate, NDCG, reciprocal rank.
+"""Hit rate, NDCG and mean reciprocal rank of rankings.
 
 With one right answer per question all three are functions of its rank alone, counted from 1:
 
@@ -6,8 +6,8 @@ With one right answer per question all three are functions of its rank alone, co
     NDCG at k         1 / log2(1 + rank) if rank <= k   (Järvelin and Kekäläinen 2002)
     MRR               1 / rank
 
-Ranks are among all candidates.  Figures of a ranking among a hundred drawn ones, which much of the
-literature reports, are far higher and do not even order systems alike (Krichene and Rendle 2020).
+Ranks are among all candidates.  Scores among a hundred sampled candidates, as reported in much of
+the literature, are far higher and may even order systems differently (Krichene and Rendle 2020).
 
 Shape letters: n questions, v candidates.
 """
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from transduce.errors import DataError
 
 UNRANKED = np.inf
-"""The rank of what is no candidate at all: worth nothing."""
+"""Rank of a target that is not a candidate: it scores nothing."""
 
 
 def ranks_of(
@@ -30,7 +30,7 @@ def ranks_of(
 ) -> NDArray[np.float64]:
     """Rank (n,) of candidate `targets` (n,) by scores (n, v), the highest first.
 
-    Of equal scores the lower number goes first.  A candidate of score -inf is none.
+    Among equal scores the lower number comes first.  Candidates with score -inf are excluded.
     """
     own = scores[np.arange(len(targets)), targets][:, None]
     lower_number = np.arange(scores.shape[1]) < targets[:, None]
@@ -41,7 +41,7 @@ def ranks_of(
 def ranking_scores(ranks: NDArray[np.float64], at: int = 10) -> dict[str, float]:
     """Hit rate and NDCG at `at`, and the mean reciprocal rank, all in percent, from ranks (n,).
 
-    Raises DataError where there is nothing to measure.
+    Raises DataError if there are no ranks.
     """
     if not len(ranks):
         raise DataError("nothing to measure: there are no rankings")

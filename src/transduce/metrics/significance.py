@@ -1,4 +1,4 @@
-"""How sure a score is, and whether one system is better than another or was lucky."""
+"""Confidence intervals of scores, and the paired bootstrap."""
 
 from __future__ import annotations
 
@@ -13,40 +13,38 @@ from transduce.metrics.metric import Metric, Statistics
 
 ENOUGH_ITEMS = 400
 """A share of n items has a standard error of at most 50 / √n percent points, so its 95 % interval
-reaches 98 / √n to either side: 5 points with these."""
+is ± 98 / √n points: 5 points with these."""
 FEW_ITEMS = 100
-"""With fewer it reaches 10 points or more."""
+"""With fewer, the interval is ± 10 points or more."""
 ENOUGH_TOKENS = 10_000
 FEW_TOKENS = 2_000
 SPREAD = 2.5
-"""Standard deviation of the loss of a token, in nats, as language models have it, about; so the
-mean of n has a 95 % interval of 1.96 · 2.5 / √n to either side: 0.05 and 0.11."""
+"""Typical standard deviation of a language model's loss per token, in nats.  The mean of n tokens
+has a 95 % interval of ± 1.96 · 2.5 / √n: 0.05 and 0.11."""
 
 
 def few_items(count: int, what: str = "items") -> str:
-    """Says that so many items are too few to trust a score; empty where they are enough."""
+    """Message for too few items to trust a score; empty if there are enough."""
     if not 0 < count < FEW_ITEMS:
         return ""
     if count == 1:
         one = what.removesuffix("s")
-        return (
-            f"1 {one} has no 95 % interval; that of {ENOUGH_ITEMS} reaches 5 points to either side"
-        )
+        return f"only 1 {one}, too few for a 95 % interval; with {ENOUGH_ITEMS} it is ± 5 points"
     reach = min(98 / math.sqrt(count), 50)
     return (
-        f"{count} {what} are few: the 95 % interval of a score of 50 % reaches {reach:.0f} points "
-        f"to either side; with {ENOUGH_ITEMS} it would be 5"
+        f"only {count} {what}: the 95 % interval of a score of 50 % is ± {reach:.0f} points; "
+        f"with {ENOUGH_ITEMS} it is ± 5"
     )
 
 
 def few_tokens(count: int, what: str = "tokens") -> str:
-    """The same of tokens whose mean loss is measured."""
+    """The same for tokens with a measured mean loss."""
     if not 0 < count < FEW_TOKENS:
         return ""
     reach = 1.96 * SPREAD / math.sqrt(count)
     return (
-        f"{count:,} {what} are few: the 95 % interval of the loss reaches some {reach:.2f} nats to "
-        f"either side; with {ENOUGH_TOKENS:,} it would be 0.05"
+        f"only {count:,} {what}: the 95 % interval of the loss is about ± {reach:.2f} nats; "
+        f"with {ENOUGH_TOKENS:,} it is ± 0.05"
     )
 
 
@@ -54,7 +52,7 @@ def few_tokens(count: int, what: str = "tokens") -> str:
 class Comparison:
     """Two systems on the same items, in percent points of one metric.
 
-    difference: score_b - score_a; which sign is better, the metric's `higher_is_better` says.
+    difference: score_b - score_a; the metric's `higher_is_better` gives the better sign.
     low, high:  95 % confidence interval of the difference.
     p_value:    see `paired_bootstrap`.
     """
@@ -77,17 +75,17 @@ def paired_bootstrap(
 ) -> Comparison:
     """Compare two systems by paired bootstrap resampling (Koehn 2004).
 
-    Each of the `samples` draws n of the n items with replacement, the same items for both
-    systems, and takes the difference d_i of the two scores.  The interval is the middle 95 % of
-    the d_i.  The p-value is two-sided, of the same d_i: with c the number of samples on the rarer
-    side of 0, those of exactly 0 included,
+    Each of the `samples` draws n of the n items with replacement, the same items for both systems,
+    and takes the difference d_i of the two scores.  The interval is the middle 95 % of the d_i.
+    The p-value is two-sided, from the same d_i: with c the number of samples on the rarer side of
+    0, including exact zeros,
 
         p = min(1, 2 (c + 1) / (samples + 1))
 
-    so that p < 0.05 exactly where the interval leaves out 0 (from 40 samples on), and identical
-    systems get 1.  sacreBLEU's p-value is another: of the d_i moved to a mean of 0, and of sizes
-    from which their mean is taken off, which for clear differences is about one-sided.  Both
-    suppose that the items stand for many more; of a handful neither knows.
+    so that p < 0.05 exactly if the interval excludes 0 (from 40 samples on), and identical systems
+    get 1.  sacreBLEU's p-value differs: it uses d_i shifted to a mean of 0, and absolute values
+    minus their mean, which for clear differences is about one-sided.  Both assume that the items
+    represent many more; with a handful, neither is reliable.
 
     samples: a thousand settle the second decimal of p.
     seed: the same seed draws the same items; the default is sacreBLEU's.
@@ -121,14 +119,14 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """95 % confidence interval of one system's score, by the samples of `paired_bootstrap`.
 
-    It covers the luck of the items, not that of the training.  Raises the same.
+    It covers the random choice of items, not of training.  Raises the same errors.
     """
     sums = _resample(metric.statistics(hypotheses, references), samples, seed)
     return _middle(np.array([metric.score(each) for each in sums]))
 
 
 def _middle(scores: Statistics) -> tuple[float, float]:
-    """Ends of the middle 95 % of the samples: one of them each, so that p-values agree."""
+    """Ends of the middle 95 % of the samples, themselves samples, so that p-values agree."""
     left_out = max(0, len(scores) // 40 - 1)  # on each side; one more there, and p > 0.05
     ordered = np.sort(scores)
     return float(ordered[left_out]), float(ordered[-1 - left_out])
@@ -137,9 +135,9 @@ def _middle(scores: Statistics) -> tuple[float, float]:
 def _resample(rows: Statistics, samples: int, seed: int) -> Statistics:
     """Sums (samples, k) of the statistics (n, k) of drawn items."""
     if samples < 1:
-        raise SettingError(f"samples is {samples}; a bootstrap needs at least 1, 1000 is usual")
+        raise SettingError(f"samples must be at least 1, not {samples}; 1000 is usual")
     if seed < 0:
-        raise SettingError(f"seed is {seed}; it must not be negative")
+        raise SettingError(f"seed must not be negative, but is {seed}")
     rng = np.random.default_rng(seed)
     n = len(rows)
     sums = np.empty((samples, rows.shape[1]))

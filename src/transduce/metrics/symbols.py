@@ -1,8 +1,7 @@
-"""Error rates of sequences of symbols: phones, words.  Symbols are separated by white space.
+"""Error rates of sequences of symbols, such as phones or words, between spaces.
 
-An item may have several references, all equally right (a word has several pronunciations).
-Two fields mean different things by "WER": see `ItemErrorRate` (spelling to sound) and
-`word_error_rate` (speech).
+An item may have several equally right references (a word with several pronunciations).  Two fields
+use "WER" differently: see `ItemErrorRate` (spelling to sound) and `word_error_rate` (speech).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from transduce.metrics.metric import Statistics, check_items
 
 @dataclass(frozen=True)
 class ExactMatch:
-    """Percentage of items whose hypothesis equals one of the item's references."""
+    """Percentage of items with a hypothesis equal to one of the references."""
 
     name: str = "accuracy"
     higher_is_better: bool = True
@@ -25,7 +24,7 @@ class ExactMatch:
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
-        """(n, 2): whether the item is right, and 1.  Raises DataError as `check_items` does."""
+        """(n, 2): 1 if the item is right, and 1.  Raises DataError as `check_items` does."""
         return _matches(hypotheses, references)
 
     def score(self, sums: Statistics) -> float:
@@ -33,16 +32,16 @@ class ExactMatch:
         return 100 * float(sums[0] / sums[1])
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Empty: there is one way to compute it."""
+        """Empty, as there is one way to compute it."""
         return ""
 
 
 @dataclass(frozen=True)
 class ItemErrorRate:
-    """Percentage of items whose hypothesis equals none of the item's references.
+    """Percentage of items with a hypothesis equal to none of the references.
 
-    This is what grapheme-to-phoneme conversion calls word error rate: an item is a word, and one
-    wrong phone makes it wrong.  It is 100 - accuracy.  Not the word error rate of speech.
+    Called word error rate in grapheme-to-phoneme conversion: an item is a word, and one wrong phone
+    makes it wrong.  Equals 100 - accuracy.  Not the word error rate of speech.
     """
 
     name: str = "wer"
@@ -51,7 +50,7 @@ class ItemErrorRate:
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
-        """(n, 2): whether the item is right, and 1.  Raises DataError as `check_items` does."""
+        """(n, 2): 1 if the item is right, and 1.  Raises DataError as `check_items` does."""
         return _matches(hypotheses, references)
 
     def score(self, sums: Statistics) -> float:
@@ -59,13 +58,13 @@ class ItemErrorRate:
         return 100 * float((sums[1] - sums[0]) / sums[1])
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Empty: there is one way to compute it."""
+        """Empty, as there is one way to compute it."""
         return ""
 
 
 @dataclass(frozen=True)
 class SymbolErrorRate:
-    """Edits per symbol of the reference, in percent; above 100 where much is inserted.
+    """Edits per reference symbol, in percent; above 100 with many insertions.
 
     Edits are the insertions, deletions and substitutions (Levenshtein 1966) to the closest of the
     item's references; both edits and lengths are summed over all items before dividing.  With
@@ -78,10 +77,10 @@ class SymbolErrorRate:
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Statistics:
-        """(n, 2): edits to the closest reference, and the length of that reference.
+        """(n, 2): edits to the closest reference, and its length.
 
-        Of equally close references the longer one counts, so that their order does not matter.
-        Raises DataError as `check_items` does.
+        Of equally close references the longest counts, so that their order does not matter.  Raises
+        DataError as `check_items` does.
         """
         check_items(hypotheses, references)
         rows = np.empty((len(hypotheses), 2))
@@ -95,7 +94,7 @@ class SymbolErrorRate:
     def score(self, sums: Statistics) -> float:
         """Edits in percent of the references' length.
 
-        Where all references are empty: 0 for empty hypotheses, else 100.
+        If all references are empty: 0 for empty hypotheses, else 100.
         """
         edits, length = sums.tolist()
         if length == 0:
@@ -103,22 +102,22 @@ class SymbolErrorRate:
         return 100 * float(edits / length)
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Empty: there is one way to compute it."""
+        """Empty, as there is one way to compute it."""
         return ""
 
 
 def word_error_rate(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Word error rate as speech recognition means it: word edits per reference word, in percent.
+    """Word error rate of speech recognition: word edits per reference word, in percent.
 
-    Case and punctuation count: normalise both sides first where the convention asks for it.
-    Raises DataError as `check_items` does.
+    Case and punctuation count: normalise both sides first if the convention requires it.  Raises
+    DataError as `check_items` does.
     """
     metric = SymbolErrorRate("word_error_rate")
     return metric.score(metric.statistics(hypotheses, references).sum(0))
 
 
 def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
-    """The fewest insertions, deletions and substitutions that turn `a` into `b`."""
+    """Minimum number of insertions, deletions and substitutions that turn `a` into `b`."""
     # what both share at either end is never edited, and in good output that is nearly everything
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
@@ -139,7 +138,7 @@ def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
 def group_by_source(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
     """Each source once, in order of first appearance, with the list of its different targets.
 
-    For data that writes a word with two pronunciations as two (source, target) lines.
+    For data with several lines (source, target) for a word with several pronunciations.
     """
     groups: dict[str, dict[str, None]] = {}
     for source, target in pairs:

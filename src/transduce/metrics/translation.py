@@ -1,7 +1,7 @@
 """BLEU, chrF and TER of translations by sacreBLEU, and the BLEU of older papers.
 
-sacreBLEU takes detokenised text, as a system hands it to a reader, and tokenises hypotheses and
-references itself; its signature names everything that changes the figure.
+sacreBLEU takes detokenised text, as shown to a reader, and tokenises hypotheses and references
+itself; its signature names everything that affects the score.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sacrebleu.metrics.ter import TER
 from transduce.metrics.metric import Statistics, TooLongError, check_items
 
 MAX_LENGTH_FOR_TER = 5_000
-"""Words, which take some 500 MB; sacreBLEU's edits of 20,000 took all memory there was."""
+"""Maximum words for TER, about 500 MB; 20,000 words exhausted all memory in sacreBLEU."""
 # ISO 639-3 codes, as FLORES and NLLB write them, of the languages that get a tokenizer of their own
 LONG_CODES = {"zho": "zh", "cmn": "zh", "yue": "zh", "jpn": "ja", "kor": "ko"}
 
@@ -32,9 +32,9 @@ class SacreBleuMetric:
     """One of sacreBLEU's metrics, split into statistics per item and a score of their sum.
 
     scorer:    sacreBLEU's metric with its options set.
-    prepare:   what is done to each hypothesis and reference before sacreBLEU sees it.
-    tokenizer: its name for the signature, where `prepare` is what tokenises.
-    max_words: words that an item may have, where its cost grows with their square.
+    prepare:   applied to each hypothesis and reference before sacreBLEU.
+    tokenizer: its name for the signature, if `prepare` tokenises.
+    max_words: maximum words of an item, for metrics with quadratic cost.
     """
 
     name: str
@@ -50,7 +50,7 @@ class SacreBleuMetric:
         """sacreBLEU's own statistics of each item, (n, k).
 
         Items may have different numbers of references.  Raises DataError as `check_items` does,
-        TooLongError for an item of too many words.
+        TooLongError for an item with too many words.
         """
         check_items(hypotheses, references)
         if self.max_words < math.inf:
@@ -65,7 +65,7 @@ class SacreBleuMetric:
     def _check_lengths(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> None:
-        """In the scorer's own words, of which a Chinese text has one for each character."""
+        """Count in the scorer's own words: one per character for Chinese."""
         for number, (hypothesis, item) in enumerate(zip(hypotheses, references, strict=True), 1):
             texts = map(self.scorer._preprocess_segment, (hypothesis, *item))
             words = max(len(text.split()) for text in texts)
@@ -76,7 +76,7 @@ class SacreBleuMetric:
                 )
 
     def score(self, sums: Statistics) -> float:
-        """The score in percent, equal to sacreBLEU's `corpus_score` of the items summed."""
+        """Score in percent, equal to sacreBLEU's `corpus_score` of the items."""
         return float(self.scorer._compute_score_from_stats(sums.tolist()).score)
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
@@ -88,7 +88,7 @@ class SacreBleuMetric:
 
 
 def bleu(language: str = "") -> SacreBleuMetric:
-    """Detokenised, case-sensitive BLEU (Papineni et al. 2002; Post 2018): the one to publish.
+    """Detokenised, case-sensitive BLEU (Papineni et al. 2002; Post 2018), the one to publish.
 
     language: code of the target language; it chooses the tokenizer (`bleu_tokenizer`).
     """
@@ -98,8 +98,8 @@ def bleu(language: str = "") -> SacreBleuMetric:
 def bleu_tokenised_lowercased(language: str = "") -> SacreBleuMetric:
     """Moses' multi-bleu.perl on lower-cased, punctuation-normalised, Moses-tokenised text.
 
-    The BLEU of many papers before 2018 (and of those on Multi30k), for comparing with them only:
-    it usually comes out higher than `bleu`.  Not smoothed: without a single common 4-gram it is 0.
+    The BLEU of many papers before 2018 (and of papers on Multi30k), for comparison with them only:
+    usually higher than `bleu`.  Not smoothed: without a common 4-gram it is 0.
     """
     # force: sacreBLEU would warn that the text looks tokenised, which here it is meant to be
     scorer = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
@@ -124,16 +124,16 @@ def ter(language: str = "") -> SacreBleuMetric:
 
 
 def base_language(code: str) -> str:
-    """The two-letter code within `zh-CN`, `zh_Hans`, `zho_Hans`, `ZH`: here `zh`."""
+    """Two-letter code of `zh-CN`, `zh_Hans`, `zho_Hans`, `ZH`: here `zh`."""
     base = code.strip().lower().replace("_", "-").partition("-")[0]
     return LONG_CODES.get(base, base)
 
 
 def bleu_tokenizer(language: str) -> str:
-    """The name of sacreBLEU's tokenizer for a target language; `13a` where none is special.
+    """Name of sacreBLEU's tokenizer for a target language, by default `13a`.
 
-    Japanese is split into words where MeCab is installed (`pip install sacrebleu[ja]`), else
-    into characters: two different figures, and the signature says which.
+    Japanese is split into words if MeCab is installed (`pip install sacrebleu[ja]`), else into
+    characters: the scores differ, and the signature names the tokenizer.
     """
     match base_language(language):
         case "zh":
@@ -148,7 +148,7 @@ def bleu_tokenizer(language: str) -> str:
 
 @lru_cache(maxsize=8)
 def moses_tokeniser(language: str) -> Callable[[str], str]:
-    """A function from a line to its lower-cased, normalised, Moses-tokenised form."""
+    """Make a function from a line to its lower-cased, normalised, Moses-tokenised form."""
     # here, not above: it takes longer to import than all of sacreBLEU, for one legacy metric
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 

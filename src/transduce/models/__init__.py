@@ -1,1 +1,1 @@
-"""Whole models, wired from front ends, stacks and heads."""
+"""Models: front ends, stacks and heads, wired together."""

@@ -1,10 +1,11 @@
-"""A decoder by itself: GPT and every other model of what comes next."""
+"""Decoder-only model: GPT and its kin."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from transduce.config import section
+from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
@@ -33,7 +34,7 @@ class DecoderOnlyConfig:
     scale_embeddings: bool = True
     """Multiply embeddings by √d_model, as in the paper; GPT-2 does not."""
     output_bias: bool = False
-    """A bias on the logits, which imported models use to rule tokens out."""
+    """Bias on the logits; imported models ban tokens with it."""
 
     def __post_init__(self) -> None:
         check_heads(self.decoder, self.d_model)
@@ -43,7 +44,7 @@ class DecoderOnly(nn.Module):
     """Front end, decoder, head: the target half of an encoder-decoder, without a memory."""
 
     def __init__(
-        self, front_end: TextFrontEnd, decoder: TransformerDecoder, head: VocabularyHead
+        self, front_end: FrontEnd, decoder: TransformerDecoder, head: VocabularyHead
     ) -> None:
         super().__init__()
         self.front_end = front_end
@@ -55,29 +56,31 @@ class DecoderOnly(nn.Module):
         return self.decoder.start()
 
     def advance(self, target: Padded, state: DecoderState) -> Padded:
-        """The decoder's vectors (r, t, m) under the head, for `target` ids (r, t)."""
+        """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
         return self.decoder(self.front_end(target), state)  # type: ignore[no-any-return]
 
     def step(self, target: Padded, state: DecoderState) -> Tensor:
-        """Logits (r, t, v) of what follows each of `target` (r, t); `state` moves on by t."""
+        """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
+        t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
 
     def forward(self, target: Padded) -> Tensor:
-        """Logits (b, t, v) of what follows each token."""
+        """Logits (b, t, v) of the next token after each position."""
         return self.step(target, self.start())
 
 
 def build_decoder_only(config: DecoderOnlyConfig, vocabulary_size: int) -> DecoderOnly:
     """A freshly initialised model for a vocabulary of this size."""
     d_model = config.d_model
+    front_end = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings)
     model = DecoderOnly(
-        TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings),
+        front_end,
         TransformerDecoder(config.decoder, d_model, cross_attention=False),
         VocabularyHead(d_model, vocabulary_size, config.output_bias),
     )
     initialise(model, d_model)
     if config.tie:
-        model.head.weight = model.front_end.embedding.weight
+        model.head.weight = front_end.embedding.weight
     else:
         nn.init.normal_(model.head.weight, std=d_model**-0.5)
     return model

@@ -1,4 +1,4 @@
-"""Source in, target out: front end, encoder, decoder and head, wired as in Figure 1."""
+"""Encoder-decoder model, wired as in Figure 1."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class EncoderDecoderConfig:
     d_model: Count = 512
     """Width of the model, everywhere."""
     tie: Literal["none", "two-way", "three-way"] = "three-way"
-    """Which of the matrices source embedding, target embedding and output are one and the same:
-    two-way the last two, three-way all (the paper; needs a joint vocabulary)."""
+    """Weight tying: two-way shares target embedding and output matrix, three-way also the source
+    embedding (the paper; needs a joint vocabulary)."""
     init: InitMethod = "xavier"
-    """What training begins with: Xavier for matrices and unit variance for scaled embeddings, or
-    N(0, 0.02²) for all (normal), which is better for some data and worse for other."""
+    """Initialisation: Xavier for matrices and unit variance for scaled embeddings (xavier), or N(0,
+    0.02²) for all (normal); the better choice depends on the data."""
     encoder: EncoderConfig = TransformerConfig()
     decoder: DecoderConfig = TransformerConfig()
     scale_embeddings: bool = True
     """Multiply embeddings by √d_model, as in the paper."""
     output_bias: bool = False
-    """A bias on the logits, which imported models use to rule tokens out."""
+    """Bias on the logits; imported models ban tokens with it."""
 
     def __post_init__(self) -> None:
         for stack in (self.encoder, self.decoder):
@@ -53,15 +53,15 @@ class EncoderDecoderConfig:
 class EncoderDecoder(nn.Module):
     """Two front ends, two stacks, one head.
 
-    Training is one long `step` from a fresh state, decoding is many short ones: what is trained
-    is what is served.
+    Training is one long `step` from an initial state, decoding is many short ones: both share the
+    code.
     """
 
     def __init__(
         self,
         front_end: FrontEnd,
         encoder: Encoder,
-        target_front_end: TextFrontEnd,
+        target_front_end: FrontEnd,
         decoder: Decoder,
         head: VocabularyHead,
     ) -> None:
@@ -73,24 +73,25 @@ class EncoderDecoder(nn.Module):
         self.head = head
 
     def start(self, source: Padded | Tensor) -> State:
-        """Read the source, whatever its front end takes; the state to decode from."""
+        """Encode the source, as accepted by the front end; returns the initial decoder state."""
         return self.decoder.start(self.encoder(self.front_end(source)))
 
     def advance(self, target: Padded, state: State) -> Padded:
-        """The decoder's vectors (r, t, m) under the head, for `target` ids (r, t)."""
+        """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
         return self.decoder(self.target_front_end(target), state)
 
     def step(self, target: Padded, state: State) -> Tensor:
-        """Logits (r, t, v) of what follows each of `target` (r, t); `state` moves on by t."""
+        """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
+        t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
 
     def forward(self, source: Padded | Tensor, target: Padded) -> Tensor:
-        """Logits (b, t, v) of what follows each target token, given the source."""
+        """Logits (b, t, v) of the next token after each target position, given the source."""
         return self.step(target, self.start(source))
 
 
 def check_tie(config: EncoderDecoderConfig, joint: bool) -> None:
-    """Raises SettingError where what is to be tied has not one vocabulary."""
+    """Raises SettingError if matrices of different vocabularies are to be tied."""
     if config.tie == "three-way" and not joint:
         raise SettingError(
             "model.tie = 'three-way' needs one joint vocabulary; leave out text.target, or "

@@ -1,4 +1,4 @@
-"""An encoder under a head of its own: BERT, ViT, and convolution over text."""
+"""Encoder-only model under a head: BERT, ViT, convolution over text."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class EncoderOnlyConfig:
     scale_embeddings: bool = True
     """Multiply embeddings by √d_model, as in the paper; BERT does not."""
     segments: bool = False
-    """Tell the two texts of a pair apart by an embedding of their segment, as BERT does."""
+    """Add segment embeddings to distinguish the two texts of a pair, as in BERT."""
     pooling: Pooling = "mean"
-    """What stands for the whole sequence: its first vector, or the mean or maximum of all."""
+    """Pooling over positions: the first vector, or the mean or maximum of all."""
     pooler: bool = False
     """A dense layer and an activation over the pooled vector before the labels, as in BERT."""
     pooler_activation: PoolerActivation = "tanh"
-    """What follows the dense layer of the pooler; DistilBERT has "relu"."""
+    """Activation after the dense layer of the pooler; "relu" for DistilBERT."""
 
     def __post_init__(self) -> None:
         check_stack(self.encoder, self.d_model)
@@ -60,12 +60,19 @@ class EncoderOnly(nn.Module):
         self.head = head
 
     def encode(self, x: Padded | Tensor) -> Padded:
-        """The encoder's vectors (b, t, m) under the head."""
+        """Encoder outputs (b, t, m) below the head."""
         return self.encoder(self.front_end(x))  # type: ignore[no-any-return]
 
     def forward(self, x: Padded | Tensor) -> Tensor:
         """The head's scores."""
         return self.head(self.encode(x))  # type: ignore[no-any-return]
+
+
+def text_encoder(config: EncoderOnlyConfig, vocabulary_size: int) -> tuple[TextFrontEnd, nn.Module]:
+    """Front end and encoder over token ids, with values that are still to be initialised."""
+    n_segments = 2 if config.segments else 0
+    front_end = TextFrontEnd(vocabulary_size, config.d_model, config.scale_embeddings, n_segments)
+    return front_end, build_encoder(config.encoder, config.d_model)
 
 
 def build_text_encoder(
@@ -75,11 +82,9 @@ def build_text_encoder(
 
     The matrix of a masked-token head is tied to the embedding.
     """
-    d_model = config.d_model
-    n_segments = 2 if config.segments else 0
-    front_end = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings, n_segments)
-    model = EncoderOnly(front_end, build_encoder(config.encoder, d_model), head)
-    initialise(model, d_model)
+    front_end, encoder = text_encoder(config, vocabulary_size)
+    model = EncoderOnly(front_end, encoder, head)
+    initialise(model, config.d_model)
     if isinstance(head, MaskedTokenHead):
         head.vocabulary.weight = front_end.embedding.weight
     return model

@@ -1,4 +1,4 @@
-"""The famous models, spelled out to be read beside their papers.
+"""Presets: published models, with their settings spelled out.
 
 A recipe names one with `preset = "paper-base"` under `[model]` and may change any setting of it.
 """

@@ -1,4 +1,4 @@
-"""The stacks that a model can be made of, told apart by `kind`, and what models ask of them."""
+"""Stacks of a model, told apart by `kind`, and the protocols that models need."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ StackConfig = (
 
 
 class Encoder(Protocol):
-    """Reads a whole sequence at once."""
+    """Encoder: reads a whole sequence at once."""
 
     def __call__(self, source: Padded) -> Padded:
         """Vectors (b, t, m) -> memory (b, t, m)."""
 
 
 class Decoder(Protocol):
-    """Goes on from a state, by one position or by many."""
+    """Decoder: continues from a state, by one or more positions."""
 
     def start(self, memory: Padded | None = None) -> State:
-        """A fresh state over the memory (b, s, m), if it looks at one."""
+        """Initial state over the memory (b, s, m), if the decoder has cross-attention."""
 
     def __call__(self, target: Padded, state: State) -> Padded:
-        """Vectors (r, t, m) that follow what `state` holds -> (r, t, m); `state` moves on by t."""
+        """Vectors (r, t, m) after the positions in `state` -> (r, t, m); `state` advances by t."""
 
 
 def check_stack(config: StackConfig, d_model: int) -> None:
@@ -79,21 +79,21 @@ def check_stack(config: StackConfig, d_model: int) -> None:
 
 
 def max_sequence_length(config: StackConfig) -> int | None:
-    """Positions that a stack can tell apart; None where there is no limit."""
+    """Maximum number of positions of a stack; None for no limit."""
     if isinstance(config, TransformerConfig) and config.positions == "learned":
         return config.max_positions
     return None
 
 
 def cross_attention_heads(config: DecoderConfig) -> tuple[int, int]:
-    """Layers of a decoder that look at the source, and heads of each."""
+    """Cross-attention layers of a decoder, and heads of each."""
     if isinstance(config, TransformerConfig):
         return config.n_layers, config.n_heads
     return (0, 0) if config.context.kind == "fixed" else (1, 1)
 
 
 def norm_epsilon(config: StackConfig) -> float:
-    """What the stack's layer norms add to the variance; a head's do the same."""
+    """Epsilon of the stack's layer norms, also used in heads."""
     return config.norm_epsilon if isinstance(config, TransformerConfig) else 1e-5
 
 
@@ -113,7 +113,7 @@ def build_encoder(config: EncoderConfig, d_model: int) -> nn.Module:
 def build_decoder(
     config: DecoderConfig, d_model: int, cross_attention: bool = True
 ) -> TransformerDecoder | RecurrentDecoder:
-    """The decoder of that kind; without cross-attention it looks at no memory."""
+    """Build a decoder of that kind; without cross-attention it has no memory."""
     match config:
         case TransformerConfig():
             return TransformerDecoder(config, d_model, cross_attention)

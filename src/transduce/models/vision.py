@@ -1,4 +1,4 @@
-"""An encoder over image patches, ViT (Dosovitskiy et al. 2021), and a text decoder over that."""
+"""Encoder over image patches, ViT (Dosovitskiy et al. 2021), and a text decoder over it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class VisionConfig:
     d_model: Count = 128
     """Width of the model, everywhere."""
     patch_size: Count = 4
-    """Side of a patch, in pixels of the image or of what the stem leaves of it."""
+    """Side of a patch, in pixels of the image or of the stem's output."""
     stem: tuple[Count, ...] = ()
     """Widths of 3x3 convolutions in front, each halving the sides; they help small data."""
     class_token: bool = False
-    """A trained vector in front stands for the whole image, as in the paper; else the mean."""
+    """Represent the image by a trained class token, as in the paper; otherwise by the mean."""
     encoder: TransformerConfig = TransformerConfig(
         n_layers=4,
         n_heads=4,
@@ -88,7 +88,7 @@ class CaptioningConfig:
     """A ViT without its head under a text decoder."""
 
     vision: VisionConfig = VisionConfig()
-    """The encoder of the image; its d_model is that of the whole model."""
+    """Image encoder; its d_model is used for the whole model."""
     decoder: TransformerConfig = TransformerConfig(
         n_layers=2, n_heads=4, d_ff=256, norm_order="pre", dropout=0.1
     )
@@ -127,9 +127,9 @@ def build_vision(
 
 
 def fit_positions(front_end: FrontEnd) -> Callable[[str, Tensor], Tensor]:
-    """Makes learned positions, trained with images of another size, fit this front end.
+    """Adapt learned positions, trained with another image size, to this front end.
 
-    It takes the name and the value of a tensor; other tensors come back as they are.
+    Takes the name and the value of a tensor; other tensors are unchanged.
     """
     assert isinstance(front_end, PatchFrontEnd)
     grid, token = front_end.grid, front_end.class_token is not None
@@ -144,6 +144,6 @@ def fit_positions(front_end: FrontEnd) -> Callable[[str, Tensor], Tensor]:
 
 
 def _shrink_positions(encoder: TransformerEncoder) -> None:
-    """The first values of learned positions as in the paper, small beside those of the patches."""
+    """Initial learned positions as in the paper, small relative to the patch vectors."""
     if isinstance(encoder.positions, LearnedPositions):
         nn.init.normal_(encoder.positions.table.weight, std=0.02)

@@ -1,1 +1,1 @@
-"""The parts that models are wired from."""
+"""Layers, stacks, front ends and heads."""

@@ -53,7 +53,8 @@ def attention_with_weights(
 def attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Mask = NOTHING_HIDDEN, dropout: float = 0.0
 ) -> Tensor:
-    """The same output as `attention_with_weights`, by PyTorch's fused kernels: no (t, s) matrix."""
+    """Same output as `attention_with_weights`, by PyTorch's fused kernels without a (t, s)
+    matrix."""
     if query.requires_grad and query.device.type == "cpu" and query.dtype == torch.bfloat16:
         if (
             mask.bias is None
@@ -93,13 +94,13 @@ class RecordedAttention(nn.Module):
         self.trained_by_weights = False
 
     def record(self, weights: Tensor) -> None:
-        """Note weights (b, h, t, s), if anybody looks."""
+        """Record weights (b, h, t, s) if recording is on."""
         if self.weights is not None:
             self.weights.append(weights if self.trained_by_weights else weights.detach())
 
 
 class MultiHeadAttention(RecordedAttention):
-    """What self-attention and cross-attention share: heads, dropout, output projection.
+    """Common part of self-attention and cross-attention: heads, dropout, output projection.
 
     head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V); MultiHead = Concat(head_1 … head_h) W^O.
     The matrices of all heads stand side by side in one.
@@ -108,7 +109,7 @@ class MultiHeadAttention(RecordedAttention):
     def __init__(
         self, d_model: int, n_heads: int, dropout: float, d_head: int | None = None
     ) -> None:
-        """d_head: width of a head.  Raises SettingError where there is none that fits d_model."""
+        """d_head: width of a head.  Raises SettingError if none fits d_model."""
         super().__init__()
         self.n_heads = n_heads
         self.dropout = dropout
@@ -134,7 +135,7 @@ class MultiHeadAttention(RecordedAttention):
 
 
 class SelfAttention(MultiHeadAttention):
-    """A sequence looks at itself: queries, keys and values from one projection."""
+    """Self-attention: queries, keys and values from one projection of the same sequence."""
 
     def __init__(
         self, d_model: int, n_heads: int, dropout: float = 0.0, d_head: int | None = None
@@ -152,9 +153,9 @@ class SelfAttention(MultiHeadAttention):
     ) -> Tensor:
         """x (b, t, m), or without its padding (n, m), -> the same shape.
 
-        cache: keys and values of the past, which those of x join; its rows may be fewer than
-        those of x, and `mask` is then of the positions as folded into them.
-        angles: of the positions of x, or of x as folded.  unpadding: how x was rid of padding.
+        cache: past keys and values, extended by the new ones of x. With fewer rows than x, `mask`
+        refers to the positions folded into them.
+        angles: rotary angles of the positions of x, folded or not. unpadding: removed padding of x.
         """
         projected = unpadding.pad(self.query_key_value(x))
         folded = projected if cache is None else cache.fold(projected)
@@ -167,7 +168,7 @@ class SelfAttention(MultiHeadAttention):
 
 
 class CrossAttention(MultiHeadAttention):
-    """A target looks at the memory: queries from the one, keys and values from the other."""
+    """Cross-attention: queries from the target, keys and values from the memory."""
 
     def __init__(
         self, d_model: int, n_heads: int, dropout: float = 0.0, d_head: int | None = None
@@ -186,7 +187,7 @@ class CrossAttention(MultiHeadAttention):
     ) -> Tensor:
         """x (b·k, t, m), or without its padding (n, m), over a memory of b rows -> the same shape.
 
-        Row i looks at memory row i // k.  The k hypotheses of a sentence become k·t queries of
+        Row i attends to memory row i // k.  The k hypotheses of a sentence become k·t queries of
         one row, so that its keys and values are neither copied nor read k times.
         """
         queries = unpadding.pad(self.query(x))

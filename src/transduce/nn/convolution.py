@@ -33,21 +33,21 @@ class ConvolutionEncoderConfig:
     width: Count = 3
     """Positions that a convolution spans; odd, so that it has a middle."""
     dilation_growth: Annotated[int, Field(ge=1, le=8)] = 1
-    """How many times further apart these positions are in each next layer: 1 for layers all alike
-    (ConvS2S); 2 for 1, 2, 4, 8, 16, and then from 1 again (ByteNet)."""
+    """Factor between the dilations of successive layers: 1 for no dilation (ConvS2S); 2 for 1, 2,
+    4, 8, 16, repeated (ByteNet)."""
     positions: Literal["sinusoidal", "none"] = "none"
-    """How positions are told, beyond what the edges of a text give away."""
+    """Position encoding, in addition to the effect of padding at the edges."""
     dropout: Share = 0.1
     """Dropped from each layer's output and from the embeddings."""
 
     def __post_init__(self) -> None:
         if self.width % 2 == 0:
-            raise SettingError(f"the convolution's width = {self.width} is not odd")
+            raise SettingError(f"width = {self.width} of a convolution must be odd")
 
 
 @section
 class TextCnnConfig:
-    """One layer of convolutions of several widths (Kim 2014), meant to stand under max pooling."""
+    """One layer of convolutions of several widths (Kim 2014), for use with max pooling."""
 
     kind: Literal["text-cnn"] = "text-cnn"
     widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (3, 4, 5)
@@ -57,7 +57,7 @@ class TextCnnConfig:
 
 
 class GatedConvolution(nn.Module):
-    """GLU(conv(x)): one half of the convolution's channels decides what passes of the other."""
+    """GLU(conv(x)): one half of the channels gates the other."""
 
     def __init__(self, d_model: int, width: int, dilation: int) -> None:
         super().__init__()
@@ -106,8 +106,7 @@ class ConvolutionEncoder(nn.Module):
 class TextCnnEncoder(nn.Module):
     """At each position the ReLU features of the windows around it, of every width.
 
-    Windows may hang over either end, where they see zeros, so a text may be shorter than a
-    window.
+    Windows extend over either end into zeros, so a text may be shorter than a window.
     """
 
     def __init__(self, config: TextCnnConfig, d_model: int) -> None:
@@ -136,7 +135,7 @@ class TextCnnEncoder(nn.Module):
 def check_widths(config: TextCnnConfig, d_model: int) -> None:
     """Raises SettingError when there are more widths than features to share among them."""
     if len(config.widths) > d_model:
-        raise SettingError(f"{len(config.widths)} widths are more than d_model = {d_model}")
+        raise SettingError(f"{len(config.widths)} widths exceed d_model = {d_model}; use fewer")
 
 
 def _zero_at_padding(x: Tensor, rows: Padded) -> Tensor:

@@ -1,4 +1,4 @@
-"""Dropout whose random numbers do not dominate the step on a CPU."""
+"""Dropout with cheap random numbers on a CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LARGEST = 1 - 2**-7
-"""The largest share whose kept part 16 random bits give within a thousandth of itself."""
+"""Largest share whose kept part 16 random bits represent within a relative error of 0.001."""
 
 
 class Dropout(nn.Module):
@@ -24,11 +24,11 @@ class Dropout(nn.Module):
         self.p = p
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Of any shape, which stays; outside of training not even a call of a module."""
+        """Any shape; in evaluation, returns the input without a module call."""
         return super().__call__(x) if self.training else x
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same in training."""
+        """As `__call__`, in training."""
         if self.p == 0:
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling() or self.p > LARGEST:
@@ -36,7 +36,7 @@ class Dropout(nn.Module):
         return x * _kept(x, self.p)
 
     def extra_repr(self) -> str:
-        """What PyTorch prints in the brackets."""
+        """Settings in PyTorch's description."""
         return f"p={self.p}"
 
 

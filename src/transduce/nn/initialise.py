@@ -1,4 +1,4 @@
-"""First values of the weights."""
+"""Initialisation of weights."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ NORMAL = 0.02
 """Standard deviation of first weights of the kind "normal"."""
 InitMethod = Literal["xavier", "normal"]
 DRAWING = {"normal_", "uniform_", "kaiming_uniform_"}
-"""What fills a tensor with random numbers; all else in `torch.nn.init` that does so calls these."""
+"""Functions that fill a tensor with random numbers; other initialisers in `torch.nn.init` call
+them."""
 
 
 class SkipInit(TorchFunctionMode):
-    """While it lasts, nothing draws first weights: for models whose weights are read from a file.
+    """Context that skips random initialisation, for models with weights read from a file.
 
-    It spares the drawing, and for tensors without memory much more: to draw those, PyTorch imports
-    its compiler, which takes a CPU two seconds.
+    Saves the drawing, and more for tensors without memory: for these, PyTorch would import its
+    compiler, which takes two seconds.
     """
 
     def __torch_function__(
@@ -32,7 +33,7 @@ class SkipInit(TorchFunctionMode):
         arguments: Sequence[Any] = (),
         named: Mapping[str, Any] | None = None,
     ) -> Any:
-        """What PyTorch calls in place of its own functions."""
+        """Hook called by PyTorch in place of its own functions."""
         named = named or {}
         if getattr(function, "__name__", "") in DRAWING:
             return arguments[0] if arguments else named["tensor"]
@@ -40,7 +41,7 @@ class SkipInit(TorchFunctionMode):
 
 
 def initialise(model: nn.Module, d_model: int, kind: InitMethod = "xavier") -> None:
-    """First values of all matrices and embeddings; biases are zero.
+    """Initialise all matrices and embeddings; biases are zero.
 
     "xavier": Xavier (Glorot and Bengio 2010) for matrices, N(0, 1/m) for embeddings.  Multiplied
     by √m on the way in, these then have unit variance; as the output matrix they give logits of

@@ -1,8 +1,8 @@
-"""Who may look at whom: the one place that decides which mask attention gets, if any.
+"""Attention masks, decided in one place.
 
-A mask costs time, and an unneeded one can cost the fused kernel, so this file asks in turn:
-is nothing hidden (no mask), is only the future hidden (`causal`, a flag of the kernel), or
-must each pair of positions be told (`allowed`)?  In a mask, True means "may look".
+A mask costs time, and an unnecessary one can prevent the fused kernel. Cases in order: nothing is
+masked (no mask), only the future is masked (`causal`, a flag of the kernel), or an explicit mask of
+position pairs (`allowed`). In a mask, True means "attends".
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from transduce.sequence import Padded
 
 
 class Mask(NamedTuple):
-    """What a block of queries may look at.
+    """Keys visible to a block of queries.
 
-    allowed: bool, broadcastable to (b, h, t, s); None when every key may be looked at.
-    causal:  query i looks at keys 0..i only; given instead of `allowed`, never with it.
+    allowed: bool, broadcastable to (b, h, t, s); None if all keys are visible.
+    causal:  query i attends to keys 0..i only; given instead of `allowed`, never with it.
     bias:    float, broadcastable to (b, h, t, s), added to the scores; None for none.
-    sum:     all of these as one such bias, -inf where nothing may be looked at, made once for the
-             many layers that look through one mask; None where it has not been made.
+    sum:     all of these combined into a bias, -inf at masked positions, computed once for all
+             layers; None if not computed.
     """
 
     allowed: Tensor | None = None
@@ -31,7 +31,7 @@ class Mask(NamedTuple):
     sum: Tensor | None = None
 
     def summed(self, n_queries: int, n_keys: int, like: Tensor) -> Mask:
-        """The same with its `sum`, of the type and on the device of `like`."""
+        """Mask with `sum` computed, of the type and on the device of `like`."""
         hidden = self.explicit(n_queries, n_keys, like.device)
         if hidden is None:
             return self._replace(sum=self.bias)
@@ -39,23 +39,23 @@ class Mask(NamedTuple):
         return self._replace(sum=torch.where(hidden, bias, float("-inf")))
 
     def in_float32(self) -> Mask:
-        """The same, with its `bias` and `sum` in float32."""
+        """Mask with `bias` and `sum` in float32."""
         bias, sum_ = (part if part is None else part.float() for part in (self.bias, self.sum))
         return self._replace(bias=bias, sum=sum_)
 
     def explicit(self, n_queries: int, n_keys: int, device: torch.device) -> Tensor | None:
-        """The bool tensor (…, t, s) that this mask stands for, or None when all is allowed."""
+        """Mask as a bool tensor (…, t, s), or None if all is allowed."""
         return causal(n_queries, n_keys, device) if self.causal else self.allowed
 
 
 def causal(n_queries: int, n_keys: int, device: torch.device) -> Tensor:
-    """(t, s) bool: the last query sees all keys, each one before it one key fewer."""
+    """(t, s) bool: the last query attends to all keys, each earlier one to one key fewer."""
     ones = torch.ones(n_queries, n_keys, dtype=torch.bool, device=device)
     return ones.tril(n_keys - n_queries)
 
 
 def key_mask(keys: Padded, bias: Tensor | None = None) -> Mask:
-    """Every query may look at every real key: self-attention of an encoder, cross-attention."""
+    """Mask of padding keys only: self-attention of an encoder, cross-attention."""
     if keys.packed is not None:
         allowed = same_sequence(keys.packed) & keys.real[:, None, :]
         return Mask(allowed=any_key_allowed(allowed)[:, None], bias=bias)  # (b, 1, s, s)
@@ -76,10 +76,10 @@ def causal_mask(
     bias: Tensor | None = None,
     packed: Tensor | None = None,
 ) -> Mask:
-    """Each of the last `n_queries` positions may look at itself and at what is before it.
+    """Causal mask: each of the last `n_queries` positions attends to itself and to earlier ones.
 
-    real: (b, s) bool over past and present; padding: where padding may stand in it.
-    With padding only on the right a real query never sees padding, as that lies in its future.
+    real: (b, s) bool over past and present; padding: possible sides of padding. With padding only
+    on the right, real queries never attend to padding, which lies in their future.
     packed: (b, s), as in `Padded`.
     """
     n_keys = real.shape[1]
@@ -100,9 +100,9 @@ def causal_mask(
 def past_mask(
     allowed: Tensor | None, n_queries: int, n_keys: int, bias: Tensor | None, like: Tensor
 ) -> Mask:
-    """What positions look at that come after others: as `allowed` (b, t, s) says, or all before.
+    """Mask of positions that continue others: by `allowed` (b, t, s), or all earlier positions.
 
-    like: of the type and on the device that attention is computed in.
+    like: gives type and device.
     """
     if allowed is not None:
         mask = Mask(allowed=allowed[:, None], bias=bias)
@@ -114,5 +114,5 @@ def past_mask(
 
 
 def any_key_allowed(allowed: Tensor) -> Tensor:
-    """A query at padding would see nothing, and softmax over nothing is not a number."""
+    """Let queries at padding attend to some key, since a softmax over nothing is NaN."""
     return allowed | ~allowed.any(-1, keepdim=True)

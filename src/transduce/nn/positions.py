@@ -1,6 +1,6 @@
-"""Where a token stands: five ways to tell a stack of attention, which by itself cannot know.
+"""Positions: sinusoidal, learned, rotary and others, added or inside attention.
 
-Each is a `Positions` with three hooks, of which it uses one (or none):
+Each is a `Positions` with three hooks and uses at most one:
 
     embed    adds something to the vectors at the bottom of the stack    sinusoidal (two
                                                                          layouts), learned
@@ -47,7 +47,7 @@ class RotaryAngles(NamedTuple):
 
 
 class _Rotation(torch.autograd.Function):
-    """Plain operations would do, but on the way back gather their gradients piece by piece."""
+    """Custom gradient of the rotation: with plain operations, the backward pass would be slow."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -74,14 +74,14 @@ def rotate(x: Tensor, angles: RotaryAngles | None) -> Tensor:
 
 
 class Positions(nn.Module):
-    """No positions at all, and the base of every other kind."""
+    """No position encoding, and the base class of all kinds."""
 
     def embed(self, x: Tensor, at: Tensor) -> Tensor:
         """x (b, t, m) at positions (t,) or (b, t) -> (b, t, m)."""
         return x
 
     def angles(self, at: Tensor, dtype: torch.dtype) -> RotaryAngles | None:
-        """What `rotate` turns queries and keys at positions (t,) or (b, t) by; None: nothing."""
+        """Rotary angles of queries and keys at positions (t,) or (b, t); None for no rotation."""
         return None
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
@@ -134,8 +134,8 @@ class LearnedPositions(Positions):
         room = self.table.num_embeddings
         if at.numel() and int(at.max()) >= room:
             raise DataError(
-                f"a sequence has more than {room} tokens, the most that this model's learned "
-                "positions allow; shorten it or train with a larger max_positions"
+                f"a sequence has more than the {room} tokens of the model's learned positions; "
+                "shorten it or train with a larger max_positions"
             )
         return x + self.table(at)  # type: ignore[no-any-return]
 

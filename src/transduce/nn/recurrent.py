@@ -1,12 +1,12 @@
-"""Recurrent encoder and decoder: what Transformers came from, with four ways to see the source.
+"""Recurrent encoder and decoder, with four kinds of context from the source.
 
     fixed      one vector for the whole source, at every step        Cho et al. 2014
     dot        attention by the score h · z                          Luong et al. 2015
     general    attention by the score h · W z                        Luong et al. 2015
     additive   attention by the score v · tanh(W_h h + W_z z)        Bahdanau et al. 2015
 
-The recurrent layers run over the whole target first and look at the source afterwards, from
-their top, so that training calls each cell's fused kernel once and not once per position.
+The recurrent layers process the whole target first, and attention is computed from their outputs,
+so that training calls each cell's fused kernel once instead of once per position.
 """
 
 from __future__ import annotations
@@ -72,36 +72,36 @@ class RecurrentEncoderConfig:
 
     kind: Literal["recurrent"] = "recurrent"
     cell: Cell = "lstm"
-    """What a layer is made of: "lstm" (Hochreiter and Schmidhuber 1997) or "gru" (Cho et al.
+    """Recurrent cell: "lstm" (Hochreiter and Schmidhuber 1997) or "gru" (Cho et al.
     2014)."""
     n_layers: Count = 1
     """Number of layers; each has d_model / 2 units in either direction."""
     dropout: Share = 0.1
-    """Dropped from what enters each layer and from what leaves the last."""
+    """Dropout on the input of each layer and on the output of the last."""
 
 
 @section
 class RecurrentDecoderConfig:
-    """Recurrent layers that write the target, and how they see the source."""
+    """Recurrent decoder, and its source context."""
 
     kind: Literal["recurrent"] = "recurrent"
     cell: Cell = "lstm"
-    """As in the encoder, whose cell may be another."""
+    """Recurrent cell, independent of the encoder's."""
     n_layers: Count = 1
     """Number of layers, of d_model units each."""
     context: ContextConfig = GeneralContext()
-    """How the decoder sees the source; without a source it is not used."""
+    """Source context of the decoder; not used without a source."""
     dropout: Share = 0.1
-    """Dropped from what enters each layer and from what leaves the decoder."""
+    """Dropout on the input of each layer and on the decoder's output."""
 
 
 # --- recurrence ------------------------------------------------------------------------------
 
 
 class Recurrence(nn.Module):
-    """LSTM or GRU layers over rows with padding; what is remembered is a tuple for both.
+    """LSTM or GRU layers over rows with padding; the hidden state is a tuple for both.
 
-    Padding is passed over: it changes neither outputs nor what is remembered.
+    Padding is skipped: it affects neither outputs nor hidden states.
     """
 
     def __init__(
@@ -128,9 +128,10 @@ class Recurrence(nn.Module):
     def forward(
         self, x: Padded, hidden: tuple[Tensor, ...] | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Vectors (b, t, input) -> vectors (b, t, hidden), and what is remembered.
+        """Vectors (b, t, input) -> vectors (b, t, hidden), and the hidden state.
 
-        hidden: from the call before, each (layers, b, hidden): h and c of an LSTM, h of a GRU.
+        hidden: state of the previous call, each (layers, b, hidden): h and c of an LSTM, h of a
+        GRU.
         """
         if isinstance(self.cells, nn.LSTM) and _lacks_narrow_lstm(x.values.device.type):
             with torch.autocast("cpu", enabled=False):
@@ -162,7 +163,7 @@ class Recurrence(nn.Module):
 
 
 def _lacks_narrow_lstm(device: str) -> bool:
-    """Whether autocast would ask for an LSTM in bfloat16 that this processor has not got."""
+    """True if autocast would use a bfloat16 LSTM that this processor lacks."""
     asked = device == "cpu" and torch.is_autocast_enabled("cpu")
     return asked and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
@@ -173,9 +174,10 @@ def number_of_gates(cells: nn.LSTM | nn.GRU) -> int:
 
 
 def initialise_cells(cells: nn.LSTM | nn.GRU) -> None:
-    """Xavier for what enters, orthogonal for what recurs, zero for biases, each gate by itself.
+    """Initialise each gate separately: Xavier for inputs, orthogonal for recurrence, zero for
+    biases.
 
-    An LSTM begins by keeping what it has: forget gates start at one (Jozefowicz et al. 2015).
+    Biases of LSTM forget gates start at one (Jozefowicz et al. 2015).
     """
     with torch.no_grad():
         for name, parameter in cells.named_parameters():
@@ -198,7 +200,7 @@ class DotScore(nn.Module):
     """h · z."""
 
     def keys(self, memory: Tensor) -> Tensor:
-        """What is made of the memory (…, s, m) once: (…, s, width of a key)."""
+        """Keys computed once from the memory (…, s, m): (…, s, key width)."""
         return memory
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
@@ -254,7 +256,7 @@ class ContextAttention(RecordedAttention):
     def forward(self, query: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
         """Queries (n·k, t, m) over a memory of n rows -> contexts (n·k, t, m).
 
-        Row i looks at memory row i // k; its k hypotheses become k·t queries of one row.
+        Row i attends to memory row i // k; its k hypotheses become k·t queries of one row.
         """
         rows, t, m = query.shape
         n = memory.key.shape[0]
@@ -304,7 +306,7 @@ class RecurrentDecoder(nn.Module):
     """Recurrent layers, then a context c of the source for each output z: tanh(W [c; z]).
 
     They start from tanh(W' s), s being the mean of the memory; as a fixed context, s is also
-    part of every input.  Without cross-attention it is a decoder by itself, a language model.
+    part of every input.  Without cross-attention it is a language model.
     """
 
     def __init__(
@@ -325,7 +327,7 @@ class RecurrentDecoder(nn.Module):
                 self.cross_attention = ContextAttention(build_score(config.context, d_model))
 
     def start(self, memory: Padded | None = None) -> RecurrentState:
-        """A fresh state; what is made of the memory is made here, once."""
+        """Initial state; computes keys and values of the memory once."""
         if memory is None:
             return RecurrentState()
         assert self.looks, "this decoder looks at no memory"
@@ -340,7 +342,7 @@ class RecurrentDecoder(nn.Module):
         return RecurrentState(memory, [projected], hidden=remembered)
 
     def forward(self, target: Padded, state: RecurrentState) -> Padded:
-        """Vectors (r, t, m) that follow what `state` holds -> (r, t, m); `state` moves on by t."""
+        """Vectors (r, t, m) after the positions in `state` -> (r, t, m); `state` advances by t."""
         rows, t, _ = target.values.shape
         state.extend(rows, t)
         x, context = self.dropout(target.values), None
@@ -359,11 +361,11 @@ def check_directions(d_model: int) -> None:
     """Raises SettingError when the two directions of the encoder cannot share the width."""
     if d_model % 2:
         raise SettingError(
-            f"a recurrent encoder reads in two directions, so d_model = {d_model} must be even"
+            f"d_model = {d_model} must be even for a bidirectional recurrent encoder"
         )
 
 
 def _mean(memory: Padded) -> Tensor:
-    """The mean (n, m) of the real vectors of each row; zero where there are none."""
+    """Mean (n, m) of the real vectors of each row; zero if there are none."""
     total = memory.values.masked_fill(~memory.real[:, :, None], 0.0).sum(1)
     return total / memory.lengths.clamp(min=1)[:, None]

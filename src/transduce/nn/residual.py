@@ -46,5 +46,5 @@ RESIDUALS: dict[NormOrder, type[PostNorm | PreNorm]] = {"post": PostNorm, "pre":
 
 
 def final_norm(order: NormOrder, d_model: int, epsilon: float = 1e-5) -> nn.Module:
-    """What stands on top of a stack: a layer norm for pre-norm, nothing for post-norm."""
+    """Norm on top of a stack: a layer norm for pre-norm, none for post-norm."""
     return nn.LayerNorm(d_model, epsilon) if order == "pre" else nn.Identity()

@@ -1,11 +1,11 @@
-"""What a decoder remembers between two steps: keys and values, and nothing hidden elsewhere.
+"""State of a decoder between two steps: cached keys and values.
 
-    KeyValue        keys and values of something looked at
-    KeyValueCache   those of a decoder layer's own past, growing with each step
-    BeamSlots       which of these belong to which hypothesis
-    MemoryRows      those of the memory, and how hypotheses map to its rows
+    KeyValue        keys and values of an attention
+    KeyValueCache   keys and values of a decoder layer's past, growing with each step
+    BeamSlots       assignment of cache slots to hypotheses
+    MemoryRows      keys and values of the memory, and the mapping of hypotheses to its rows
     DecoderState    all layers' caches, and the memory
-    RecurrentState  what recurrent layers remember, and the memory
+    RecurrentState  hidden states of recurrent layers, and the memory
 
 Beam search reorders hypotheses through `State.select` alone.
 """
@@ -31,13 +31,13 @@ SPREAD = 16
 
 
 class State(Protocol):
-    """What a decoder remembers of a batch of hypotheses."""
+    """Decoder state of a batch of hypotheses."""
 
     length: int
     """Positions decoded so far, padding included."""
 
     def select(self, rows: Tensor) -> None:
-        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
 
 
 class KeyValue(NamedTuple):
@@ -88,7 +88,7 @@ class KeyValueCache:
             self._room = self._room.select(rows)
 
     def keep(self, rows: Tensor, slots: Tensor) -> None:
-        """Go on with slots (r', n) of rows (r',) alone."""
+        """Keep only slots (r', n) of rows (r',)."""
         assert self._room is not None
         heads = torch.arange(self._room.key.shape[1], device=rows.device)
         at = (rows[:, None, None], heads[:, None], slots[:, None, :])
@@ -107,12 +107,12 @@ class KeyValueCache:
 
 
 class MemoryRows:
-    """The memory that a batch of hypotheses looks at: its keys and values, in rows.
+    """Encoder memory of a batch of hypotheses: its keys and values, in rows.
 
     length: positions decoded so far, padding included.
-    Rows stand in groups: with n memory rows and r hypotheses, hypothesis i looks at memory row
+    Rows stand in groups: with n memory rows and r hypotheses, hypothesis i attends to memory row
     i // (r / n).  `select` keeps this so: memory rows that no hypothesis needs are dropped, and
-    where the new rows do not form equal groups each gets a memory row of its own.
+    if the new rows do not form equal groups, each gets its own memory row.
     """
 
     def __init__(self, memory: Padded | None, memory_layers: list[KeyValue]) -> None:
@@ -123,7 +123,7 @@ class MemoryRows:
         self._rows = 0
 
     def select(self, rows: Tensor) -> None:
-        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
         if self.memory_real is not None:
             n = self.memory_real.real.shape[0]
             used = _groups_used(rows, n, max(self._rows, n))
@@ -138,9 +138,9 @@ class StepPositions(NamedTuple):
     """Positions about to be decoded, r hypotheses in g rows of the cache.
 
     at:      (t,) or (r, t) their positions.
-    queries: (q,) or (g, q) the same in the order that they have in the cache, q = r / g · t.
+    queries: (q,) or (g, q) the same in cache order, q = r / g · t.
     keys:    (s,) or (g, s) positions of all slots of the cache, these included.
-    allowed: (g, q, s) bool, which slots each may look at; None for all those before it.
+    allowed: (g, q, s) bool, slots visible to each; None for all earlier ones.
     """
 
     at: Tensor
@@ -150,17 +150,16 @@ class StepPositions(NamedTuple):
 
 
 class BeamSlots:
-    """Where in the cache the past of each hypothesis is.
+    """Cache slots of the past of each hypothesis.
 
-    The r hypotheses stand in g groups of equal size, those of a sentence, and each group shares a
-    row of the cache: a step appends a slot for each of them, and each looks at the slots that it
-    comes from alone.  When hypotheses change places, so do these lists of slots, and no keys or
-    values; what they have in common is there once.  Slots that nobody comes from any more are
-    forgotten whenever they may have become too many.
+    The r hypotheses form g groups of equal size, one per sentence, and each group shares a row of
+    the cache: a step appends a slot for each hypothesis, which attends only to slots of its
+    ancestors. Reordering hypotheses reorders these lists of slots, without copying keys or values;
+    common ancestors are stored once. Unused slots are removed when they may have become too many.
     """
 
     def __init__(self, real: Tensor, padding: str) -> None:
-        """real (r, t) of the first step, and where padding may stand in it."""
+        """real (r, t) of the first step, and possible sides of padding."""
         self.groups = self.rows = real.shape[0]
         self._forget_at = FORGET
         t = real.shape[1]
@@ -227,7 +226,7 @@ class BeamSlots:
         self._slots_at = self._slots_at[..., :-count]
 
     def select(self, rows: Tensor, caches: list[KeyValueCache]) -> None:
-        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
         used = _groups_used(rows, self.groups, self.rows)
         if used is not None:
             self.groups = len(used)
@@ -278,7 +277,7 @@ class DecoderState(MemoryRows):
         self._beam_slots: BeamSlots | None = None
 
     def extend(self, target: Padded) -> StepPositions | None:
-        """Note the positions about to be decoded; None where there is no past."""
+        """Record the positions about to be decoded; None if there is no past."""
         self._rows, t = target.real.shape
         self.length += t
         if self._first is None:
@@ -287,7 +286,7 @@ class DecoderState(MemoryRows):
         return self._known_slots().extend(target)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
         if self._first is not None:
             self._known_slots().select(rows, self.caches)
         super().select(rows)
@@ -326,7 +325,7 @@ class RecurrentState(MemoryRows):
         self.summary = summary
 
     def extend(self, rows: int, t: int) -> None:
-        """Note that `rows` hypotheses go on by t positions."""
+        """Record that `rows` hypotheses advance by t positions."""
         if self.hidden is not None and self.hidden[0].shape[1] != rows:
             before = self.hidden[0].shape[1]  # one for each sentence, before anything was chosen
             every = torch.arange(before, device=self.hidden[0].device)
@@ -334,7 +333,7 @@ class RecurrentState(MemoryRows):
         self._rows, self.length = rows, self.length + t
 
     def select(self, rows: Tensor) -> None:
-        """Go on with hypotheses `rows` (r',), in that order; repeats and omissions allowed."""
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
         self._select_hidden(rows)
         super().select(rows)
 
@@ -346,7 +345,7 @@ class RecurrentState(MemoryRows):
 
 
 def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
-    """Of n groups that `total` hypotheses stand in, those that hypotheses `rows` (r',) need.
+    """Groups needed by hypotheses `rows` (r',), of n groups of `total` hypotheses.
 
     They form equal groups of the new rows, else each row is a group.  None where all stay.
     """

@@ -1,4 +1,4 @@
-"""The two stacks of Figure 1: encoder and decoder, of independent depth and make."""
+"""Transformer encoder and decoder (Figure 1), with independent settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TransformerConfig:
     norm_order: NormOrder = "post"
     """Layer norm after each residual sum (post, the paper) or before each sublayer (pre)."""
     positions: PositionKind = "sinusoidal"
-    """How positions are told."""
+    """Position encoding."""
     max_positions: Count = 1024
     """Longest sequence that learned positions can take; other kinds have no limit."""
     dropout: Share = 0.1
@@ -85,7 +85,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention if there is a memory to look at, feed-forward."""
+    """Causal self-attention, cross-attention if there is a memory, feed-forward."""
 
     def __init__(self, config: TransformerConfig, d_model: int, cross_attention: bool) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class TransformerEncoder(nn.Module):
 class TransformerDecoder(nn.Module):
     """N decoder layers over positions: the right half of Figure 1.
 
-    Without cross-attention it is a decoder by itself, as in GPT.
+    Without cross-attention it is a decoder-only stack, as in GPT.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class TransformerDecoder(nn.Module):
         return DecoderState(len(self.layers), memory, projected)
 
     def forward(self, target: Padded, state: DecoderState) -> Padded:
-        """Vectors (r, t, m) that follow what `state` holds -> (r, t, m); `state` moves on by t.
+        """Vectors (r, t, m) after the positions in `state` -> (r, t, m); `state` advances by t.
 
         Rows of packed sequences are for training: one pass from a fresh state.
         """
@@ -213,7 +213,7 @@ class TransformerDecoder(nn.Module):
 
 
 def embedding_norm(config: TransformerConfig, d_model: int) -> nn.Module:
-    """What stands between embeddings and the first layer."""
+    """Norm between embeddings and the first layer."""
     return nn.LayerNorm(d_model, config.norm_epsilon) if config.embedding_norm else nn.Identity()
 
 
@@ -221,4 +221,4 @@ def check_heads(config: TransformerConfig, d_model: int) -> None:
     """Raises SettingError when the heads do not fit the width."""
     width = head_width(d_model, config.n_heads, config.d_head)
     if config.positions == "rotary" and width % 2:
-        raise SettingError(f"rotary positions need an even width per head, not {width}")
+        raise SettingError(f"rotary positions need an even head width, not {width}")

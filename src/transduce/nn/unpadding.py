@@ -15,11 +15,11 @@ from transduce.sequence import Padded
 
 
 class Unpadding:
-    """Removes padding for layers that treat every position alike, and restores it.
+    """Removes padding for position-wise layers, and restores it.
 
-    Projections, norms and feed-forward networks then spend nothing on padding; attention needs
-    the rectangle back.  Batches without padding stay as they are, unless autocast wants another
-    number of rows, and so do all on devices where looking for the padding would have the CPU wait.
+    Projections, norms and feed-forward networks then skip padding; attention needs the rectangle
+    again. Batches without padding are unchanged, unless autocast needs another number of rows. So
+    are all batches on devices where finding the padding would make the CPU wait.
     """
 
     def __init__(self, batch: Padded | None = None) -> None:
@@ -53,8 +53,8 @@ NO_PADDING = Unpadding()
 
 
 class _Places:
-    """Where each row comes from and where each place goes to: copying rows by number is fast in
-    both directions, as storing them by number is not."""
+    """Index of the source of each row and the target of each position: gathering rows is fast in
+    both directions, unlike scattering."""
 
     def __init__(self, real: Tensor) -> None:
         self.shape = real.shape
@@ -71,7 +71,7 @@ class _Places:
 
 
 def row_step(n: int) -> int:
-    """What some n rows are rounded up to a multiple of: sixteen numbers between n and 2n."""
+    """Multiple to which n rows are rounded up: sixteen sizes between n and 2n."""
     return 1 << max(5, n.bit_length() - 5)
 
 
@@ -104,9 +104,9 @@ class _Pad(torch.autograd.Function):
 
 
 def padded_right(x: Padded) -> tuple[Padded, Tensor | None]:
-    """The same rows, their real positions moved to the front in the order that they had.
+    """Move the real positions of rows to the front, in order.
 
-    Also the column (b, t) that each position came to, for `restore_columns`; None if all stayed.
+    Also returns the new column (b, t) of each position for `restore_columns`; None if none moved.
     """
     assert x.packed is None, "only attention can tell several sequences in a row apart"
     if x.padding != "any":
@@ -117,7 +117,7 @@ def padded_right(x: Padded) -> tuple[Padded, Tensor | None]:
 
 
 def restore_columns(values: Tensor, columns: Tensor | None) -> Tensor:
-    """Values (b, t, m) of positions that `padded_right` moved, where they came from."""
+    """Move values (b, t, m) of positions moved by `padded_right` back to their columns."""
     return values if columns is None else _by_column(values, columns)
 
 

@@ -1,4 +1,4 @@
-"""An answer or an error for each of many inputs, so that a wrong one costs the others nothing."""
+"""An answer or an error for each input: one bad input does not stop the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transduce.tasks.per_input import Attempting, Cancelled, OwnOptions
 from transduce.tasks.task import Prediction, Predictor
 
 GivenOptions = DecodingOptions | Mapping[str, Any] | None
-"""Of one input: all of them, only those that differ from the recipe's, or the recipe's."""
+"""Options of one input: all of them, only changes to the recipe's, or the recipe's."""
 
 
 def attempt(
@@ -22,18 +22,18 @@ def attempt(
     first: int = 0,
     cancelled: Cancelled | None = None,
 ) -> Sequence[Prediction | TransduceError]:
-    """The answer to each input, or the error where there is none, in order.
+    """Result of each input, or its error, in order.
 
-    options: of each input.  first: number of the first input in a longer row of them.
-    cancelled: called between steps with the place of an input, from 0; where nothing is decoded
-    token by token, before the first of them.
+    options: of each input.  first: number of the first input in a longer sequence.
+    cancelled: called between steps with the index of an input, from 0; without token-by-token
+    decoding, before the first.
     """
     each = [_resolved(own, predictor.options) for own in options]
     if isinstance(predictor, Attempting):
         decoded = [own for own in each if own is not None]
         return predictor.attempt([text for (text,) in inputs], decoded, first, cancelled)
     if cancelled is not None:
-        gone = CancelledError("cancelled before its end")
+        gone = CancelledError("cancelled before completion")
         each = [gone if cancelled(i) else own for i, own in enumerate(each)]
     answers: list[Prediction | TransduceError] = []
     pairs = zip(inputs, each, strict=True)
@@ -47,11 +47,11 @@ def attempt(
 
 
 def _resolved(given: GivenOptions, own: DecodingOptions | None) -> OwnOptions | None:
-    """The options of one input as given over the recipe's, or what is wrong with them."""
+    """Options of one input merged with the recipe's, or the error in them."""
     if given is None or isinstance(given, DecodingOptions):
         return given or own
     if own is None:
-        return SettingError("this run's task decodes nothing; leave out the options of decoding")
+        return SettingError("this task does not decode; leave out the decoding options")
     try:
         return own.with_settings(given)
     except SettingError as error:

@@ -1,34 +1,34 @@
-"""What several tasks do alike: splits, roots, devices, starting from another run."""
+"""Shared code of tasks: roots, devices, tokenizers, starting from another run."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import heapq
 import json
 import logging
 import math
 import time
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
 from torch import nn
 
-from transduce.config import Final, absolute, expanded, final, load_toml, merge, to_dict
+from transduce.config import load_toml, merge, to_dict
+from transduce.config_paths import LiteralText, absolute_path, literal
 from transduce.data.resumable import directory_lock
 from transduce.decoding.options import DecodingOptions, without_meaning
-from transduce.errors import DataError, RunError, SettingError
+from transduce.errors import RunError, SettingError
 from transduce.nn.initialise import SkipInit
 from transduce.renamed_settings import with_new_names
 from transduce.tasks.run_files import check_files
-from transduce.tasks.task import Split
+from transduce.tasks.sections import SplitsConfig, TrainingData
+from transduce.tasks.splits import check_trainable
+from transduce.tasks.task import Recipe
 from transduce.text import Tokenizer, load_tokenizer
 from transduce.training import sharding
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
@@ -37,7 +37,7 @@ from transduce.training.weights_header import read_header
 
 _log = logging.getLogger("transduce")
 
-T = TypeVar("T")
+R = TypeVar("R", bound=Recipe)
 
 
 class HasModel(Protocol):
@@ -48,128 +48,9 @@ class HasModel(Protocol):
 
 
 P = TypeVar("P", bound=HasModel)
-Root = Annotated[str, BeforeValidator(expanded)]
-"""A directory that relative paths start from; may hold `~` and `$VARIABLE`."""
-
-PLACE_VERSION = 3
-"""Goes up when places change (see `read_split`): what was encoded before is not that of now."""
-
 
 TOKENIZER_VERSION = 2
 """Goes up when the same text and settings come to make another tokenizer."""
-
-
-class Splits(Protocol):
-    """The part of a task's data section that says where its splits are."""
-
-    @property
-    def root(self) -> str: ...  # noqa: D102
-    @property
-    def train(self) -> Any: ...  # noqa: D102
-    @property
-    def valid(self) -> Any: ...  # noqa: D102
-    @property
-    def test(self) -> Any: ...  # noqa: D102
-    @property
-    def hold_out(self) -> float: ...  # noqa: D102
-
-
-def check_trainable(config: Splits) -> None:
-    """Raises SettingError for a recipe without training data."""
-    if config.train is None:
-        raise SettingError("data.train is missing; say what to train on")
-
-
-def check_own_data(config: Splits, split: Split) -> None:
-    """Raises SettingError or DataError where there is nothing that a split could be part of."""
-    if split == "train":
-        check_trainable(config)
-    elif config.train is None:
-        raise DataError(
-            "the run has no data of its own, as one that `transduce import` made; give --source "
-            "and --reference"
-        )
-
-
-def has_split(config: Splits, split: Split) -> bool:
-    """Whether there are items for this split."""
-    return split != "test" or config.test is not None or config.valid is None
-
-
-def read_split(
-    config: Splits,
-    split: Split,
-    read: Callable[[Any, Path], Iterator[T]],
-    key: Callable[[T], str],
-) -> Iterator[T]:
-    """The items of a split, streamed.  Raises DataError for what cannot be read.
-
-    read: reads the items that a section names, under a root.  key: the text that decides in which
-    split an item is, where splits are set aside from the training data: by its hash, so that all
-    items of one key are in one split, whatever the order of the file.
-    """
-    root = Path(config.root)
-    own = own_section(config, split)
-    if own is not None:
-        yield from read(own, root)
-        return
-    if not has_split(config, split):
-        raise DataError(
-            "the recipe has no test data; name it as data.test, or give --source and --reference"
-        )
-    check_own_data(config, split)
-    low, high = is_held_out(config, split)
-    if (low, high) == (0.0, 1.0):
-        yield from read(config.train, root)
-        return
-    for item in read(config.train, root):
-        if low <= place_of(key(item)) < high:
-            yield item
-
-
-def is_held_out(config: Splits, split: Split) -> tuple[float, float]:
-    """From which place to which (see `place_of`) the training data belong to a split."""
-    prepare_training = 0.0
-    parts: dict[str, tuple[float, float]] = {}
-    for name in ("valid", "test"):
-        if getattr(config, name) is None and has_split(config, name):
-            parts[name] = (prepare_training, prepare_training := prepare_training + config.hold_out)
-    return parts.get(split, (prepare_training, 1.0))
-
-
-def own_section(config: Splits, split: Split) -> Any:
-    """What the recipe names for a split; None for what is trained on, and for what is set aside."""
-    return {"train": None, "valid": config.valid, "test": config.test}[split]
-
-
-def split_fingerprint(config: Splits, split: Split, fingerprint: Callable[[Any, Path], str]) -> str:
-    """Changes whenever the items of a split may have changed; `fingerprint` is of one section."""
-    own = own_section(config, split)
-    source = own if own is not None else config.train
-    made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
-    return f"{fingerprint(source, Path(config.root))} {made}"
-
-
-def place_of(text: str) -> float:
-    """A number in [0, 1) that depends on the text alone, however its letters are written.
-
-    "Dog" and "dog" are in one split, or a tokenizer that lowers case would see the test.
-    """
-    plain = unicodedata.normalize("NFKC", text).casefold().strip()
-    digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") / 2**64
-
-
-def sampled(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
-    """So many of the items, in their order.
-
-    A hash of the text of each chooses, the same ones wherever they stand: a file may be sorted,
-    by language, by length or by article, and its first items then stand for none of the others.
-    """
-    if not count:
-        return []
-    found = heapq.nsmallest(count, enumerate(items), key=lambda item: place_of(text(item[1])))
-    return [item for _, item in sorted(found, key=lambda item: item[0])]
 
 
 def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
@@ -178,16 +59,16 @@ def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
     names, tasks = without_meaning(translates)
     for name in names:
         if getattr(options, name) != getattr(plain, name):
-            raise SettingError(f"decoding.{name} is for {tasks}; leave it out")
+            raise SettingError(f"decoding.{name} applies only to {tasks}; leave it out")
 
 
 def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> None:
     """Raises SettingError for decoding options, given to measure probabilities alone."""
     if given is not None and given != dataclasses.replace(own, n_best=given.n_best):
-        raise SettingError("this evaluation decodes nothing; leave out the options of decoding")
+        raise SettingError("this evaluation does not decode; leave out the decoding options")
 
 
-def prepare_training(data: Splits, training: TrainingConfig, seed: int) -> float:
+def prepare_training(data: TrainingData, training: TrainingConfig, seed: int) -> float:
     """Threads, device and random numbers for a training run; what is wrong is said now.
 
     Returns the time from which its minutes count, by `time.monotonic`.
@@ -203,9 +84,9 @@ def prepare_training(data: Splits, training: TrainingConfig, seed: int) -> float
     return started
 
 
-def _warn_of_missing_test(data: Splits) -> None:
+def _warn_of_missing_test(data: TrainingData) -> None:
     """Says now what `evaluate` would say after hours of training, that needs no test set."""
-    test = getattr(data, "test", None)  # a recommender has none of its own
+    test = data.test if isinstance(data, SplitsConfig) else None
     for value in vars(test).values() if test is not None else ():
         for path in value if isinstance(value, tuple) else (value,):
             if isinstance(path, Path) and not (place := Path(data.root) / path).exists():
@@ -221,9 +102,9 @@ def find_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
-        raise SettingError(f"device {name!r} cannot be used here: {reason}") from None
+        raise SettingError(f"device {name!r} is not available: {reason}") from None
     if device.type == "meta":
-        raise SettingError("device 'meta' holds no numbers; use cpu or cuda")
+        raise SettingError("device 'meta' stores no data; use cpu or cuda")
     return device
 
 
@@ -243,7 +124,7 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
             model = build().model
         except (RuntimeError, OverflowError, TypeError) as error:  # sizes beyond 64 bits
             reason = str(error).splitlines()[0]
-            raise RunError(f"{run}: its recipe's model cannot be built: {reason}") from None
+            raise RunError(f"{run}: the model of the recipe cannot be built: {reason}") from None
         check_weights(weights_of(model), found, str(file))
     with SkipInit():
         predictor = build()
@@ -251,11 +132,11 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
     weights = read_tensors(file)
     for name, tensor in weights.items():
         if tensor.is_complex():
-            raise RunError(f"{file}: {name!r} is of {tensor.dtype}, which no model here has")
+            raise RunError(f"{file}: {name!r} has the unsupported type {tensor.dtype}")
         if tensor.is_floating_point() and not tensor.float().isfinite().all():
             raise RunError(
-                f"{file}: {name!r} holds values that are no numbers (nan or infinite); take "
-                "weights from before training went wrong"
+                f"{file}: {name!r} contains NaN or infinite values; use weights from before "
+                "training diverged"
             )
     load_weights(predictor.model, weights, str(file))
     predictor.model.eval()
@@ -275,7 +156,7 @@ def check_model_size(settings: Any, run: Path) -> None:
         limit = most.get(name.rpartition(".")[2])
         if limit is not None and value > limit:
             raise RunError(
-                f"{run}: the recipe says {name} = {value}, but {file.name} is of a smaller model"
+                f"{run}: the recipe sets {name} = {value}, but {file.name} has a smaller model"
             )
 
 
@@ -299,7 +180,7 @@ def check_selection(chosen: str, measured: Sequence[str]) -> None:
     """Raises SettingError where `training.select_by` is not among what validation measures."""
     if chosen not in measured:
         known = ", ".join(map(repr, measured))
-        raise SettingError(f"training.select_by is {chosen!r}, but validation measures {known}")
+        raise SettingError(f"training.select_by = {chosen!r}, but validation measures {known}")
 
 
 def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
@@ -309,8 +190,8 @@ def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
     shares = [pair for network in networks for pair in _numbers(to_dict(network), "")]
     if not any(share for name, share in shares if name.endswith("dropout")):
         raise SettingError(
-            "training.r_drop compares two passes of dropout, and all dropout is 0; raise that, or "
-            "leave out training.r_drop"
+            "training.r_drop needs dropout, but all dropout is 0; raise it, or leave out "
+            "training.r_drop"
         )
 
 
@@ -359,10 +240,12 @@ def base_settings(run: Path) -> dict[str, Any]:
     if not (run / "recipe.toml").is_file():
         raise RunError(f"fine_tune.run: {run} is not a run directory")
     check_files(run)
-    found: dict[str, Any] = final(load_toml(run / "recipe.toml"))
+    found: dict[str, Any] = literal(load_toml(run / "recipe.toml"))
     for name in ("data", "text", "image", "model"):
         if not isinstance(found.get(name, {}), dict):
-            raise RunError(f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is no section")
+            raise RunError(
+                f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is not a section"
+            )
     return with_new_names(found, warn=False)
 
 
@@ -376,7 +259,7 @@ def named_base(settings: Mapping[str, Any]) -> Path | None:
     if not isinstance(base, str | Path):
         return None
     try:
-        return Path(absolute(base))
+        return Path(absolute_path(base))
     except ValueError as error:
         raise SettingError(f"fine_tune.run: {error}") from None
 
@@ -400,7 +283,7 @@ def with_base_model(
     if theirs.get("task") not in tasks:
         raise RunError(
             f"fine_tune.run: {base} is a run of the task {theirs.get('task')!r}; the task "
-            f"{settings.get('task')!r} can start from one of {', '.join(map(repr, tasks))}"
+            f"{settings.get('task')!r} can start from {', '.join(map(repr, tasks))}"
         )
     filled = {**settings, "model": merge(theirs.get("model", {}), own)}
     for name in also:
@@ -411,14 +294,14 @@ def with_base_model(
     return filled
 
 
-def rooted(recipe: T) -> T:
+def rooted(recipe: R) -> R:
     """A recipe whose data.root is absolute, so that the run can be used from anywhere.
 
     Raises SettingError for a place that no recipe can name.
     """
     try:
-        root = absolute(Final(recipe.data.root))  # type: ignore[attr-defined]
+        root = absolute_path(LiteralText(recipe.data.root))
     except ValueError as error:
         raise SettingError(f"data.root: {error}") from None
-    data = dataclasses.replace(recipe.data, root=root)  # type: ignore[attr-defined]
-    return dataclasses.replace(recipe, data=data)  # type: ignore[type-var]
+    data = dataclasses.replace(recipe.data, root=root)
+    return dataclasses.replace(recipe, data=data)

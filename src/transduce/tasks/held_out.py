@@ -1,16 +1,17 @@
-"""The remedy where splits that are set aside from the training data are empty."""
+"""Remedy for empty splits that are set aside from the training data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from transduce.tasks.common import Splits, place_of
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import place_of
 
 LARGEST_HOLD_OUT = 0.25
 """Share of the training data that any task can set aside for each split."""
 
 
-def remedy_for_nothing_held_out(config: Splits, keys: Iterable[str]) -> str:
+def remedy_for_nothing_held_out(config: SplitsConfig, keys: Iterable[str]) -> str:
     """The remedy where `hold_out` sets nothing aside to validate with.
 
     keys: of the items to train on, as `read_split` has them.  Larger shares cannot help where the
@@ -20,5 +21,5 @@ def remedy_for_nothing_held_out(config: Splits, keys: Iterable[str]) -> str:
     first, last = min(places, default=1.0), max(places, default=0.0)
     parts = 1 if config.test is not None else 2
     if first < LARGEST_HOLD_OUT and last > parts * first:
-        return "raise data.hold_out, or name data.valid"
-    return f"name data.valid, since no share of {len(places)} different ones can be set aside"
+        return "raise data.hold_out, or set data.valid"
+    return f"set data.valid, since {len(places)} distinct examples are too few to hold some out"

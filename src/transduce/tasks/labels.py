@@ -1,4 +1,4 @@
-"""The labels of a classifier: `labels.json` in the run directory, in the order of its scores."""
+"""Labels of a classifier: `labels.json`, in the order of its scores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LabelPrediction:
     text: str = ""
     """The most probable label."""
     probabilities: Mapping[str, float] = field(default_factory=dict)
-    """By label; they sum to one."""
+    """Probabilities by label; they sum to one."""
 
     def __repr__(self) -> str:
         probability = self.probabilities.get(self.text, 0.0)
@@ -50,7 +50,7 @@ class LabelPrediction:
         return LabelPrediction(best, dict(zip(labels, values, strict=True)))
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         probability = self.probabilities.get(self.text)
         return {
             "label": self.text,
@@ -81,15 +81,13 @@ def load_labels(run: Path) -> tuple[str, ...]:
     try:
         labels = read_json(path)
     except OSError:
-        raise RunError(
-            f"{run} has no {FILE}; is it the run of a classifier, and is it whole?"
-        ) from None
+        raise RunError(f"{run} has no {FILE}; is it a complete run of a classifier?") from None
     except ValueError as error:
         raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
     strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     found = tuple(map(printable_name, labels)) if strings else ()
     if not found or len(set(found)) < len(found):
-        raise RunError(f"{path} is damaged: it is not a list of different labels")
+        raise RunError(f"{path} is damaged: expected a list of distinct labels")
     return found
 
 
@@ -102,16 +100,16 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def _labels_of_base(fine_tune: FineTuneConfig | None) -> tuple[str, ...]:
-    """Those of the run that is started from; () where it has none."""
+    """Labels of the base run; () if it has none."""
     if fine_tune is None or not (Path(fine_tune.run) / FILE).is_file():
         return ()
     return load_labels(Path(fine_tune.run))
 
 
 def new_head(labels: tuple[str, ...], fine_tune: FineTuneConfig | None) -> tuple[str, ...]:
-    """What a head cannot have from the run that is started from: `reinit` of `train`.
+    """Head weights that cannot come from the base run: `reinit` of `train`.
 
-    labels: what it tells apart; () for spans, of which both runs' heads are then.
+    labels: labels of the head; () for spans, if both runs have span heads.
     """
     return () if labels == _labels_of_base(fine_tune) else ("head.output.",)
 
@@ -122,12 +120,12 @@ def labels_for(
     order: Sequence[str] | None = None,
     fine_tune: FineTuneConfig | None = None,
 ) -> tuple[str, ...]:
-    """The labels of a run that is to be trained: those it has, or else those `found`.
+    """Labels of a run before training: existing ones, or else those found in the data.
 
     found: the label of every training example; read only when the run has none yet.  order: all
-    the labels that there may be, in the order wanted; else it is that of `in_order`.  fine_tune:
-    a run to start from, whose order is taken where it has the same labels.  Raises
-    DataError for fewer than two labels, RunError where the run has lost its own.
+    possible labels, in order; by default the order of `in_order`. fine_tune: base run, whose order
+    is kept if it has the same labels.  Raises DataError for fewer than two labels, RunError if the
+    run's labels are missing.
     """
     if (run / FILE).is_file():
         return load_labels(run)
@@ -137,17 +135,15 @@ def labels_for(
     labels = in_order(counts)
     if not labels:
         raise DataError(
-            "there are no training examples: data.train is empty, or hold_out leaves none of it"
+            "no training examples: data.train is empty, or data.hold_out takes all of it"
         )
     if len(labels) < 2:
         raise DataError(
             f"all {counts.total()} training examples have the label {labels[0]!r}; a classifier "
-            "needs two or more (does data.train.label name the right column?)"
+            "needs two or more (is data.train.label the right column?)"
         )
     if len(labels) > 100 and 2 * len(labels) > counts.total():
-        message = (
-            "%d training examples have %d labels; does data.train.label name the right column?"
-        )
+        message = "%d training examples have %d labels; is data.train.label the right column?"
         logger.warning(message, counts.total(), len(labels))
     labels = labels if order is None else tuple(order)
     theirs = _labels_of_base(fine_tune)

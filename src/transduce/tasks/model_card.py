@@ -18,19 +18,6 @@ from typing import Any
 from transduce.config import to_dict, to_toml
 from transduce.tasks.task import Recipe
 
-PIPELINE_TAGS = {
-    "captioning": "image-to-text",
-    "classification": "text-classification",
-    "dialogue": "text-generation",
-    "embedding": "feature-extraction",
-    "image-classification": "image-classification",
-    "image-embedding": "image-feature-extraction",
-    "language-model": "text-generation",
-    "masked-language-model": "fill-mask",
-    "question-answering": "question-answering",
-    "translation": "translation",
-}
-"""Names of our tasks on the Hub, where it has one."""
 MODEL_ID = re.compile(r"[A-Za-z0-9_.-]{1,96}")
 """A name that may be a model's on the Hub; it refuses cards with other base models."""
 
@@ -42,14 +29,17 @@ def card_text(
     files: Sequence[str],
     scores: Mapping[str, float] | None = None,
     made_of: Sequence[str] = (),
+    *,
+    pipeline_tag: str,
 ) -> str:
-    """The page of a run.
+    """Model card of a run.
 
-    name: of the run's directory.  told: of its making, as Markdown.  files: in that directory,
-    which its use needs.  scores: of validation.  made_of: names of the runs it was made of.
+    name: of the run's directory. told: description of its training, as Markdown. files: needed to
+    use the run. scores: of validation. made_of: names of its source runs. pipeline_tag: of the task
+    on the Hub; empty for none.
     """
     name = one_line(name)
-    head = "\n".join(_yaml(_metadata(name, recipe, scores or {}, made_of)))
+    head = "\n".join(_yaml(_metadata(name, recipe, pipeline_tag, scores or {}, made_of)))
     title = re.sub(r"([\\`*_{}\[\]<>#|&])", r"\\\1", name)
     needed = ", ".join(code(file) for file in files)
     return (
@@ -57,10 +47,10 @@ def card_text(
         f"---\n\n# {title}\n\n{told.strip()}\n\n"
         f"Use it with {code(f'transduce predict {shlex.quote(name)} FILE')}, or in Python with "
         f"{code(f'transduce.load({name!r})')}.  All settings are in `recipe.toml`.\n\n"
-        f"To hand it on, copy {needed}, and what `transduce shortlist` or `transduce calibrate` "
-        "adds to them; all else in the directory is for going on with the training.  Paths in "
-        "these files, such as `data.root`, are of the machine that made the model; its use does "
-        "not need them.\n"
+        f"To share it, copy {needed}, and any files added by `transduce shortlist` or "
+        "`transduce calibrate`; the rest of the directory is only needed to continue training.  "
+        "Paths in these files, such as `data.root`, refer to the training machine and are not "
+        "needed for use.\n"
     )
 
 
@@ -85,20 +75,23 @@ def code(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with a space for each line break and for whatever else cannot be printed."""
+    """Text with a space for each line break and each other unprintable character."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def file_name(path: object) -> str:
-    """The last part of a path, which says nothing of the machine."""
+    """Last part of a path, without details of the machine."""
     return PurePath(str(path)).name or str(path)
 
 
 def _metadata(
-    name: str, recipe: Recipe, scores: Mapping[str, float], made_of: Sequence[str]
+    name: str,
+    recipe: Recipe,
+    pipeline_tag: str,
+    scores: Mapping[str, float],
+    made_of: Sequence[str],
 ) -> dict[str, Any]:
-    """What the Hub knows of a model; what is not known is left out."""
-    task = PIPELINE_TAGS.get(recipe.task)
+    """Metadata for the Hugging Face Hub, without unknown fields."""
     settings = to_dict(recipe)
     evaluation, data = settings.get("evaluation", {}), settings.get("data", {})
     languages = _languages(settings.get("languages", {})) or [
@@ -108,11 +101,11 @@ def _metadata(
     known = {key: value for key, value in scores.items() if math.isfinite(value)}
     metrics = [{"type": key, "value": value, "name": key} for key, value in known.items()]
     dataset = {"type": "validation", "name": _dataset(data), "split": "validation"}
-    result = {"task": {"type": task or recipe.task}, "dataset": dataset, "metrics": metrics}
+    result = {"task": {"type": pipeline_tag or recipe.task}, "dataset": dataset, "metrics": metrics}
     found = {
         "language": languages,
         "library_name": "transduce",
-        "pipeline_tag": task,
+        "pipeline_tag": pipeline_tag,
         "tags": ["transduce", recipe.task],
         "base_model": [one for one in dict.fromkeys(made_of) if MODEL_ID.fullmatch(one)],
         "datasets": [train["path"]] if _is_on_hub(train) else [],
@@ -123,7 +116,7 @@ def _metadata(
 
 
 def _languages(section: Mapping[str, Any]) -> list[str]:
-    """Codes of all languages of a run, those of the source first."""
+    """Codes of all languages of a run, source languages first."""
     sides = [section.get(side, ()) for side in ("source", "target")]
     codes = [[side] if isinstance(side, str) else side for side in sides]
     return list(dict.fromkeys(itertools.chain.from_iterable(codes)))

@@ -12,12 +12,12 @@ from transduce.tasks.task import Prediction
 Cancelled = Callable[[int], bool]
 """Called between steps with the place of an input in its call: is it cancelled?"""
 OwnOptions = DecodingOptions | TransduceError
-"""Options of one input, or what is wrong with those that were given."""
+"""Options of one input, or the error in the given ones."""
 
 
 @runtime_checkable
 class Attempting(Protocol):
-    """A predictor with options of each input, any of which may be cancelled."""
+    """Predictor with options for each input, and cancellation."""
 
     def attempt(
         self,
@@ -31,9 +31,9 @@ class Attempting(Protocol):
 
 
 class Cancellation:
-    """The inputs of one call that were found cancelled while it was decoded.
+    """Inputs of one call cancelled during decoding.
 
-    Each stays cancelled once its search has been cut, whatever the hook says later.
+    Each stays cancelled once its search has been cut, regardless of later results of the hook.
     """
 
     def __init__(self, hook: Cancelled | None) -> None:
@@ -41,17 +41,17 @@ class Cancellation:
         self._places: set[int] = set()
 
     def __call__(self, place: int) -> bool:
-        """Whether an input is cancelled by now."""
+        """True if an input has been cancelled."""
         if self._hook is not None and place not in self._places and self._hook(place):
             self._places.add(place)
         return place in self._places
 
     def error(self, place: int) -> CancelledError | None:
         """The answer to an input that was found cancelled; None for others."""
-        return CancelledError("cancelled before its end") if place in self._places else None
+        return CancelledError("cancelled before completion") if place in self._places else None
 
     def in_search(self, places: Sequence[Sequence[int]]) -> Callable[[int], bool] | None:
-        """The hook of a search whose sentence i is decoded for all inputs of places[i]."""
+        """Hook of a search in which sentence i is decoded for all inputs of places[i]."""
         if self._hook is None:
             return None
         return lambda sentence: all(map(self, places[sentence]))
@@ -67,7 +67,7 @@ NEVER = Cancellation(None)
 def of_each(
     options: DecodingOptions | Sequence[OwnOptions] | None, default: DecodingOptions, count: int
 ) -> Sequence[OwnOptions]:
-    """The options of each of `count` inputs: all alike, or those of a sequence."""
+    """Options of each of `count` inputs: shared, or from a sequence."""
     options = options or default
     return [options] * count if isinstance(options, DecodingOptions) else options
 

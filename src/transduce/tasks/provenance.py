@@ -1,9 +1,8 @@
-"""Where synthetic data come from: said in a file beside them, and kept by each run that uses them.
+"""Provenance of synthetic data, beside them and in each run that uses them.
 
 `pairs.jsonl`, or `pairs.jsonl.gz`, is described by `pairs.provenance.json`; `transduce distil` and
-`transduce backtranslate` write both.  A run trained on such files, and what is made of it, has all
-descriptions in `provenance.json` and in short in its model card: there they are when the data are
-gone.
+`transduce backtranslate` write both.  A run trained on such files, and runs made from it, have all
+descriptions in `provenance.json` and a summary in the model card, even after the data are deleted.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ SUFFIXES = {packing.suffix for packing in PACKINGS}
 
 
 def provenance_file(data: Path) -> Path:
-    """Where the provenance of a data file stands."""
+    """Provenance file of a data file."""
     plain = data.with_suffix("") if data.suffix in SUFFIXES else data
     return plain.with_suffix(f".{PROVENANCE}")
 
 
 def write_provenance(data: Path, facts: dict[str, Any]) -> None:
-    """Say how a data file came about.  Raises RunError when that cannot be written."""
+    """Record the provenance of a data file. Raises RunError if writing fails."""
     write_text(provenance_file(data), json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_provenance(data: Path) -> dict[str, Any] | None:
-    """How a data file came about, or None where nothing, or nothing legible, says so."""
+    """Provenance of a data file, or None if it is missing or unreadable."""
     return _object_in(provenance_file(data))
 
 
 def record_provenance(data: Iterable[Path], run: Path) -> None:
-    """Keep in a run directory how those of its data files came about that say so."""
+    """Record the provenance of data files in a run directory, where available."""
     files = {provenance_file(file): file for file in data}  # both sides of pairs have one
     found = [
         {"file": str(file), **facts} for file in files.values() if (facts := read_provenance(file))
@@ -50,7 +49,7 @@ def record_provenance(data: Iterable[Path], run: Path) -> None:
 
 
 def inherit_provenance(runs: Iterable[Path], run: Path) -> None:
-    """Keep in a run directory what other runs, of which it is made, know of their data."""
+    """Copy the data provenance of source runs into a run directory."""
     kept = [one for other in runs for one in _kept_in(other)]
     _keep([one for i, one in enumerate(kept) if one not in kept[:i]], run)
 
@@ -85,7 +84,7 @@ def provenance_text(run: Path) -> str:
 
 
 def _beside(runs: Any) -> str:
-    """The further runs of an ensemble; what somebody wrote by hand may be no list."""
+    """Other members of an ensemble; a file edited by hand may not have a list."""
     names = map(_named, runs) if isinstance(runs, list) else ()
     return "".join(f", with {name} beside it" for name in names)
 

@@ -1,7 +1,7 @@
-"""What may lie in a run directory: plain files of its own, of a size that files of their kind have.
+"""Checks of the files of a run directory: kind, place and size.
 
-A run directory may come from a stranger.  A link in it could name any file of the machine, a named
-pipe would never end, and a vocabulary of a hundred gigabytes would fill the memory.
+A run directory may come from an untrusted source. A link in it could name any file of the machine,
+a named pipe would block forever, and a huge vocabulary would exhaust memory.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def check_name(run: Path) -> None:
         str(run).encode()
     except UnicodeEncodeError:
         raise RunError(
-            f"{run}: the name is not UTF-8, and safetensors can open no file there; rename the "
-            "directory or give another"
+            f"{run}: the path is not valid UTF-8, as safetensors requires; rename the directory "
+            "or choose another"
         ) from None
 
 
@@ -41,8 +41,8 @@ def check_files(run: Path) -> None:
             target = Path(entry.path).resolve()
             if entry.is_symlink() and not entry.is_dir() and not target.is_relative_to(home):
                 raise RunError(
-                    f"{entry.path} is a link to a file outside the run directory; where you trust "
-                    f"it, copy the run with cp -rL"
+                    f"{entry.path} is a link to a file outside the run directory; if you trust it, "
+                    f"copy the run with cp -rL"
                 )
             if not entry.is_symlink() or target.exists():
                 _check_kind(entry)
@@ -51,9 +51,9 @@ def check_files(run: Path) -> None:
 
 
 def check_written_to(run: Path) -> None:
-    """Raises RunError where writing into a run directory would write to another place.
+    """Raises RunError if writing into a run directory would write elsewhere.
 
-    What training writes below a link, it would also delete there.
+    Training would also delete files below a link.
     """
     home = run.resolve()
     for directory, directories, files in os.walk(run):
@@ -61,8 +61,8 @@ def check_written_to(run: Path) -> None:
             entry = Path(directory, name)
             if entry.is_symlink() and not entry.resolve().is_relative_to(home):
                 raise RunError(
-                    f"{entry} is a link that leads outside the run directory, and training would "
-                    "write and delete there; put a link in the place of the whole directory instead"
+                    f"{entry} links outside the run directory, where training would write and "
+                    "delete; link the whole run directory instead"
                 )
 
 
@@ -72,6 +72,6 @@ def _check_kind(entry: os.DirEntry[str]) -> None:
         raise RunError(f"{entry.path} is neither a file nor a directory; delete it")
     if entry.name.endswith(READ_WHOLE) and status.st_size > RUN_FILE_LIMIT.most() << 20:
         raise RunError(
-            f"{entry.path} has {status.st_size >> 20} MiB, more than a file of its kind may have; "
+            f"{entry.path} has {status.st_size >> 20} MiB, which exceeds the limit for such files; "
             f"{RUN_FILE_LIMIT.remedy()}"
         )

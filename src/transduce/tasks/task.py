@@ -1,16 +1,17 @@
-"""What every task promises: how a recipe, a prediction and a trained model look from outside."""
+"""Protocols of tasks: recipe, prediction, predictor, evaluation."""
 
 from __future__ import annotations
 
 import logging
-import typing
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
+from pydantic import Field
 from torch import nn
 
+from transduce.config import section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import make_metric
@@ -21,6 +22,7 @@ from transduce.metrics.significance import (
     few_items,
     paired_bootstrap,
 )
+from transduce.tasks.sections import RootedData
 from transduce.training.config import TrainingConfig
 from transduce.training.trainer import Outcome
 
@@ -33,28 +35,18 @@ Example = tuple[tuple[str, ...], str]
 """An input, as `Predictor.inputs` names its parts, and one right answer."""
 
 
-class Recipe(Protocol):
-    """Everything that makes a run what it is: a frozen dataclass with at least these fields."""
+@section
+class Recipe:
+    """Base of all recipes: task, seed, data, model, training; a task adds sections of its own."""
 
-    @property
-    def task(self) -> str:
-        """A key of `TASKS`."""
-
-    @property
-    def seed(self) -> int:
-        """Decides first weights, dropout and the order of the data."""
-
-    @property
-    def data(self) -> Any:
-        """What to train on, to validate with, and to test on."""
-
-    @property
-    def model(self) -> Any:
-        """What the model is made of."""
-
-    @property
-    def training(self) -> TrainingConfig:
-        """How it is trained."""
+    task: str
+    """A key of `TASKS`."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Decides all that is random: first weights, dropout, the order of the data, and where a task
+    has them augmentation, hidden tokens, and cuts of long texts."""
+    data: RootedData
+    model: Any
+    training: TrainingConfig = TrainingConfig()
 
 
 class Prediction(Protocol):
@@ -111,17 +103,21 @@ class Predictor(Protocol):
 class Task(NamedTuple):
     """A row of `TASKS`."""
 
+    recipe: type[Recipe]
+    """Section of its recipes."""
     parse: Callable[[Mapping[str, Any], str], Recipe]
-    """Settings, and the name of their file for messages, as a recipe."""
+    """Settings, and the name of their file for messages -> recipe."""
     train: Callable[[Any, Path, bool], Outcome]
     """Recipe, run directory, whether to resume -> how it ended."""
     load: Callable[[Any, Path, str], Predictor]
     """Recipe, run directory, device -> trained model."""
+    pipeline_tag: str = ""
+    """Name of the task on the Hugging Face Hub; empty where it has none."""
 
     @property
-    def recipe(self) -> type:
-        """The section that its recipes are."""
-        return typing.get_type_hints(self.parse)["return"]  # type: ignore[no-any-return]
+    def name(self) -> str:
+        """Name of the task in recipes."""
+        return self.recipe.task
 
 
 @dataclass(frozen=True)
@@ -157,11 +153,11 @@ class Evaluation:
         out with a warning.
         """
         if not self.hypotheses:
-            raise DataError("this task has no outputs that could be compared one by one")
+            raise DataError("this task has no outputs to compare line by line")
         if len(other) != len(self.hypotheses):
             raise DataError(
-                f"there are {len(other)} outputs to compare with, but {len(self.hypotheses)} "
-                "were evaluated; both need one line per item"
+                f"cannot compare {len(other)} outputs with {len(self.hypotheses)} evaluated ones; "
+                "give one line per item"
             )
         result: dict[str, Comparison] = {}
         if len(self.hypotheses) < 2:
@@ -170,7 +166,7 @@ class Evaluation:
             try:
                 result[name] = paired_bootstrap(metric, other, self.hypotheses, self.references)
             except TooLongError as error:
-                logger.warning("%s; it is left out", error)
+                logger.warning("%s; skipping it", error)
         return result
 
     @property

@@ -1,12 +1,12 @@
 """Inputs of text models: special tokens, tokenizers of a run, running in batches.
 
-Every one of them reads a text, or two, between the same marks:
+All of them read one or two texts between the same special tokens:
 
     [BOS] a [EOS]                    segments 0 … 0
     [BOS] a [EOS] b [EOS]            segments 0 … 0 1 … 1
 
-(with as many EOS between the two as `Tokenizer.marks_between` says, all of segment 0)
-and has an embedding of `vocabulary_rows(tokenizer)` rows, the last of which is that of MASK.
+(with `Tokenizer.marks_between` EOS between the two, all in segment 0) and have an embedding of
+`vocabulary_rows(tokenizer)` rows, the last one for MASK.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from transduce.training.fine_tuning import FineTuneConfig
 logger = logging.getLogger("transduce")
 
 ENCODERS = ("classification", "embedding", "masked-language-model", "question-answering")
-"""Tasks with one kind of model, each of which can start from a run of any of them."""
+"""Tasks of encoder models, each of which can start from a run of any other."""
 READ_AT_ONCE = ("text.tokenizer", "text.max_length")
-"""What such a run has beside its model that it can hardly be used without."""
+"""Settings of the base run that a fine-tuned run keeps."""
 
 T = TypeVar("T")
 Ids = Sequence[int] | NDArray[np.integer[Any]]
@@ -58,12 +58,12 @@ Ids = Sequence[int] | NDArray[np.integer[Any]]
 
 @section
 class TextConfig:
-    """How texts become tokens."""
+    """Tokenizer and maximum length of texts."""
 
     tokenizer: TokenizerConfig = SubwordConfig()
     """Not needed where the run that is fine-tuned has a tokenizer: then it is that one."""
     max_length: Annotated[int, Field(ge=8)] = 256
-    """Tokens that the model reads at once, marks included; what is longer is cut at the end."""
+    """Maximum tokens, special tokens included; longer inputs are truncated at the end."""
 
 
 class Row(NamedTuple):
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 
 def mask_id(tokenizer: Tokenizer) -> int:
-    """The id of MASK, one beyond those that the tokenizer gives."""
+    """Id of MASK, one beyond the ids of the tokenizer."""
     return tokenizer.size
 
 
@@ -88,25 +88,25 @@ def check_room(model: EncoderOnlyConfig, text: TextConfig) -> None:
     room = max_sequence_length(model.encoder)
     if room is not None and room < text.max_length:
         raise SettingError(
-            f"learned positions reach to {room}, but text.max_length = {text.max_length}; set "
-            "model.encoder.max_positions or text.max_length accordingly"
+            f"text.max_length = {text.max_length} exceeds the {room} learned positions; lower it, "
+            "or raise model.encoder.max_positions"
         )
 
 
 def fits(
     a: Sequence[int], b: Sequence[int] | None, max_length: int, marks_between: int = 1
 ) -> bool:
-    """Whether `with_special_tokens` can do without a cut."""
+    """True if `with_special_tokens` does not truncate."""
     return len(a) + 2 + (0 if b is None else len(b) + marks_between) <= max_length
 
 
 def with_special_tokens(
     a: Sequence[int], b: Sequence[int] | None, max_length: int, marks_between: int = 1
 ) -> Row:
-    """One text, or two, between their marks.
+    """One or two texts with special tokens.
 
-    What is longer than `max_length` is cut at the end, of two texts the longer one first.
-    marks_between: as `Tokenizer` has it.
+    Inputs longer than `max_length` are truncated at the end, the longer of two texts first.
+    marks_between: see `Tokenizer`.
     """
     if b is None:
         ids = [BOS, *a[: max_length - 2], EOS]
@@ -153,9 +153,9 @@ def encode_counting_cuts(
 
 
 def warn_of_cuts(n_cut: int, n: int, max_length: int) -> None:
-    """Say how many of n inputs were cut, if any were."""
+    """Warn of the number of truncated inputs, if any."""
     if n_cut:
-        message = "%d of %d inputs are longer than %d tokens (text.max_length) and were cut"
+        message = "%d of %d inputs exceed %d tokens (text.max_length) and were truncated"
         logger.warning(message, n_cut, n, max_length)
 
 
@@ -231,7 +231,7 @@ def rows_padded(rows: Sequence[Row], segmented: bool) -> Padded:
 
 
 def leave_out_tokens(tokens: Padded, share: float) -> Padded:
-    """Rows without those of their tokens that chance leaves out, each with probability `share`.
+    """Drop tokens of rows at random, each with probability `share`.
 
     tokens: (b, t), or (b, t, 2) with segments.  BOS and EOS stay.  The random numbers are torch's.
     """
@@ -250,11 +250,11 @@ def leave_out_tokens(tokens: Padded, share: float) -> Padded:
 def encode_batches(
     model: nn.Module, rows: Sequence[Row], batch_tokens: int, segmented: bool = False
 ) -> list[Tensor]:
-    """What the model makes of each row, in the order of the rows, on the CPU.
+    """Model output of each row, in order, on the CPU.
 
-    model: takes `Padded` ids and gives a tensor (b, ...); rows of about one length go together,
-    so an answer with a dimension of positions is as wide as the longest of them.  batch_tokens:
-    positions in a batch.  segmented: whether the model has segments to tell.
+    model: maps `Padded` ids to a tensor (b, ...); batches have rows of similar length, so outputs
+    by position are as wide as the longest row. batch_tokens: positions in a batch. segmented: the
+    model uses segments.
     """
     model.eval()
     device = next(model.parameters()).device
@@ -272,11 +272,10 @@ def encode_batches(
 def tokenizer_for(
     config: TextConfig, fine_tune: FineTuneConfig | None, run: Path, texts: Iterable[str]
 ) -> Tokenizer:
-    """The tokenizer of a run that is to be trained, kept in its directory.
+    """Tokenizer of a run before training, saved in its directory.
 
-    It is the one that is there already, or else that of the run which is fine-tuned, or else one
-    made from `texts`, which are read only then.  Raises RunError where it is missing though it
-    must be there.
+    Taken from the directory, else from the base run, else learnt from `texts`, which are read only
+    then. Raises RunError if a required tokenizer is missing.
     """
     saved = saved_tokenizer(run)
     if saved is not None:
@@ -291,10 +290,10 @@ def tokenizer_for(
         theirs = base_settings(base).get("text", {}).get("tokenizer")
         if theirs and parse(type(config), {"tokenizer": theirs}).tokenizer != config.tokenizer:
             raise SettingError(
-                f"text.tokenizer is not as in {base}, but the weights to start from know no other; "
+                f"text.tokenizer differs from {base}, but its weights need the same tokenizer; "
                 "leave it out"
             )
-        with ProgressCounter("reading texts for unknown letters") as count:
+        with ProgressCounter("checking texts for unknown characters") as count:
             tell_of_training_texts(tokenizer, count.each(texts))
     else:
         with ProgressCounter("reading texts for the vocabulary") as count:
@@ -313,5 +312,5 @@ def tokenizer_of(run: Path) -> Tokenizer:
 
 
 def no_tokenizer(run: Path) -> RunError:
-    """What is wrong with a run that lacks its tokenizer."""
-    return RunError(f"{run} has no tokenizer file; is it a run directory, and is it whole?")
+    """Error for a run without a tokenizer."""
+    return RunError(f"{run} has no tokenizer file; is it a complete run directory?")

@@ -15,13 +15,13 @@ logger = logging.getLogger("transduce")
 
 MAX_TEXTS = 100_000
 MAX_CHARACTERS = 20_000_000
-"""So much of the training data is looked at."""
+"""Limit on the training text checked."""
 
 
 class UnknownTokens:
-    """Says once of the inputs of a run that one has unknown tokens: another case or script, say.
+    """Warns once if inputs of a run have unknown tokens, e.g. of another case or script.
 
-    They are read all the same, each as a token of which nothing was learnt.
+    These are still read, as the unknown token.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -44,22 +44,22 @@ class UnknownTokens:
         rows: Iterable[Container[int]],
         names: Iterable[str],
     ) -> None:
-        """The same of inputs of several texts, whose names the warning uses."""
+        """Check inputs of several texts; the warning uses their names."""
         if self._told:
             return
         for texts, ids, name in zip(inputs, rows, names, strict=False):
             if UNK in ids and (said := _unknown_in(self._tokenizer, texts)):
                 unknown, count, first = said
-                message = "%s: %d of %d tokens are unknown to this model, %r first; said once"
+                message = "%s: %d of %d tokens are unknown to the model, such as %r (reported once)"
                 logger.warning(message, name, unknown, count, first)
                 self._told = True
                 return
 
 
 def tell_of_training_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """Warn of training texts with tokens that a vocabulary of another run does not know.
+    """Warn of training texts with tokens outside the vocabulary of the base run.
 
-    Of many texts the first ones are looked at.
+    Only the first texts are checked if there are many.
     """
     with_unknown, first, read, room = 0, "", 0, MAX_CHARACTERS
     for text in itertools.islice(texts, MAX_TEXTS):
@@ -71,14 +71,15 @@ def tell_of_training_texts(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
             break
     if with_unknown:
         message = (
-            "%d of %d training texts have tokens that are unknown to the vocabulary of the run to "
-            "start from, %r first; nothing can be learnt of them"
+            "%d of %d training texts have tokens outside the vocabulary of the base run, such as "
+            "%r; the model cannot learn them"
         )
         logger.warning(message, with_unknown, read, first)
 
 
 def _unknown_in(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[int, int, str] | None:
-    """How many tokens are unknown, of how many, and the first; blank texts have none."""
+    """Number of unknown tokens, number of tokens, and the first unknown one; blank texts have
+    none."""
     given = [text for text in texts if text.strip()]
     rows = [tokenizer.encode(text) for text in given]
     named = (_named(tokenizer, *pair) for pair in zip(given, rows, strict=True) if UNK in pair[1])

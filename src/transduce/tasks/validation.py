@@ -1,4 +1,4 @@
-"""Validation data: a checksum that tells others apart, and a warning where they are few."""
+"""Checksum of validation data, and a warning where they are few."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ import logging
 from typing import Any
 
 from transduce.metrics.significance import few_items, few_tokens
-from transduce.tasks.common import Splits
+from transduce.tasks.sections import SplitsConfig
 
 logger = logging.getLogger("transduce")
 
 
 def checksum_of(*facts: Any) -> str:
-    """Checksum of what JSON has."""
+    """Checksum of a JSON value."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def warn_of_few(data: Splits, count: int, what: str, tokens: bool = False) -> None:
-    """Warn where validation data are too few to tell one model from another, and so the test data
-    that are set aside beside them.
+def warn_of_few(data: SplitsConfig, count: int, what: str, tokens: bool = False) -> None:
+    """Warn if validation data, and the test data held out with them, are too few to compare models.
 
-    count, what: how many of what each validation measures.  tokens: these are tokens, whose loss
-    is all that is measured.
+    count, what: number and name of the items measured at each validation. tokens: items are tokens,
+    measured only by loss.
     """
     few = few_tokens(count, what) if tokens else few_items(count, what)
     if not few:
         return
-    remedy = "add to data.valid"
+    remedy = "extend data.valid"
     if data.valid is None:
-        test = ", which sets aside about as many for the test" if data.test is None else ""
-        remedy = f"raise data.hold_out{test}, or name data.valid"
+        test = " (which holds out about as many for the test)" if data.test is None else ""
+        remedy = f"raise data.hold_out{test}, or set data.valid"
     logger.warning("validation: %s; %s", few, remedy)

@@ -1,4 +1,4 @@
-"""Text to token ids and back: subwords, characters, and symbols such as phones."""
+"""Tokenizers, text to token ids and back: subwords, characters, and symbols such as phones."""
 
 from transduce.text.build import (
     AnyTokenizer,

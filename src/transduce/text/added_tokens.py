@@ -1,4 +1,4 @@
-"""Tokens that were added to a tokenizer made elsewhere: strings that are found before all else."""
+"""Tokens added to an imported tokenizer: strings that are found before all else."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from transduce.config import section
 
 @section
 class AddedToken:
-    """A string that is one token, and the rules by which it is found."""
+    """A string that is one token, with its matching rules."""
 
     content: str
     single_word: bool = False
-    """Found only as a whole word."""
+    """Match only as a whole word."""
     lstrip: bool = False
-    """Takes the spaces before it along."""
+    """Include the spaces before it."""
     rstrip: bool = False
-    """Takes the spaces after it along."""
+    """Include the spaces after it."""
     normalized: bool = False
-    """Looked for in the normalised text instead of the text as written."""
+    """Match in the normalised text instead of the original."""
     special: bool = False
-    """A sign for the model, such as the one of a speaker, not a word."""
+    """A control token for the model, such as a role mark, not a word."""
 
 
 class AddedTokens:
-    """Cuts texts at added tokens as `transformers` does without the library `tokenizers`.
+    """Split texts at added tokens as `transformers` does without the library `tokenizers`.
 
-    The leftmost token is found first, and the longest of those that begin in one place.
+    The leftmost token is matched first, and the longest of those with the same start.
     """
 
     def __init__(self, tokens: Iterable[AddedToken]) -> None:
@@ -37,7 +37,7 @@ class AddedTokens:
         self._pattern = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def split(self, text: str) -> list[tuple[str, bool]]:
-        """The parts of a text, none of them empty; True beside those that are added tokens."""
+        """Parts of a text, none of them empty; True beside added tokens."""
         if not self._tokens:
             return [(text, False)] if text else []
         parts = [part for part in self._pattern.split(text) if part]
@@ -48,7 +48,7 @@ class AddedTokens:
 
     @staticmethod
     def _strip_around(token: AddedToken, parts: list[str], i: int) -> None:
-        """Change the parts around the token at `i`, and join it with them where it is no word."""
+        """Adjust the parts around the token at `i`, and join it with them if it is not a word."""
         before = parts[i - 1] if i > 0 else ""
         after = parts[i + 1] if i + 1 < len(parts) else ""
         if token.rstrip and after:

@@ -1,8 +1,8 @@
-"""Regular expressions that may take for ever, or match nothing: known by their form alone.
+"""Regular expressions with exponential backtracking, recognised by their form.
 
-A search that goes back and tries again takes exponential time where a repeated group can match one
-text in several ways: it holds a repetition itself, as in `(a+)+`, or alternatives, as in
-`(a|aa)*`.  Repetitions in a row take a time of their number's power.
+Backtracking takes exponential time if a repeated group can match one text in several ways: it
+contains a repetition itself, as in `(a+)+`, or alternatives, as in `(a|aa)*`.  Repetitions in a row
+take polynomial time, with their number as exponent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 MAX_IN_A_ROW = 3
-"""Unbounded repetitions in one alternative; the usual tokenizers have two at most."""
+"""Maximum unbounded repetitions in one alternative; the usual tokenizers have at most two."""
 
 _TIMES = re.compile(r"\{(\d*)(,?)(\d*)\}")
 _CODE = re.compile(r"\\(?:[pP]\{[^}]*\}|x\{[^}]*\}|k<[^>]*>|.)", re.DOTALL)
@@ -25,15 +25,15 @@ class Form:
     """Properties of an expression that follow from its form."""
 
     several: bool = False
-    """It can match one text in several ways."""
+    """True if it can match one text in several ways."""
     least: float = 1
-    """Characters that it matches at least."""
+    """Minimum number of characters it matches."""
     runs_away: bool = False
-    """A search for it may take for ever on some text."""
+    """True if a search may run for ever on some text."""
 
 
 def form_of(pattern: str) -> Form:
-    """The form of an expression; of one nested too deeply nothing good is known."""
+    """Form of an expression; the worst case for very deep nesting."""
     try:
         return _Reader(pattern).whole()
     except RecursionError:
@@ -41,7 +41,7 @@ def form_of(pattern: str) -> Form:
 
 
 class _Reader:
-    """Reads one expression from left to right."""
+    """Recursive-descent parser of one expression."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -81,7 +81,7 @@ class _Reader:
         return several or not told_apart, min(lengths)
 
     def _literal(self) -> str:
-        """The character that an alternative begins with; empty where it is no plain one."""
+        """Character that an alternative begins with; empty if it is not a plain one."""
         first = self._pattern[self._at : self._at + 1]
         return first if first.isalnum() else ""
 
@@ -106,7 +106,7 @@ class _Reader:
         return several and name != "?>", 0 if name in _AROUND else least
 
     def _class(self) -> None:
-        """Read a class of characters, which may hold others."""
+        """Read a class of characters, possibly nested."""
         self._at += 1
         if self._pattern.startswith("^", self._at):
             self._at += 1
@@ -120,7 +120,7 @@ class _Reader:
         self._at += 1
 
     def _times(self) -> tuple[float, float, bool]:
-        """Read how often: the least and the most, and whether what matched can be given back."""
+        """Read a quantifier: minimum, maximum, and True if it backtracks."""
         least: float = 1
         most: float = 1
         gives_back = True

@@ -1,4 +1,4 @@
-"""Making tokenizers: by training on text, or by loading a file."""
+"""Make tokenizers by training on text, or by loading a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from transduce.config import DefaultKind, absolute, section
+from transduce.config import DefaultKind, section
+from transduce.config_paths import absolute_path
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.text.characters import CharactersConfig, CharacterTokenizer
@@ -23,24 +24,24 @@ from transduce.text.tokenizer import Tokenizer
 
 @section
 class FileConfig:
-    """A tokenizer that another run has, such as the target's for a language model beside it."""
+    """The tokenizer of another run, such as a translation model's target for its language model."""
 
     kind: Literal["file"] = "file"
-    path: Annotated[str, BeforeValidator(absolute)]
-    """The file in the directory of that run; may hold `~` and `$VARIABLE`."""
+    path: Annotated[str, BeforeValidator(absolute_path)]
+    """The file in that run's directory; may contain `~` and `$VARIABLE`."""
 
 
 AnyTokenizer = SubwordConfig | CharactersConfig | SymbolsConfig | FileConfig | ImportedConfig
 TokenizerConfig = Annotated[AnyTokenizer, Field(discriminator="kind"), DefaultKind("bpe")]
-"""The settings of any tokenizer, told apart by `kind`; subwords by BPE where it is not named."""
+"""Settings of a tokenizer, selected by `kind`; by default subwords with BPE."""
 
 
 def train_tokenizer(config: AnyTokenizer, lines: Iterable[str]) -> Tokenizer:
-    """A tokenizer made from lines of text, which are read once and need not fit in memory.
+    """Train a tokenizer on lines of text, which are read once and need not fit in memory.
 
     Line breaks at the end of a line are not part of it.  The same lines give the same tokenizer.
-    Raises DataError when there is no text, SettingError when the settings do not suit it, RunError
-    where a file is to be the tokenizer and is none.
+    Raises DataError if there is no text, SettingError if the settings do not suit it, RunError if
+    `path` is not a tokenizer file.
     """
     bare = (line.rstrip("\r\n") for line in lines)
     match config:
@@ -54,15 +55,15 @@ def train_tokenizer(config: AnyTokenizer, lines: Iterable[str]) -> Tokenizer:
             return load_tokenizer(Path(config.path))
         case ImportedConfig():
             raise SettingError(
-                f"a tokenizer of kind {config.kind!r} cannot be trained; it comes with the run "
-                "that `transduce import` makes, which fine_tune.run can name"
+                f"a tokenizer of kind {config.kind!r} cannot be trained; use `transduce import` "
+                "and name the resulting run in fine_tune.run"
             )
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer that `save` wrote; the kind is told by the content.
+    """Load a tokenizer written by `save`; the content determines its kind.
 
-    Raises RunError of one line when the file is missing, damaged or something else.
+    Raises RunError with one line if the file is missing, damaged or something else.
     """
     try:
         data = path.read_bytes()
@@ -87,7 +88,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 
 def _object(data: bytes) -> dict[str, Any]:
-    """A JSON object; an empty one for anything else, about which others will complain."""
+    """A JSON object, or an empty one for other content, which later checks refuse."""
     try:
         content = from_json(data)
     except ValueError:

@@ -1,4 +1,5 @@
-"""Text as single characters (Unicode code points), tags before it as one token each."""
+"""Tokenizer of single characters (Unicode code points), with tags before the text as one token
+each."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _TAG = re.compile(r"<[^<>\s]+> ")
 
 
 def leading_tags(text: str) -> list[str]:
-    """The tags at the beginning of a text, each with its blank."""
+    """Tags at the beginning of a text, each with its blank."""
     tags = []
     end = 0
     while tag := _TAG.match(text, end):
@@ -24,15 +25,15 @@ def leading_tags(text: str) -> list[str]:
 
 @section
 class CharactersConfig(ListedConfig):
-    """Settings of a tokenizer that makes every character a token."""
+    """Settings of a tokenizer with one token per character."""
 
     kind: Literal["characters"] = "characters"
 
 
 class CharacterTokenizer(ListedTokenizer):
-    """Every character is a token, spaces included, and so is each tag at the beginning.
+    """One token per character, including spaces, and per tag at the beginning.
 
-    A tag is `<de> `, with its blank.  One that is not in the vocabulary is spelled.
+    A tag is `<de> `, with its blank.  Tags outside the vocabulary are split into characters.
     """
 
     kind = "characters"
@@ -40,22 +41,22 @@ class CharacterTokenizer(ListedTokenizer):
 
     @classmethod
     def split(cls, text: str) -> Sequence[str]:
-        """The tags, then the characters: a string is the sequence of them already."""
+        """Tags, then characters, as a string is already a sequence of them."""
         tags = leading_tags(text)
         return [*tags, *text[sum(map(len, tags)) :]] if tags else text
 
     @classmethod
     def is_tag(cls, unit: str) -> bool:
-        """All that is not a single character."""
+        """True for units of several characters."""
         return len(unit) > 1
 
     @property
     def tags(self) -> list[str]:
-        """Those of the vocabulary, each with its blank, the most frequent first."""
+        """Tags in the vocabulary, each with its blank, the most frequent first."""
         return [unit for unit in self.units if self.is_tag(unit)]
 
     def units_of(self, text: str) -> Iterator[str]:
-        """As `split` has them, tags that are not in the vocabulary as their characters."""
+        """Units as in `split`, with tags outside the vocabulary as their characters."""
         for unit in self.split(text):
             if unit in self._ids or not self.is_tag(unit):
                 yield unit

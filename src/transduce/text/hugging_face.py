@@ -14,7 +14,7 @@ from transduce.text.tokenizer_checks import check_definition, library_errors
 
 @section
 class HuggingFaceFile:
-    """What the file holds: the library's own JSON, and how its ids are numbered here."""
+    """Content of the file: the library's own JSON, and the numbering of ids here."""
 
     kind: Literal["hugging-face"] = "hugging-face"
     numbering: Numbering
@@ -24,10 +24,10 @@ class HuggingFaceFile:
 
 
 class HuggingFaceTokenizer(ImportedTokenizer):
-    """Gives the ids that `tokenizers` gives, renumbered.  Needs the extra `import`.
+    """Tokenizer of the library `tokenizers`, with renumbered ids.  Needs the extra `import`.
 
-    Added tokens that the definition calls special, such as "[MASK]" or "</s>", are ordinary text
-    in user text; other added tokens are tokens.
+    Special added tokens, such as "[MASK]" or "</s>", are ordinary text in user text; other added
+    tokens are tokens.
     """
 
     kind = "hugging-face"
@@ -40,11 +40,11 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         marks_between: Literal[1, 2] = 1,
         lower_case: bool = False,
     ) -> None:
-        """definition: the library's JSON; truncation, padding and dropout in it do not count.
+        """definition: the library's JSON; its truncation, padding and dropout are ignored.
 
-        marks_between: as `Tokenizer` has it; RoBERTa has two.  lower_case: put texts into small
-        letters before all else.  Raises RunError where the library cannot read the JSON, or would
-        fail at some text, or is not installed.
+        marks_between: as in `Tokenizer`; RoBERTa has two.  lower_case: lower-case texts before
+        everything else.  Raises RunError if the library is missing, cannot read the JSON, or would
+        fail on some text.
         """
         super().__init__(numbering)
         self.marks_between = marks_between
@@ -63,25 +63,25 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         self._check_ids(token for piece, token in vocabulary.items() if piece)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For processes that encode: the library's own pickle forgets what special tokens are."""
+        """Pickle for encoding processes, since the library's own loses special tokens."""
         made_of = (self._definition, self.numbering, self.marks_between, self.lower_case)
         return type(self), made_of
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text; UNK for what the tokenizer does not know."""
+        """Ids of a text; UNK for unknown parts."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of many texts, each as `encode` gives them, in one call of the library."""
+        """Ids of many texts, as from `encode`, in one call of the library."""
         plain = [self._plain(text) for text in texts]
         with library_errors("cannot encode a text"):
             found = self._tokenizer.encode_batch_fast(plain, add_special_tokens=False)
         return [self._here(encoding.ids) for encoding in found]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Characters [start, end) of the text for each id, as the library counts them.
+        """Characters [start, end) of the text for each id, as counted by the library.
 
-        Tokens that spell one character in bytes share it.
+        Tokens of the bytes of one character share it.
         """
         with library_errors("cannot encode a text"):
             encoding = self._tokenizer.encode(self._plain(text), add_special_tokens=False)
@@ -111,11 +111,11 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         return cls(file.tokenizer, file.numbering, file.marks_between, file.lower_case)
 
     def _check_added(self) -> None:
-        """Raises RunError for an added token that its normalizer takes away altogether."""
+        """Raises RunError for an added token that is empty after normalisation."""
         normalizer = self._tokenizer.normalizer
         for token in self._tokenizer.get_added_tokens_decoder().values():
             if token.normalized and normalizer and not normalizer.normalize_str(token.content):
-                raise RunError(f"nothing is left of the added token {token.content!r} normalised")
+                raise RunError(f"the added token {token.content!r} is empty after normalisation")
 
     def _plain(self, text: str) -> str:
         text = self.normalizer.apply(text)
@@ -131,12 +131,12 @@ class HuggingFaceTokenizer(ImportedTokenizer):
             return " ".join(pieces) if decoder is None else str(decoder.decode(pieces))
 
     def _shown(self, piece: str) -> str:
-        """Byte-level pieces in letters instead of the bytes' stand-ins."""
+        """Byte-level pieces as letters instead of stand-ins for bytes."""
         return self._join([piece]).replace(" ", "▁") if self._byte_level else piece
 
 
 def tokenizers_library() -> Any:
-    """The module `tokenizers`.  Raises RunError naming the remedy where it is not installed."""
+    """The module `tokenizers`.  Raises RunError with the remedy if it is missing."""
     try:
         import tokenizers
     except ImportError:

@@ -1,7 +1,7 @@
-"""What tokenizers made elsewhere share: their ids, put into the order that ours have.
+"""Shared code of imported tokenizers: their ids, put into the order of ours.
 
-Elsewhere the special ids stand anywhere; here PAD, UNK, BOS and EOS are 0 to 3, the rest follows
-in its own order, and MASK, where there is one, comes last, one beyond the tokenizer's own ids.
+In other toolkits special ids can be anywhere; here PAD, UNK, BOS and EOS are 0 to 3, the rest
+follows in its own order, and MASK, if any, comes last, one past the tokenizer's own ids.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ LARGEST_VOCABULARY = 2**24
 
 @section
 class ImportedConfig:
-    """A tokenizer that came with an imported model, and cannot be trained."""
+    """The tokenizer of an imported model; it cannot be trained."""
 
     kind: Literal["hugging-face", "marian"]
-    """What made it."""
+    """Origin of the tokenizer."""
 
 
 @section
 class Numbering:
-    """Where the special tokens of a vocabulary stand, and how it is numbered here.
+    """Special ids of an imported vocabulary, and the mapping between its ids and ours.
 
-    Two special tokens may be one there; a missing one is made up, and its row in `rows` is -1.
+    Two special tokens may share an id there; a missing one is added, with -1 in `rows`.
     """
 
     size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
-    """Ids of the vocabulary there: rows of its embedding."""
+    """Number of ids of the imported vocabulary: rows of its embedding."""
     pad: Id | None = None
     unk: Id | None = None
     bos: Id | None = None
@@ -49,20 +49,20 @@ class Numbering:
         for name in ("pad", "unk", "bos", "eos", "mask"):
             if (getattr(self, name) or 0) >= self.size:
                 raise SettingError(
-                    f"the id of {name}, {getattr(self, name)}, is not among the {self.size} of "
-                    "the vocabulary"
+                    f"the id of {name}, {getattr(self, name)}, is outside the vocabulary of "
+                    f"{self.size}"
                 )
         if self.mask is not None and self.mask in self.specials:
-            raise SettingError(f"the id of mask, {self.mask}, is that of another special token")
+            raise SettingError(f"the id of mask, {self.mask}, belongs to another special token")
 
     @property
     def specials(self) -> tuple[int | None, ...]:
-        """The ids there of PAD, UNK, BOS and EOS."""
+        """Imported ids of PAD, UNK, BOS and EOS."""
         return self.pad, self.unk, self.bos, self.eos
 
     @functools.cached_property
     def rows(self) -> tuple[int, ...]:
-        """For each id here, the id there, or -1; without MASK."""
+        """Imported id of each id here, or -1; without MASK."""
         taken = {*self.specials, self.mask}
         front = (-1 if token is None else token for token in self.specials)
         return (*front, *(token for token in range(self.size) if token not in taken))
@@ -74,7 +74,8 @@ class Numbering:
 
     @functools.cached_property
     def of_text(self) -> tuple[int, ...]:
-        """For each id there, the id here.  No text says PAD, BOS, EOS or MASK: those are UNK."""
+        """Our id of each imported id in a text.  PAD, BOS, EOS and MASK cannot come from text and
+        become UNK."""
         ids = [UNK] * self.size
         for here, there in enumerate(self.rows[len(SPECIAL_TOKENS) :], start=len(SPECIAL_TOKENS)):
             ids[there] = here
@@ -82,7 +83,7 @@ class Numbering:
 
 
 class ImportedTokenizer(Tokenizer):
-    """A tokenizer made elsewhere; `numbering` says which of its ids is which of ours."""
+    """An imported tokenizer; `numbering` maps its ids to ours."""
 
     kind: ClassVar[Literal["hugging-face", "marian"]]
     suffix = ".json"
@@ -93,11 +94,11 @@ class ImportedTokenizer(Tokenizer):
 
     @property
     def size(self) -> int:
-        """Entries of the vocabulary, the four special ones included and MASK not."""
+        """Entries of the vocabulary, including the four special ones but not MASK."""
         return len(self.numbering.rows)
 
     def normalize(self, text: str) -> str:
-        """Text as it comes back: some of these tokenizers forget case, accents or spaces."""
+        """Text after decoding: some of these tokenizers lose case, accents or spaces."""
         return self.decode(self.encode(text))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -112,7 +113,7 @@ class ImportedTokenizer(Tokenizer):
 
     @abstractmethod
     def _piece_there(self, token: int) -> str | None:
-        """The piece with that id there, if there is one."""
+        """Piece of an imported id, or None."""
 
     @abstractmethod
     def _join(self, pieces: list[str]) -> str:
@@ -126,11 +127,11 @@ class ImportedTokenizer(Tokenizer):
         return self._piece_there(rows[token]) if UNK < token < len(rows) else None
 
     def _check_ids(self, vocabulary: Iterable[int]) -> None:
-        """Raises RunError for ids that the numbering has no place for."""
+        """Raises RunError for ids outside the numbering."""
         highest = max(vocabulary, default=0)
         if highest >= self.numbering.size:
             raise RunError(
-                f"the tokenizer gives ids up to {highest}, but the model knows only "
+                f"the tokenizer has ids up to {highest}, but the model has only "
                 f"{self.numbering.size}"
             )
 
@@ -140,7 +141,7 @@ class ImportedTokenizer(Tokenizer):
 
 
 def parse_file(kind: type[Any], content: Any) -> Any:
-    """The content of a tokenizer's JSON file as the section `kind`.  Raises RunError."""
+    """Parse a tokenizer's JSON file as the section `kind`.  Raises RunError."""
     try:
         return parse(kind, content)
     except SettingError as error:

@@ -1,4 +1,4 @@
-"""Tokenizers whose vocabulary is a plain list of units, kept in a readable JSON file."""
+"""Tokenizers with a plain list of units as vocabulary, kept in a readable JSON file."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from transduce.text.tokenizer import (
 
 @section
 class ListedConfig(Normalizer):
-    """Settings of a vocabulary that is counted rather than learnt."""
+    """Settings of a vocabulary of counted units."""
 
     min_count: Annotated[int, Field(ge=1)] = 1
-    """Units seen fewer times than this in the training text are unknown; tags never are"""
+    """Units seen fewer times than this in the training text are unknown, except tags"""
 
 
 @section
 class ListedFile(Normalizer):
-    """What the JSON file holds.  The first symbol has id 4, after the special ones."""
+    """Content of the JSON file.  The first symbol has id 4, after the special ones."""
 
     kind: Literal["characters", "symbols"]
     symbols: tuple[str, ...]
 
 
 class ListedTokenizer(Tokenizer):
-    """One id for each unit of a list; what is not in the list is unknown."""
+    """One id for each unit in a list; other units are unknown."""
 
     kind: ClassVar[Literal["characters", "symbols"]]
     suffix = ".json"
     separator: ClassVar[str]
-    """What stands between two units in decoded text."""
+    """Separator of units in decoded text."""
 
     def __init__(self, units: Sequence[str], normalizer: Normalizer) -> None:
         super().__init__(normalizer)
@@ -60,7 +60,7 @@ class ListedTokenizer(Tokenizer):
     def train(cls, config: ListedConfig, lines: Iterable[str]) -> Self:
         """List the units of the lines, the most frequent first.
 
-        Raises DataError when there are none, SettingError when `min_count` leaves none.
+        Raises DataError if there are none, SettingError if `min_count` leaves none.
         """
         normalizer = Normalizer(normalization=config.normalization, lowercase=config.lowercase)
         counts: Counter[str] = Counter()
@@ -71,8 +71,8 @@ class ListedTokenizer(Tokenizer):
         most = max(counts.values())
         if most < config.min_count:
             raise SettingError(
-                f"the vocabulary's min_count = {config.min_count} leaves no {cls.kind}: the most "
-                f"frequent occurs {most} times; set it to {most} or less"
+                f"the vocabulary's min_count = {config.min_count} leaves no {cls.kind}; the most "
+                f"frequent occurs {most} times, so set it to {most} or less"
             )
         kept = [u for u, count in counts.items() if count >= config.min_count or cls.is_tag(u)]
         return cls(sorted(kept, key=lambda unit: (-counts[unit], unit)), normalizer)
@@ -80,11 +80,11 @@ class ListedTokenizer(Tokenizer):
     @classmethod
     @abstractmethod
     def split(cls, text: str) -> Sequence[str]:
-        """The units of a normalised text."""
+        """Split a normalised text into units."""
 
     @classmethod
     def is_tag(cls, unit: str) -> bool:
-        """Whether a unit is an instruction: one that training has is known however rare it is."""
+        """True for tags, which are kept in the vocabulary however rare they are."""
         return False
 
     @property
@@ -93,21 +93,21 @@ class ListedTokenizer(Tokenizer):
         return len(SPECIAL_TOKENS) + len(self.units)
 
     def normalize(self, text: str) -> str:
-        """Text by the settings, with exactly one separator between units."""
+        """Normalised text, with exactly one separator between units."""
         return self.separator.join(self.split(self.normalizer.apply(text)))
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, UNK for what is not in the vocabulary."""
+        """Ids of a text, with UNK for units outside the vocabulary."""
         return [self._ids.get(unit, UNK) for unit in self.units_of(self.normalizer.apply(text))]
 
     def units_of(self, text: str) -> Iterable[str]:
-        """What the ids of a normalised text stand for."""
+        """Units behind the ids of a normalised text."""
         return self.split(text)
 
     def unknown_units(self, text: str) -> Iterator[str]:
-        """The units of a text that are not in the vocabulary, in order, each looked for when asked.
+        """Units of a text outside the vocabulary, in order, found lazily.
 
-        Most outputs have no unknown token, and then nothing is looked for.
+        Most outputs have no unknown token, and then no search is done.
         """
         for unit in self.units_of(self.normalizer.apply(text)):
             if unit not in self._ids:
@@ -116,7 +116,7 @@ class ListedTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> str:
         """Text of any ids: PAD, BOS and EOS are skipped, unknown ones become U+FFFD.
 
-        unknown: units that the unknown ids stand for, in order, instead.
+        unknown: replacements for the unknown ids, in order.
         """
         skipped = (PAD, BOS, EOS)
         named = itertools.chain(unknown, itertools.repeat(REPLACEMENT))
@@ -129,19 +129,19 @@ class ListedTokenizer(Tokenizer):
         return ["▁" if token == " " else token for token in shown]
 
     def to_bytes(self) -> bytes:
-        """JSON in UTF-8 with one symbol a line, so that two vocabularies can be compared."""
+        """JSON in UTF-8 with one symbol per line, for easy comparison of vocabularies."""
         content = {"kind": self.kind, **to_dict(self.normalizer), "symbols": list(self.units)}
         return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
 
     @classmethod
     def from_file(cls, file: ListedFile) -> Self:
-        """The tokenizer of a file's content.  Raises RunError when its symbols cannot be."""
+        """Tokenizer of a file's content.  Raises RunError for invalid symbols."""
         for unit in file.symbols:
             if list(cls.split(unit)) != [unit] or Normalizer().apply(unit) != unit:
-                raise RunError(f"{unit!r} cannot be one of the {cls.kind} of a vocabulary")
+                raise RunError(f"{unit!r} is not allowed in a vocabulary of {cls.kind}")
         if len(set(file.symbols)) < len(file.symbols):
             twice = Counter(file.symbols).most_common(1)[0][0]
-            raise RunError(f"{twice!r} stands twice among the symbols")
+            raise RunError(f"{twice!r} appears twice among the symbols")
         return cls(
             file.symbols, Normalizer(normalization=file.normalization, lowercase=file.lowercase)
         )
@@ -152,7 +152,7 @@ class ListedTokenizer(Tokenizer):
 
 
 def read_listed(data: bytes) -> ListedFile:
-    """The content of a JSON file.  Raises RunError of one line, without the file's name."""
+    """Content of a JSON file.  Raises RunError with one line, without the file's name."""
     try:
         content = from_json(data)
         return parse(ListedFile, content)

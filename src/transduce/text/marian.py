@@ -1,6 +1,6 @@
-"""Marian's tokenizers: SentencePiece cuts the text, and a list of its own numbers the pieces.
+"""Marian's tokenizers: SentencePiece pieces, numbered by a separate list.
 
-Source and target have a SentencePiece model each, and mostly one list of pieces in common.
+Source and target have a SentencePiece model each, and usually share one list of pieces.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from transduce.text.tokenizer import UNK
 
 @section
 class MarianFile:
-    """What the file holds."""
+    """Content of the file."""
 
     kind: Literal["marian"] = "marian"
     numbering: Numbering
     pieces: dict[str, Id]
-    """The id there of each piece."""
+    """Imported id of each piece."""
     added: tuple[AddedToken, ...] = ()
-    """Pieces that are found in a text before SentencePiece cuts it."""
+    """Pieces matched before SentencePiece splits the text."""
     model: str
     """The SentencePiece model, in base64."""
 
 
 class MarianTokenizer(ImportedTokenizer):
-    """Pieces by SentencePiece, ids by the list; a piece that is not in the list is UNK.
+    """Pieces from SentencePiece, ids from the list; pieces outside the list are UNK.
 
-    A language code at the beginning, such as ">>fra<<", stays one token, as multilingual models
-    need it, and so do added tokens anywhere.
+    A language code at the beginning, such as ">>fra<<", stays one token, as required by
+    multilingual models, and so do added tokens anywhere.
     """
 
     kind = "marian"
@@ -50,7 +50,7 @@ class MarianTokenizer(ImportedTokenizer):
         numbering: Numbering,
         added: Sequence[AddedToken] = (),
     ) -> None:
-        """Around a serialised SentencePiece model.  Raises RunError where it cannot be read."""
+        """Wrap a serialised SentencePiece model.  Raises RunError if it cannot be read."""
         super().__init__(numbering)
         self._model = model
         self._ids = dict(pieces)
@@ -104,7 +104,7 @@ class MarianTokenizer(ImportedTokenizer):
 
 
 def _language_code(text: str) -> tuple[list[str], str]:
-    """The code before a text, and the text."""
+    """Split a text into its language code and the rest."""
     end = text.find("<<")
     if not text.startswith(">>") or end < 0:
         return [], text

@@ -1,4 +1,4 @@
-"""What every tokenizer does to text before it looks at it: stated rules, in plain Python."""
+"""Normalisation of text before every tokenizer, by stated rules."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _FORMS: Final[dict[str, Literal["NFC", "NFD", "NFKC", "NFKD"]]] = {
 
 @section
 class Normalizer:
-    """Settings shared by all tokenizers, and the rule they spell.  By default text stays as is."""
+    """Normalisation settings shared by all tokenizers.  By default text is unchanged."""
 
     normalization: Literal["none", "nfc", "nfd", "nfkc", "nfkd"] = "none"
-    """Unicode form: `nfc` joins accents to their letters, `nfd` takes letters apart, Korean
-    syllables too, and what is decoded stays so; with k, width and ligatures are folded as well"""
+    """Unicode form: `nfc` composes letters with their accents, `nfd` decomposes them, and Korean
+    syllables too, also in decoded text; with k, width and ligatures are folded as well"""
     lowercase: bool = False
-    """Write everything in lower case"""
+    """Lower-case all text"""
 
     def apply(self, text: str) -> str:
-        """Text by the rule; lone surrogates, which no file can hold as UTF-8, become U+FFFD.
+        """Normalise a text; lone surrogates, impossible in UTF-8 files, become U+FFFD.
 
-        Applying it twice changes nothing more.
+        Idempotent.
         """
         if not text.isascii():
             text = SURROGATES.sub(_REPLACEMENT, text)

@@ -1,11 +1,11 @@
-"""Which characters of a text each of its tokens stands for.
+"""Spans of characters that the tokens of a text stand for.
 
-Tokenizers give ids, not places, and may lower case, strip accents, fold width, drop spaces, mark
-the beginnings of words, spell a character in bytes or know nothing of it.  So text and tokens are
-both reduced to the same bare letters, and each token is looked for from where the one before it
-ended.  As the tokens stand in the text in their order, such a search never runs past the true
-place; where all tokens are known it is exact.  What stands between two known tokens belongs to
-the unknown ones there.
+Tokenizers give ids, not positions, and may lower case, strip accents, fold width, drop spaces, mark
+the beginnings of words, spell a character in bytes or leave it unknown.  Text and tokens are
+therefore reduced to the same bare letters, and each token is searched from the end of the one
+before it.  As the tokens occur in the text in their order, the search never runs past the true
+position; if all tokens are known it is exact.  Text between two known tokens belongs to the unknown
+ones there.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _CONTINUED = "##"  # how WordPiece marks a token that does not begin a word
 def tokens_with_spans(
     tokenizer: Tokenizer, text: str, ids: Sequence[int]
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """The tokens of a text and their characters, with no token across the edge of a word.
+    """Tokens of a text and their characters, with no token across a word boundary.
 
-    Subwords do learn such as "3," and "(19": they are taken apart here, so that "1903" can be
-    told from "(1903,".  Where the tokenizer itself knows the places, its tokens stay what they
-    are, as an imported model was trained with them.  ids: what the tokenizer makes of the text.
+    Subword vocabularies do contain "3," and "(19": they are split here, so that "1903" can be told
+    from "(1903,".  If the tokenizer reports positions itself, its tokens are kept, as an imported
+    model was trained with them.  ids: the tokenizer's ids of the text.
     """
     own = tokenizer.spans(text)
     if own is not None:
@@ -57,7 +57,7 @@ def tokens_with_spans(
 
 
 def _trimmed(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans without the spaces at their edges, and with the accents that no token has taken."""
+    """Spans without outer spaces, and with accents not covered by any token."""
     found: list[tuple[int, int]] = []
     limit = len(text)
     for start, end in reversed(spans):
@@ -91,17 +91,16 @@ def _taken_apart(
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Words, of letters, numbers and their marks, and single characters that are none of these."""
+    """Words, made of letters, numbers and their marks, and single other characters."""
     for in_word, group in itertools.groupby(text, lambda c: unicodedata.category(c)[0] in "LNM"):
         characters = list(group)
         yield from ["".join(characters)] if in_word else characters
 
 
 def within_word(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The tokens of a text that does not begin a word.
+    """Ids of a text that continues a word.
 
-    Behind a line end, that is: SentencePiece then sees no space before it, and joins it with
-    nothing.
+    The text is encoded after a line end, where SentencePiece adds no space and joins nothing.
     """
     guard, ids = tokenizer.encode("\n"), tokenizer.encode("\n" + text)
     if ids[: len(guard)] != guard:
@@ -110,11 +109,11 @@ def within_word(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def token_spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Characters [start, end) of `text` for each of `ids`, which are its tokens in order.
+    """Characters [start, end) of `text` for each of `ids`, its tokens in order.
 
-    A token of nothing but spaces has an empty span.  Several tokens that spell one character have
-    the same span; so have unknown ones side by side, unless there is one for each character.
-    Spans neither begin nor end with a space.
+    A token of spaces only has an empty span.  Several tokens of one character share its span, and
+    so do adjacent unknown tokens, unless there is one for each character.  Spans neither begin nor
+    end with a space.
     """
     bare, starts, ends = _reduced(text)
     continued = _marks_continuations(tokenizer)
@@ -142,7 +141,7 @@ def token_spans(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> list[tup
 def _spread(text: str, start: int, end: int, waiting: Sequence[bool]) -> list[tuple[int, int]]:
     """Spans of tokens between two known ones, in `text[start:end]`.
 
-    waiting: which of them are more than a space.
+    waiting: the tokens that are more than a space.
     """
     n = sum(waiting)
     inside = range(start, max(start, end))
@@ -162,20 +161,22 @@ def _spread(text: str, start: int, end: int, waiting: Sequence[bool]) -> list[tu
 
 @lru_cache(maxsize=8)
 def _marks_continuations(tokenizer: Tokenizer) -> bool:
-    """Whether tokens that go on with a word begin with "##", as those of WordPiece do."""
+    """True if tokens inside words begin with "##", as in WordPiece."""
     shown = tokenizer.tokens(range(tokenizer.size))
     spaced = any(token.startswith(_SPACE) for token in shown)
     return not spaced and any(t.startswith(_CONTINUED) and len(t) > 2 for t in shown)
 
 
 def _within_word_at(text: str, i: int) -> bool:
-    """Whether a letter or number stands before this one, so that no word begins here."""
+    """True after a letter or number, so that no word begins here."""
     return i > 0 and all(unicodedata.category(c)[0] in "LNM" for c in text[i - 1 : i + 1])
 
 
 def _reduced(text: str) -> tuple[str, list[int], list[int]]:
-    """The bare letters of a text, and for each where the character that it is from begins and
-    ends, the accents after it included."""
+    """Bare letters of a text, each with the start and end of its original character.
+
+    The end includes the accents after it.
+    """
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -191,10 +192,10 @@ def _reduced(text: str) -> tuple[str, list[int], list[int]]:
 
 @lru_cache(maxsize=1 << 16)
 def _bare(text: str) -> str:
-    """A text without case, accents, width and spaces.
+    """Text without case, accents, width and spaces.
 
-    What it makes of a text is what it makes of the characters one by one, so that it does not
-    matter how a text is cut into tokens.
+    The result for a text is the result for its characters one by one, so the split into tokens does
+    not matter.
     """
     return "".join(map(_bare_character, text))
 

@@ -1,6 +1,6 @@
-"""Word alignments as text, in the format of Pharaoh: `0-0 1-2 2-1`, source and target from 0.
+"""Word alignments in Pharaoh's format: `0-0 1-2 2-1`, source and target from 0.
 
-Hand-made ones may tell sure links from possible ones, as `1-2S` and `1-2P`, or as `1-2` and `1p2`.
+Manual alignments may mark sure and possible links, as `1-2S` and `1-2P`, or as `1-2` and `1p2`.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import NamedTuple
 from transduce.errors import DataError
 
 Link = tuple[int, int]
-"""Number of a source unit and of a target unit, both from 0."""
+"""Index of a source unit and of a target unit, both from 0."""
 Links = Set[Link]
 
 _LINK = re.compile(r"(\d{1,9})([-p])(\d{1,9})([SP]?)")
 
 
 class GoldLinks(NamedTuple):
-    """What a person said of a pair; every sure link is a possible one too."""
+    """Manual links of a pair; every sure link is also a possible one."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
 
 
 def parse_gold(line: str, where: str) -> GoldLinks:
-    """The links of a line; unmarked ones are sure.  Raises DataError naming the place."""
+    """Parse the links of a line; unmarked ones are sure.  Raises DataError naming the place."""
     sure, possible = set(), set()
     for word in line.split():
         match = _LINK.fullmatch(word)
@@ -40,21 +40,21 @@ def parse_gold(line: str, where: str) -> GoldLinks:
 
 
 def parse_links(line: str, where: str) -> frozenset[Link]:
-    """The same where sure and possible do not matter."""
+    """Parse the links of a line, sure and possible alike."""
     return parse_gold(line, where).possible
 
 
 def format_links(links: Iterable[Link]) -> str:
-    """Links as a line, in the order of the target."""
+    """Format links as a line, in the order of the target."""
     ordered = sorted(links, key=lambda link: (link[1], link[0]))
     return " ".join(f"{source}-{target}" for source, target in ordered)
 
 
 def check_inside(links: Iterable[Link], n_source: int, n_target: int, where: str) -> None:
-    """Raises DataError where a link leads outside texts of so many units."""
+    """Raises DataError if a link is out of range for texts with this many units."""
     for source, target in links:
         if source >= n_source or target >= n_target:
             raise DataError(
-                f"{where}: the link {source}-{target} leads outside texts of {n_source} and "
-                f"{n_target} units; they are counted from 0"
+                f"{where}: the link {source}-{target} is out of range for texts of {n_source} and "
+                f"{n_target} units, counted from 0"
             )

@@ -1,4 +1,4 @@
-"""Subword regularisation: another segmentation of a text each time that training sees it."""
+"""Subword regularisation: another segmentation of a text in each epoch."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from transduce.text.subword import SubwordTokenizer
 from transduce.text.tokenizer import Tokenizer
 
 Alpha = Annotated[float, Field(ge=0, le=1)]
-"""A setting: strength, as `SubwordTokenizer.sample_batch` has it; 0 is the plain segmentation."""
+"""Sampling strength, as in `SubwordTokenizer.sample_batch`; 0 is the plain segmentation."""
 SAMPLED_KINDS = ("bpe", "unigram", "file")
 
 
 class SegmentationSampler:
-    """Cuts texts into other subwords than `encode` does, given as the ids that it gave."""
+    """Replace the plain segmentation of texts, given as ids from `encode`, by a sampled one."""
 
     def __init__(self, tokenizer: SubwordTokenizer, alpha: float) -> None:
-        """alpha: strength, as `SubwordTokenizer.sample_batch` has it."""
+        """alpha: sampling strength, as in `SubwordTokenizer.sample_batch`."""
         self.tokenizer = tokenizer
         self.alpha = alpha
 
     def draw(self, rows: Sequence[Sequence[int]], seed: int) -> list[list[int]]:
-        """Other ids of the texts that `rows` are ids of; the same for the same seed.
+        """Sample new ids for the texts of `rows`; equal seeds give equal ids.
 
-        PAD, BOS and EOS in the rows are passed over.
+        PAD, BOS and EOS in the rows are skipped.
         """
         texts = [self.tokenizer.decode(row) for row in rows]
         return self.tokenizer.sample_batch(texts, self.alpha, seed)
@@ -37,10 +37,10 @@ class SegmentationSampler:
     def room(
         self, lengths: NDArray[np.integer[Any]], rows: Sequence[Sequence[int]]
     ) -> NDArray[np.int64]:
-        """(n,) tokens that few of the segmentations drawn exceed, where plain ones have `lengths`.
+        """(n,) tokens that few sampled segmentations exceed, for plain ones of `lengths`.
 
-        It is the mean plus twice the standard deviation, both as `rows` of ids show them; never
-        less than the plain length.
+        The mean plus twice the standard deviation, both estimated from `rows` of ids; never less
+        than the plain length.
         """
         drawn = self.draw(rows, seed=0)
         after = np.array([len(ids) for ids in drawn], np.float64)
@@ -54,24 +54,24 @@ class SegmentationSampler:
 
 
 def check_sampling(setting: str, alpha: float, kind: str) -> None:
-    """Raises SettingError where a tokenizer of some kind is to be sampled from, and cannot be."""
+    """Raises SettingError if sampling is set for a kind of tokenizer without it."""
     if alpha and kind not in SAMPLED_KINDS:
         raise SettingError(
-            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram'; one of kind "
-            f"{kind!r} has a single way to cut a text"
+            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram'; kind "
+            f"{kind!r} has only one segmentation of a text"
         )
 
 
 def sampler_for(setting: str, alpha: float, tokenizer: Tokenizer) -> SegmentationSampler | None:
-    """What draws segmentations; None for an alpha of 0.
+    """Sampler for an alpha; None for 0.
 
-    Raises SettingError where the tokenizer, as that of another run, cannot be sampled from.
+    Raises SettingError if the tokenizer, for example from another run, does not support sampling.
     """
     if not alpha:
         return None
     if not isinstance(tokenizer, SubwordTokenizer):
         raise SettingError(
-            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram', which that of "
-            "another run is not; leave the setting out"
+            f"{setting} = {alpha:g} needs a tokenizer of kind 'bpe' or 'unigram', but the other "
+            "run has another kind; remove the setting"
         )
     return SegmentationSampler(tokenizer, alpha)

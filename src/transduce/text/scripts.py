@@ -1,4 +1,4 @@
-"""Scripts that put no space between words."""
+"""Scripts without spaces between words."""
 
 from __future__ import annotations
 

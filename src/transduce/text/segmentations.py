@@ -1,9 +1,9 @@
-"""Random segmentations of words, which follow from the numbers drawn alone.
+"""Random segmentations of words, determined by the numbers drawn.
 
-SentencePiece can draw segmentations too, but from version 0.2.3 on, equal seeds give other ones in
-each process: a training that is to go on exactly after an interruption cannot use that.
+SentencePiece can sample segmentations too, but from version 0.2.3 on, equal seeds give different
+ones in each process, which rules it out for exactly resumable training.
 
-A word is a string of characters that no piece reaches beyond: a space and what follows it.
+A word is a string that no piece extends beyond: a space and the text up to the next one.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from bisect import bisect
 from collections.abc import Callable, Mapping
 
 Draw = Callable[[], float]
-"""The next random number in [0, 1)."""
+"""Function returning the next random number in [0, 1)."""
 
 KEPT_WORDS = 100_000
-"""Words whose chances are remembered; most of a text are among its most frequent ones."""
+"""Words with cached probabilities; most of a text are among its most frequent ones."""
 
 
 class MergeDropout:
-    """Byte-pair encoding that leaves merges out at random (Provilkov et al. 2020)."""
+    """Byte-pair encoding with randomly dropped merges (Provilkov et al. 2020)."""
 
     def __init__(self, scores: Mapping[str, float]) -> None:
-        """scores: of each piece; of two merges the one to the better piece is made first."""
+        """scores: of each piece; of two merges, the one to the better piece is made first."""
         self._scores = scores
 
     def cut(self, word: str, alpha: float, draw: Draw) -> list[str]:
-        """The pieces of a word, each merge left out with probability `alpha`."""
+        """Pieces of a word, with each merge dropped with probability `alpha`."""
         pieces = list(word)
         n = len(pieces)
         after, before = list(range(1, n + 1)), list(range(-1, n - 1))
         waiting: list[tuple[float, int, str]] = []
 
         def offer(left: int) -> None:
-            """Let the piece at `left` and the one after it wait to be merged."""
+            """Queue the merge of the piece at `left` with the next one."""
             if left >= 0 and after[left] < n:
                 merged = pieces[left] + pieces[after[left]]
                 score = self._scores.get(merged)
@@ -63,7 +63,7 @@ class MergeDropout:
 
 
 class LatticeSampling:
-    """Segmentations of a unigram model, drawn by their probabilities to a power (Kudo 2018)."""
+    """Segmentations of a unigram model, sampled by their probabilities to a power (Kudo 2018)."""
 
     def __init__(self, scores: Mapping[str, float]) -> None:
         """scores: log-probability of each piece."""
@@ -72,7 +72,7 @@ class LatticeSampling:
         self._known: dict[tuple[str, float], list[tuple[list[int], list[float]]]] = {}
 
     def cut(self, word: str, alpha: float, draw: Draw) -> list[str]:
-        """The pieces of a word, drawn with probabilities raised to the power `alpha`."""
+        """Pieces of a word, sampled with probabilities to the power `alpha`."""
         key = (word, alpha)
         chances = self._known.get(key)
         if chances is None:
@@ -88,9 +88,9 @@ class LatticeSampling:
         return pieces[::-1]
 
     def _chances(self, word: str, alpha: float) -> list[tuple[list[int], list[float]]]:
-        """For each end of a piece, where it may start, and the cumulated probabilities of these.
+        """Possible starts for each end of a piece, with their cumulative probabilities.
 
-        A character that is no piece by itself still may be one, at a price.
+        Characters outside the vocabulary are allowed at a penalty.
         """
         price = alpha * (min(self._scores.values()) - 10.0)
         total = [0.0]  # log of the summed probabilities of all segmentations up to a place

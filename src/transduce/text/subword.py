@@ -1,11 +1,11 @@
 """Subwords by SentencePiece: byte-pair encoding or a unigram language model.
 
-Every Unicode text can be encoded and comes back as `normalize` states it, because characters
-outside the vocabulary are spelt in UTF-8 bytes.
+Every Unicode text can be encoded and is restored up to `normalize`, because characters outside the
+vocabulary are spelt in UTF-8 bytes.
 
-The file is a SentencePiece model that any SentencePiece loads.  Our settings stand at its end as
-one more field of its protobuf message, in the range that SentencePiece's schema leaves to others:
-a tag, a length and a short line of JSON, readable with `tail -c 100`.
+The file is a SentencePiece model that any SentencePiece can load.  Our settings are appended as one
+more field of its protobuf message, in the range reserved for extensions: a tag, a length and a
+short line of JSON, readable with `tail -c 100`.
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ class SubwordConfig(Normalizer):
     size: Annotated[int, Field(gt=260)] = 8000
     """Entries of the vocabulary, including 4 special ones and 256 bytes"""
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9995
-    """Share of the running text whose characters get an entry of their own; the rarest beyond it
-    are spelt in bytes.  That costs little, and keeps Chinese from filling the vocabulary with
-    characters seen once; 1.0 gives every character an entry, and 0.98 is the least"""
+    """Share of the running text covered by characters with an entry of their own; rarer ones are
+    spelt in bytes.  That costs little, and keeps Chinese characters seen once from filling the
+    vocabulary; 1.0 gives every character an entry, and 0.98 is the minimum"""
     train_lines: Annotated[int, Field(ge=1)] = 1_000_000
-    """Lines to learn from, drawn evenly from all; a line above 1000 characters counts as several"""
+    """Lines to train on, sampled evenly; a line above 1000 characters counts as several"""
 
 
 @section
 class _Footer(Normalizer):
-    """What stands at the end of the file.  The checksum is of everything before."""
+    """Settings at the end of the file.  The checksum covers everything before."""
 
     kind: Literal["bpe", "unigram"]
     crc32: int
 
 
 class SubwordTokenizer(Tokenizer):
-    """Pieces of words, learnt from text.  Knows every character, so UNK is never produced."""
+    """Pieces of words, learned from text.  Covers every character, so UNK never occurs."""
 
     suffix = ".model"
 
     def __init__(
         self, model: bytes, kind: Literal["bpe", "unigram"], normalizer: Normalizer
     ) -> None:
-        """Around a serialised SentencePiece model with byte pieces and our special ids."""
+        """Wrap a serialised SentencePiece model with byte pieces and our special ids."""
         super().__init__(normalizer)
         self.kind = kind
         self._model = model
@@ -98,8 +98,8 @@ class SubwordTokenizer(Tokenizer):
     def train(cls, config: SubwordConfig, lines: Iterable[str]) -> SubwordTokenizer:
         """Learn a vocabulary from lines, read once; the same lines give the same file.
 
-        Logs a warning when the text offers fewer pieces than asked for.  Raises DataError when
-        there is no text, SettingError when `size` cannot hold the characters of the text.
+        Logs a warning if the text yields fewer pieces than requested.  Raises DataError if there is
+        no text, SettingError if `size` is too small for the characters of the text.
         """
         normalizer = Normalizer(normalization=config.normalization, lowercase=config.lowercase)
         chunks = _sample(_chunks(lines), config.train_lines)
@@ -109,7 +109,7 @@ class SubwordTokenizer(Tokenizer):
         tokenizer = cls(_train(config, texts), config.kind, normalizer)
         if tokenizer.size < config.size:
             _log.warning(
-                "tokenizer size lowered from %d to %d: the text offers no more pieces",
+                "reduced the tokenizer size from %d to %d: the text yields no more pieces",
                 config.size,
                 tokenizer.size,
             )
@@ -117,13 +117,13 @@ class SubwordTokenizer(Tokenizer):
 
     @property
     def size(self) -> int:
-        """Entries of the vocabulary, the four special ones and the bytes included."""
+        """Entries of the vocabulary, including the four special ones and the bytes."""
         return len(self._pieces)
 
     def normalize(self, text: str) -> str:
-        """Text by the settings, with U+2581, SentencePiece's sign for a space, made a space.
+        """Normalised text, with U+2581, SentencePiece's mark for a space, as a space.
 
-        Nothing else is touched: tabs, line breaks, repeated and outer spaces all stay.
+        Everything else is kept: tabs, line breaks, repeated and outer spaces.
         """
         return self.normalizer.apply(text).replace(_SPACE, " ")
 
@@ -139,18 +139,17 @@ class SubwordTokenizer(Tokenizer):
         return batch
 
     def sample_batch(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
-        """Ids of many texts, each cut at random; `decode` gives the same text as for `encode`.
+        """Sampled ids of many texts; `decode` gives the same text as for `encode`.
 
-        alpha: in (0, 1].  For byte-pair encoding the probability of leaving a merge out (Provilkov
-        et al. 2020); for a unigram model the power that the probability of a segmentation is
-        raised to before one is drawn, so that less of it is more chance (Kudo 2018).  Equal
-        arguments give equal ids.
+        alpha: in (0, 1].  For byte-pair encoding the probability of dropping a merge (Provilkov et
+        al. 2020); for a unigram model the exponent of the segmentation's probability, so smaller
+        values are more random (Kudo 2018).  Equal arguments give equal ids.
         """
         draw = random.Random(str(seed)).random
         return [self._resegmented(ids, alpha, draw) for ids in self.encode_batch(texts)]
 
     def _resegmented(self, ids: Sequence[int], alpha: float, draw: Draw) -> list[int]:
-        """The same text, cut at random; what is spelt in bytes, or unknown, stays as it is."""
+        """The same text with a sampled segmentation; bytes and unknown characters are kept."""
         found: list[int] = []
         word: list[str] = []
 
@@ -174,13 +173,13 @@ class SubwordTokenizer(Tokenizer):
         return found
 
     def _spelt(self, character: str) -> list[int]:
-        """The ids of the bytes of a character that is in longer pieces only."""
+        """Byte ids of a character that occurs only in longer pieces."""
         text = character.replace(_SPACE, " ").encode()
         return [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in text]
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
-        """The id of each piece of text; those of bytes and the special ones have none here."""
+        """Id of each text piece, without bytes and special tokens."""
         special = (PAD, UNK, BOS, EOS)
         return {
             piece: i
@@ -194,7 +193,7 @@ class SubwordTokenizer(Tokenizer):
         return MergeDropout(scores) if self.kind == "bpe" else LatticeSampling(scores)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of any ids; bytes that are not UTF-8 become U+FFFD.
+        """Text of any ids; invalid UTF-8 becomes U+FFFD.
 
         The one space at the start of the text is SentencePiece's and is dropped.
         """
@@ -204,16 +203,16 @@ class SubwordTokenizer(Tokenizer):
         return data.decode("utf-8", errors="replace").removeprefix(" ")
 
     def surfaces(self) -> list[bytes]:
-        """The bytes that each id adds in the middle of a text; the special ids add none."""
+        """Bytes that each id adds in the middle of a text; none for special ids."""
         return [b"" if i == UNK else piece for i, piece in enumerate(self._bytes)]
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The piece of each id as SentencePiece writes it: "▁the", "ing", "<0xE2>"."""
+        """Piece of each id in SentencePiece's notation: "▁the", "ing", "<0xE2>"."""
         size = len(self._pieces)
         return [self._pieces[i if 0 <= i < size else UNK] for i in ids]
 
     def to_bytes(self) -> bytes:
-        """The SentencePiece model with our settings behind it."""
+        """SentencePiece model with our settings appended."""
         footer = _Footer(
             kind=self.kind,
             normalization=self.normalizer.normalization,
@@ -226,7 +225,7 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SubwordTokenizer:
-        """The tokenizer of a file's content.  Raises RunError, without the file's name."""
+        """Tokenizer of a file's content.  Raises RunError, without the file's name."""
         # The tag cannot occur in the footer, which is ASCII: its last occurrence is the one.
         model, tag, rest = data.rpartition(_FIELD)
         try:
@@ -236,7 +235,7 @@ class SubwordTokenizer(Tokenizer):
         except (ValueError, IndexError, SettingError):
             raise RunError("damaged, or not a tokenizer that transduce saved") from None
         if zlib.crc32(model) != footer.crc32:
-            raise RunError("damaged: the content does not match its checksum; copy it anew")
+            raise RunError("damaged: the content does not match its checksum; copy it again")
         normalizer = Normalizer(normalization=footer.normalization, lowercase=footer.lowercase)
         try:
             return cls(model, footer.kind, normalizer)
@@ -245,7 +244,7 @@ class SubwordTokenizer(Tokenizer):
 
 
 def _train(config: SubwordConfig, texts: Iterator[str]) -> bytes:
-    """A serialised SentencePiece model.  Raises SettingError when `size` is too small."""
+    """Train a serialised SentencePiece model.  Raises SettingError if `size` is too small."""
     written = io.BytesIO()
     pad, unk, bos, eos = SPECIAL_TOKENS
     try:
@@ -278,13 +277,13 @@ def _train(config: SubwordConfig, texts: Iterator[str]) -> bytes:
             ) from None
         raise SettingError(
             f"the vocabulary's size = {config.size} is too small for the characters of this text; "
-            f"where [text] has it, set it to {sizes[2]} or more, or lower character_coverage"
+            f"set it to {sizes[2]} or more in [text], or lower character_coverage"
         ) from None
     return written.getvalue()
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines that are not blank, long ones cut."""
+    """Lines that are not blank, with long ones split."""
     for line in lines:
         if line and not line.isspace():
             for start in range(0, len(line), _CHUNK):
@@ -308,7 +307,7 @@ def _seen_by_sentencepiece(text: str, normalizer: Normalizer) -> str:
 
 
 def _bytes_of(piece: str, is_byte: bool) -> bytes:
-    """UTF-8 of a piece; "<0x41>" is the one byte it names."""
+    """UTF-8 bytes of a piece; "<0x41>" is one byte."""
     return bytes([int(piece[3:5], 16)]) if is_byte else piece.replace(_SPACE, " ").encode()
 
 

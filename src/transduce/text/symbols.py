@@ -1,4 +1,4 @@
-"""Symbols written with white space between them, such as the phones of "HH AH L OW"."""
+"""Tokenizer of symbols separated by white space, such as the phones of "HH AH L OW"."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from transduce.text.listed import ListedConfig, ListedTokenizer
 
 @section
 class SymbolsConfig(ListedConfig):
-    """Settings of a tokenizer that makes every word between white space a token."""
+    """Settings of a tokenizer with one token per word between white space."""
 
     kind: Literal["symbols"] = "symbols"
 
 
 class SymbolTokenizer(ListedTokenizer):
-    """Every string between white space is a token; any run of white space is one space."""
+    """One token per string between white space; a run of white space counts as one space."""
 
     kind = "symbols"
     outputs = "symbols"
@@ -25,5 +25,5 @@ class SymbolTokenizer(ListedTokenizer):
 
     @classmethod
     def split(cls, text: str) -> Sequence[str]:
-        """The strings between white space."""
+        """Split a text at white space."""
         return text.split()

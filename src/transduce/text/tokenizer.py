@@ -1,7 +1,7 @@
-"""Text to token ids and back: what every tokenizer promises.
+"""Protocol of tokenizers: text to token ids and back.
 
-The first four ids mean the same in every tokenizer, so that models, decoders and data need not
-know which one they work with.  Ids of the vocabulary proper start at 4.
+The first four ids mean the same in every tokenizer, so that models, decoders and data work with any
+of them.  Ids of the vocabulary proper start at 4.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ UNK = 1
 BOS = 2
 EOS = 3
 NO_TEXT = (
-    "there is no text to make a vocabulary of: every line is blank, or data.hold_out sets all of "
+    "there is no text to train a vocabulary on: every line is blank, or data.hold_out sets all of "
     "them aside"
 )
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
-"""How PAD, UNK, BOS and EOS are displayed.  The same strings in user text are ordinary text."""
+"""Display of PAD, UNK, BOS and EOS.  The same strings in user text are ordinary text."""
 REPLACEMENT = "\ufffd"
-"""What an unknown token decodes to, the Unicode replacement character."""
+"""Decoded form of an unknown token, the Unicode replacement character."""
 
 
 class Tokenizer(ABC):
-    """Turns a line of text into token ids and back.  Made by training or loading, then fixed."""
+    """Converts a line of text to token ids and back.  Made by training or loading, then
+    immutable."""
 
     suffix: ClassVar[str]
-    """The customary end of a file name, `.model` or `.json`."""
+    """Usual file suffix, `.model` or `.json`."""
     outputs: ClassVar[Literal["text", "symbols"]] = "text"
-    """What decoding yields: running `text` (scored by BLEU, characters) or a sequence of `symbols`
+    """Kind of decoded text: running `text` (scored by BLEU, characters) or a sequence of `symbols`
     such as phones, each one right or wrong (scored by error rate)."""
     marks_between: int = 1
-    """Times that EOS stands between two texts which an encoder reads together."""
+    """Number of EOS between two texts in one encoder input."""
 
     def __init__(self, normalizer: Normalizer) -> None:
         self.normalizer = normalizer
@@ -47,13 +48,13 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Entries of the vocabulary, the four special ones included."""
+        """Entries of the vocabulary, including the four special ones."""
 
     @abstractmethod
     def normalize(self, text: str) -> str:
-        """Text as this tokenizer sees it; `decode(encode(text))` gives it back.
+        """Normalised text; equal to `decode(encode(text))`.
 
-        For characters and symbols that holds where none is unknown; subwords know everything.
+        For characters and symbols this holds if none is unknown; subwords cover everything.
         """
 
     @abstractmethod
@@ -61,13 +62,13 @@ class Tokenizer(ABC):
         """Ids of a text, without BOS and EOS; the empty text has none."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of many texts, each as `encode` gives them."""
+        """Ids of many texts, as from `encode`."""
         return [self.encode(text) for text in texts]
 
     def spans(self, text: str) -> list[tuple[int, int]] | None:
-        """Characters [start, end) of the text for each id that `encode` gives it.
+        """Characters [start, end) of the text for each id from `encode`.
 
-        None where the tokenizer cannot tell; `text.offsets` then finds them.
+        None if the tokenizer does not know; `text.offsets` then finds them.
         """
         return None
 
@@ -76,7 +77,7 @@ class Tokenizer(ABC):
         """Text of any ids in any order; never raises.
 
         PAD, BOS and EOS are skipped; UNK, and ids outside the vocabulary, become U+FFFD.  The text
-        may contain line breaks, since the source may: who writes one line per text must see to it.
+        may contain line breaks, since the source may: replace them when writing one line per text.
         """
 
     @abstractmethod
@@ -84,9 +85,9 @@ class Tokenizer(ABC):
         """A string to display for each id, spaces shown as "▁", special ids as "<pad>" etc."""
 
     def surfaces(self) -> list[bytes]:
-        """The bytes that each id adds in the middle of a text; the special ids add none.
+        """Bytes that each id adds in the middle of a text; none for special ids.
 
-        Here by decoding each id behind another one, which says nothing of half a character.
+        By default, each id is decoded after another one, which cannot show half a character.
         """
         first = len(SPECIAL_TOKENS)
         before = self.decode([first])
@@ -98,9 +99,9 @@ class Tokenizer(ABC):
         """The whole tokenizer as the content of one file."""
 
     def save(self, path: Path) -> None:
-        """Write the file that `load_tokenizer` reads; it appears complete or not at all.
+        """Write the file for `load_tokenizer`; it appears complete or not at all.
 
-        Raises RunError when it cannot be written.
+        Raises RunError if it cannot be written.
         """
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:

@@ -1,7 +1,7 @@
-"""Checks of a definition for the library `tokenizers`, before the library sees it.
+"""Checks of a tokenizer's definition before the library `tokenizers` reads it.
 
-Some definitions end a program inside the library, or take all time or memory, and many of them
-only at the first text that meets the wrong place.  They are refused when a tokenizer is loaded.
+Some definitions crash inside the library, or exhaust time or memory, many of them only at the first
+text that reaches the faulty step.  They are refused when a tokenizer is loaded.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from transduce.errors import RunError
 from transduce.text.backtracking import form_of
 
 MAX_GROWTH = 4096
-"""Times that all `Replace` rules together may lengthen a text."""
+"""Maximum factor by which all `Replace` rules together may lengthen a text."""
 MAX_LENGTH_TARGET = 512
-"""Bytes that one entry of a `Precompiled` map may put into a text."""
+"""Maximum bytes that one entry of a `Precompiled` map may insert."""
 _LEAF, _HAS_LEAF = 1 << 31, 1 << 8
 
 
 @contextmanager
 def library_errors(failed: str) -> Iterator[None]:
-    """Raises RunError of one line for all that the library raises, its panics included."""
+    """Convert all errors of the library, including panics, to a RunError with one line."""
     try:
         yield
     except RunError:
@@ -39,7 +39,7 @@ def library_errors(failed: str) -> Iterator[None]:
 
 
 def check_definition(definition: Mapping[str, Any]) -> None:
-    """Raises RunError for what would end a program, or never end, at some text."""
+    """Raises RunError for a definition that could crash or hang on some text."""
     model = definition.get("model")
     if isinstance(model, dict):
         _check_unknown(model, definition)
@@ -55,22 +55,22 @@ def check_steps(definition: Mapping[str, Any]) -> None:
             growth *= _check_step(part, stage)
         if growth > MAX_GROWTH:
             raise RunError(
-                f"{stage}: its Replace rules may make a text more than {MAX_GROWTH} times longer"
+                f"{stage}: Replace rules may make a text more than {MAX_GROWTH} times longer"
             )
 
 
 def _check_step(part: Mapping[str, Any], stage: str) -> float:
-    """Factor by which a step may lengthen a text.  Raises RunError for one that cannot be."""
+    """Factor by which a step may lengthen a text.  Raises RunError for an invalid step."""
     growth = 1.0
     match part:
         case {"type": "Precompiled"}:
             _check_precompiled(part.get("precompiled_charsmap"))
         case {"type": "FixedLength", "length": 0}:
-            raise RunError(f"{stage}: FixedLength has length = 0, which cuts nothing")
+            raise RunError(f"{stage}: FixedLength needs a length above 0")
         case {"type": "Strip", "stop": int(stop)} if stop:
-            raise RunError(f"{stage}: Strip has stop = {stop}; only 0 is safe in the library")
+            raise RunError(f"{stage}: Strip with stop = {stop} is not supported, only with 0")
         case {"type": "Prepend", "prepend": ""}:
-            raise RunError(f"{stage}: Prepend has nothing to put before a text")
+            raise RunError(f"{stage}: Prepend needs a string that is not empty")
         case {"type": "Prepend", "prepend": str(content)}:
             growth = 1 + len(content)
         case {"type": "Replace", "pattern": {"String": str(found)}, "content": str(content)}:
@@ -79,19 +79,19 @@ def _check_step(part: Mapping[str, Any], stage: str) -> float:
             form = form_of(expression)
             if form.runs_away:
                 raise RunError(
-                    f"{stage}: a search for the regular expression {expression[:100]!r} may take "
-                    "for ever (repetitions within repetitions)"
+                    f"{stage}: the regular expression {expression[:100]!r} may take exponential "
+                    "time (nested repetitions)"
                 )
             if part.get("type") == "Replace":
                 longest = len(str(part.get("content")))
                 growth = longest / form.least if form.least else float("inf")
     if growth == float("inf"):
-        raise RunError(f"{stage}: Replace puts something where it finds nothing: {part!r:.200}")
+        raise RunError(f"{stage}: Replace matches the empty string: {part!r:.200}")
     return max(1, growth)
 
 
 def definition_parts(*stages: Any) -> Iterator[dict[str, Any]]:
-    """The steps of normalizers, pre-tokenizers or decoders, sequences taken apart in order."""
+    """Steps of normalizers, pre-tokenizers or decoders, with sequences flattened in order."""
     waiting = list(reversed(stages))
     while waiting:
         stage = waiting.pop()
@@ -103,18 +103,18 @@ def definition_parts(*stages: Any) -> Iterator[dict[str, Any]]:
 
 
 def _check_merges(model: Mapping[str, Any]) -> None:
-    """Raises RunError for a merge whose later part is shorter than what it must begin with."""
+    """Raises RunError for a merge with a second part shorter than the continuation prefix."""
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if not isinstance(prefix, str) or not isinstance(merges, list):
         return
     for merge in merges if prefix else ():
         pair = merge.split(" ") if isinstance(merge, str) else merge
         if isinstance(pair, list) and pair and len(str(pair[-1])) < len(prefix):
-            raise RunError(f"the merge {merge!r} goes on with less than {prefix!r}")
+            raise RunError(f"the second part of merge {merge!r} is shorter than {prefix!r}")
 
 
 def _check_unknown(model: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
-    """Raises RunError where a piece that is not in the vocabulary would be an error."""
+    """Raises RunError if pieces outside the vocabulary would raise an error."""
     vocabulary, name = model.get("vocab"), "unk_token"
     if isinstance(vocabulary, list):
         vocabulary, name = [piece[:1] for piece in vocabulary if isinstance(piece, list)], "unk_id"
@@ -133,17 +133,17 @@ def _check_unknown(model: Mapping[str, Any], definition: Mapping[str, Any]) -> N
 
 
 def byte_letters() -> Iterator[str]:
-    """The letters that stand for the 256 bytes in byte-level vocabularies."""
+    """Letters that represent the 256 bytes in byte-level vocabularies."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     yield from map(chr, plain)
     yield from map(chr, range(256, 512 - len(plain)))
 
 
 def _check_precompiled(encoded: Any) -> None:
-    """Raises RunError unless every search in a map of SentencePiece ends within it.
+    """Raises RunError unless every lookup in a SentencePiece map stays inside it.
 
-    The map is a double-array trie of 32-bit units, each with a label, a flag and the offset of
-    its children, whose leaves are places in a text of targets with a NUL behind each.
+    The map is a double-array trie of 32-bit units, each with a label, a flag and the offset of its
+    children; leaves are positions in a text of targets, each ended by NUL.
     """
     damaged = RunError("normalizer Precompiled: its map is damaged; copy the file again")
     try:
@@ -173,6 +173,6 @@ def _check_precompiled(encoded: Any) -> None:
         raise damaged
     if len(starts) and (ends[np.searchsorted(ends, starts)] - starts).max() > MAX_LENGTH_TARGET:
         raise RunError(
-            f"normalizer Precompiled: its map puts more than {MAX_LENGTH_TARGET} bytes into a text "
-            "in one place"
+            f"normalizer Precompiled: one entry of its map inserts more than {MAX_LENGTH_TARGET} "
+            "bytes"
         )

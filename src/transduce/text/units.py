@@ -1,4 +1,4 @@
-"""What alignments count: words, characters of scripts without spaces, or a tokenizer's pieces."""
+"""Units of alignments: words, characters of scripts without spaces, or pieces."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from transduce.text.scripts import UNSPACED
 from transduce.text.tokenizer import Tokenizer
 
 Unit = Literal["words", "characters", "tokens"]
-"""words: what stands between blanks.  characters: the same, but each Chinese, Japanese or Thai
-character is a word by itself.  tokens: the pieces of the model's tokenizer."""
+"""words: text between blanks.  characters: the same, but each Chinese, Japanese or Thai character
+is a word of its own.  tokens: the pieces of the model's tokenizer."""
 WordUnit = Literal["words", "characters"]
 
 _UNSPACED = "".join(f"{first}-{last}" for first, last in UNSPACED)
@@ -30,9 +30,9 @@ def unit_spans(text: str, unit: WordUnit) -> list[tuple[int, int]]:
 def units_of_tokens(
     tokenizer: Tokenizer, text: str, ids: Sequence[int], unit: Unit
 ) -> tuple[int, list[list[int]]]:
-    """How many units a text has, and for each of its tokens `ids` the units that it is part of.
+    """Number of units in a text, and for each of its tokens `ids` the units it belongs to.
 
-    A token of a blank is part of none, and one across a blank of several.
+    A token of a blank belongs to none, and one across a blank to several.
     """
     if unit == "tokens":
         return len(ids), [[i] for i in range(len(ids))]

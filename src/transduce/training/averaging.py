@@ -1,4 +1,5 @@
-"""A moving average of the weights, which generalises better than the last weights do."""
+"""Exponential moving average of the weights, which often generalises better than the last
+weights."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int) -> None:
-        """Take in the weights as they are after `step`; always those of one and the same model."""
+        """Update the averages with the weights after `step`; takes the same model each time."""
         decay = min(self.decay, (1 + step) / (10 + step))
         averages, weights = self._pairs or self._pair_up(model)
         torch._foreach_lerp_(averages, weights, 1 - decay)
 
     @contextmanager
     def in_place_of(self, model: nn.Module) -> Iterator[None]:
-        """The model with the averaged weights, for as long as the context lasts."""
+        """Use the averaged weights in the model within the context."""
         own = {name: tensor.clone() for name, tensor in weights_of(model).items()}
         load_weights(model, self.weights, "the moving average")
         try:
@@ -41,9 +42,9 @@ class MovingAverage:
             load_weights(model, own, "the model")
 
     def _pair_up(self, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-        """Averages and what they are of, found once: walking a deep model takes a while.
+        """Pairs of averages and parameters, cached since traversing a deep model is slow.
 
-        Frozen parameters equal their averages and are passed over.
+        Frozen parameters equal their averages and are skipped.
         """
         live = weights_of(model, detached=False)
         moving = [
@@ -59,5 +60,5 @@ class MovingAverage:
 
 
 def averaged_weights(model: nn.Module, ema: MovingAverage | None) -> dict[str, Tensor]:
-    """The weights that would be served now: the average if there is one."""
+    """Weights to serve now: the average if there is one."""
     return weights_of(model) if ema is None else ema.weights

@@ -1,4 +1,4 @@
-"""What made a loss or a gradient infinite, kept where it can be looked at."""
+"""Batches whose loss or gradient was not finite, kept as JSON."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from transduce.training.weights import write_text
 
 DIRECTORY = "non_finite"
 MAX_FILES = 100
-"""Beyond that one learns nothing new, and a disk is not to be filled with it."""
+"""Limit on saved files, to protect the disk."""
 MAX_NUMBERS = 100_000
-"""Tensors with more numbers than that, such as images, are summed up in words."""
+"""Limit on the numbers of a tensor; larger ones, such as images, are summarised in words."""
 
 
 def save_batches(run: Path, step: int, what: str, batches: Sequence[tuple[str, Any]]) -> str:
     """Write the batches of a step, each with its description, as JSON into the run directory.
 
-    Token ids are written row by row without their padding.  Returns the place in the run
-    directory, empty where there are many such files already.  Raises RunError when it cannot be
-    written.
+    Token ids are written row by row without their padding.  Returns the path in the run directory,
+    empty once the limit of files is reached.  Raises RunError if writing fails.
     """
     path = run / DIRECTORY / f"step-{step:08d}.json"
     if path.parent.is_dir() and len(list(path.parent.glob("*.json"))) >= MAX_FILES:
@@ -47,7 +46,7 @@ def save_batches(run: Path, step: int, what: str, batches: Sequence[tuple[str, A
 
 
 def as_json(value: Any) -> Any:
-    """Anything that a batch may hold, in what JSON has; numbers that it lacks as words."""
+    """Convert the contents of a batch to JSON; non-finite numbers become words."""
     if isinstance(value, Padded):
         rows = zip(value.values, value.real, strict=True)
         return [as_json(values[real]) for values, real in rows]

@@ -1,4 +1,4 @@
-"""The budget of a training: steps and minutes, the time used, and the time the end will need."""
+"""Budget of a training: steps and minutes, the time used, and the time the end needs."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from transduce.training.config import TrainingConfig
 from transduce.training.schedules import shorter_warm_up
 
 TIMED_STEPS = 10
-"""Steps that are timed for the pace, after the first of a sitting, which is slower."""
+"""Steps timed for the pace, excluding the slower first step of a process."""
 SHARE_TIMED = 0.05
 """Share of the minutes after which fewer timed steps suffice."""
 SHARE_UNMEASURED = 0.25
-"""Share of the minutes after which the first validation is held, so that its time is known."""
+"""Share of the minutes after which the first validation runs, to measure its time."""
 SHARE_OF_PREPARATION = 0.5
-"""Share of the minutes that preparation may take without a comment."""
+"""Share of the minutes that preparation may take without a warning."""
 
 
 class Budget:
-    """Steps and minutes that training may use, and how much of them is used.
+    """Steps and minutes available for training, and the amounts used.
 
     The minutes hold for the whole run: training ends early enough for the last validation, the
-    last checkpoint and averaging, by the time that these took before.
+    last checkpoint and averaging, estimated from their previous durations.
 
-    elapsed, pace: seconds used so far in all sittings, and of a step; the caller sets them, to
-    numbers that all ranks share, so that all decide alike.
-    own_pace: the latter as this rank has timed it.
-    minutes_used: the minutes where training has ended by them, else 0.
+    elapsed, pace: seconds used across resumptions, and seconds per step. Set by the caller to
+    values shared by all ranks, so that all take the same decisions.
+    own_pace: seconds per step as measured by this rank.
+    minutes_used: the minutes if they ended training, else 0.
     """
 
     def __init__(self, config: TrainingConfig, started: float) -> None:
-        """started: when this sitting began, by `time.monotonic`."""
+        """started: start of this process, by `time.monotonic`."""
         self.config = config
         self.limit = None if config.minutes is None else 60 * config.minutes
         self.elapsed = self.pace = self.own_pace = self.minutes_used = 0.0
@@ -43,30 +43,30 @@ class Budget:
         self._timed: list[float] = []
 
     def resume(self, progress: Progress) -> None:
-        """Go on from an earlier sitting."""
+        """Restore times when training is resumed."""
         self._before, self.minutes_used = progress.seconds, progress.minutes_used
         self.measured(progress)
 
     def measured(self, progress: Progress) -> None:
-        """Take over how long validation and writing took."""
+        """Take over measured times of validation and writing."""
         self._validation, self._writing = progress.validation_seconds, progress.writing_seconds
 
     def begin(self, step: int) -> None:
-        """All is prepared; steps follow, after `step` of an earlier sitting."""
+        """Mark the end of preparation, after `step` if resumed."""
         self._began, self._first_step = time.monotonic(), step
 
     def begin_step(self) -> None:
-        """A step begins now."""
+        """Mark the start of a step."""
         self._began_step = time.monotonic()
 
     def end_step(self) -> None:
-        """A step has ended."""
+        """Mark the end of a step."""
         if len(self._timed) <= TIMED_STEPS:
             self._timed.append(time.monotonic() - self._began_step)
             self.own_pace = statistics.median(self._timed[1:] or self._timed)
 
     def seconds(self) -> float:
-        """Wall-clock seconds used until now, in all sittings."""
+        """Wall-clock seconds used so far, across resumptions."""
         return self._before + time.monotonic() - self._started
 
     @property
@@ -78,7 +78,7 @@ class Budget:
         return closing
 
     def share(self, step: int) -> float:
-        """Share of the budget that is used after `step`, 0 to 1; at 1 no step follows."""
+        """Share of the budget used after `step`, 0 to 1; training ends at 1."""
         share = step / self.config.steps
         if self.config.minutes is not None and self.limit is not None:
             share = max(share, self.elapsed / max(self.limit - self.closing, 1e-9))
@@ -87,12 +87,12 @@ class Budget:
         return min(share, 1.0)
 
     def end(self, step: int) -> None:
-        """No step follows `step`."""
+        """Mark `step` as the last."""
         if self.config.minutes is not None and step < self.config.steps and self.share(step) >= 1:
             self.minutes_used = self.config.minutes
 
     def seconds_left(self, step: int) -> float:
-        """Seconds of training that are left after `step`, about."""
+        """Estimated seconds of training left after `step`."""
         made, now = step - self._first_step, time.monotonic()
         of_steps = (now - self._began) / max(made, 1) * (self.config.steps - step)
         if self.limit is None:
@@ -100,10 +100,10 @@ class Budget:
         return min(of_steps, max(self.limit - self.closing - self.seconds(), 0.0))
 
     def is_validation_due(self, step: int) -> bool:
-        """Whether to validate after this step, if it is not the last one.
+        """Decide on a validation after this step, unless it is the last.
 
-        Early where a quarter of the minutes has passed without one, for its time is needed to plan
-        the end; not where the minutes have no room for this one and the last.
+        Early if a quarter of the minutes has passed without one, since its duration is needed to
+        plan the end; not if the minutes do not suffice for this one and the last.
         """
         regular = step % self.config.validate_every == 0
         if self.limit is None:
@@ -114,23 +114,24 @@ class Budget:
         return regular and self.elapsed + needed <= self.limit
 
     def is_foreseen(self) -> bool:
-        """Whether it is known how many steps fit: at once without minutes, else when timed."""
+        """True if the number of steps is known: at once without minutes, otherwise after timing."""
         if self.limit is None or len(self._timed) > TIMED_STEPS:
             return True
         training = time.monotonic() - self._began
         return len(self._timed) > 1 and training >= SHARE_TIMED * self.limit
 
     def advice(self, step: int) -> Iterator[str]:
-        """Lines on settings that do not suit the number of steps that fit, after `step` of them."""
+        """Advice on settings that do not suit the number of available steps, after `step` of
+        them."""
         fitting, why = self.config.steps, f"training.steps = {self.config.steps:,}"
         if self.limit is not None:
             minutes = f"training.minutes = {self.config.minutes:g}"
             prepared = self._began - self._started
             if prepared > SHARE_OF_PREPARATION * self.limit:
-                yield f"{minutes}: {prepared:.0f} s of it went by before the first step; raise it"
+                yield f"{minutes}: preparation took {prepared:.0f} s of it; raise it"
             left = (self.limit - self.closing - self.seconds()) / max(self.pace, 1e-9)
             in_time = step + max(int(left), 0)
             if in_time < fitting:
-                fitting, why = in_time, f"{minutes}, in which about {in_time:,} steps fit"
+                fitting, why = in_time, f"{minutes}, enough for about {in_time:,} steps"
         if step < self.config.schedule.warmup_steps:
             yield from shorter_warm_up(self.config.schedule, fitting, why)

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run, and the weights that it serves."""
+"""Checkpoints of a training run, and its served weights."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Checkpointer:
         self.adapter = adapter
         self.ranks = Ranks.present()
         self.mean = 0
-        """Of how many checkpoints the run's weights are a mean, as the first rank knows; or 0."""
+        """Checkpoints averaged into the run's weights, on the main process; 0 for none."""
         self._log = log
 
     def save(self, progress: Progress) -> None:
-        """Write a checkpoint.  Raises RunError when it cannot be written."""
+        """Write a checkpoint.  Raises RunError if writing fails."""
         states = random_states()
         weights = weights_of(self.model)
         if not is_sharded(weights):
@@ -68,17 +68,17 @@ class Checkpointer:
         save_checkpoint(self.run, progress, self.model, self.optimizer, self.ema, states)
 
     def save_best(self, step: int) -> None:
-        """Make the weights that would be served now, after this step, those of the run."""
+        """Save the weights to serve after this step as the weights of the run."""
         self._keep(averaged_weights(self.model, self.ema), step_origin(step))
         self.mean = 0
 
     def save_mean(self, weights: Mapping[str, Tensor], count: int) -> None:
-        """Make these, sharded or not, the weights of the run: the mean of so many checkpoints."""
+        """Save the mean of several checkpoints, sharded or not, as the weights of the run."""
         self._keep(weights, mean_origin(count))
         self.mean = count
 
     def _keep(self, weights: Mapping[str, Tensor], origin: str) -> None:
-        """Make these, sharded or not, the weights of the run; where they come from is noted."""
+        """Save weights, sharded or not, as the weights of the run, with their origin."""
         whole = gathered_on_main(weights)
         if not self.ranks.is_main:
             return
@@ -87,14 +87,14 @@ class Checkpointer:
             self.adapter.write(self.run, whole)
 
     def prune(self, last: int, step: int) -> None:
-        """Delete all but so many checkpoints up to `step`, where the run stands."""
+        """Delete all but `keep` checkpoints up to the current `step`."""
         if self.ranks.is_main:
             prune_checkpoints(self.run, last, step)
 
     def resume(self) -> Progress | None:
-        """Go on from the newest checkpoint that is not damaged; None where there is none yet.
+        """Resume from the newest intact checkpoint; None if there is none yet.
 
-        Raises RunError where none can be read.
+        Raises RunError if none can be read.
         """
         found = checkpoints_of(self.run)
         if not found:
@@ -111,7 +111,8 @@ class Checkpointer:
         return progress
 
     def _newest(self, found: list[Path]) -> Progress:
-        """What is wrong with newer ones is said.  Loaded, unless all have to do that at once."""
+        """Progress of the newest intact checkpoint; damaged ones are logged. Loads it, unless all
+        ranks must."""
         reasons = []
         for path in reversed(found):
             try:
@@ -124,12 +125,12 @@ class Checkpointer:
                 reasons.append(str(error))
                 continue
             for reason in reasons:
-                self._log(f"{reason}; falling back to the checkpoint before it")
+                self._log(f"{reason}; falling back to the previous checkpoint")
             return progress
-        raise RunError(f"{self.run} has no checkpoint that can be resumed from: {reasons[0]}")
+        raise RunError(f"no checkpoint in {self.run} can be resumed: {reasons[0]}")
 
     def _check_best(self, progress: Progress) -> None:
-        """See to it that the best weights are those that the checkpoint speaks of."""
+        """Ensure that the best weights match the checkpoint."""
         weights = self.run / "weights.safetensors"
         if progress.best is None:
             return
@@ -142,7 +143,7 @@ class Checkpointer:
         try:
             origin = read_with_metadata(weights)[1].get(ORIGIN, wanted)
             if origin != wanted:  # a mean, or of a step that no checkpoint speaks of any more
-                raise RunError(f"{weights} is {origin}, the best is {wanted}")
+                raise RunError(f"{weights} is {origin}, but the best is {wanted}")
         except RunError as error:
             best = checkpoint_path(self.run, progress.best_step)
             try:
@@ -150,10 +151,10 @@ class Checkpointer:
             except RunError:
                 self.mean = count_in_mean(origin)
                 if self.mean:
-                    self._log(f"{weights} is {origin}, and stays until a step is the best")
+                    self._log(f"{weights} is {origin}; keeping it until a step scores best")
                 else:
-                    self._log(f"{error}; the best from now on will be kept in its place")
+                    self._log(f"{error}; the next validation will replace it")
                     progress.best_scores = {}
             else:
-                self._log(f"{error}; taken from {best}")
+                self._log(f"{error}; restored from {best}")
                 self._keep(found, wanted)

@@ -1,4 +1,4 @@
-"""Everything needed to go on as if nothing had happened, in one directory per checkpoint.
+"""Checkpoints: everything that an exact resume needs, in one directory each.
 
 checkpoints/step-00001000/
     model.safetensors  optimizer.safetensors  [ema.safetensors]
@@ -6,8 +6,8 @@ checkpoints/step-00001000/
     progress.json           step, place in the data, best score, time used
     SHA256SUMS              checksums of all of these, as `sha256sum --check` reads them
 
-Where training is sharded, the first three are directories, model/ and so on, in which each rank
-has written its part.  Either kind can be resumed from by any number of ranks, sharded or not.
+In sharded training, the first three are directories (model/ and so on) with one part per rank.
+Either kind can be resumed by any number of ranks, sharded or not.
 """
 
 from __future__ import annotations
@@ -54,59 +54,59 @@ PROGRESS = "progress.json"
 
 @dataclasses.dataclass
 class Progress:
-    """Where training stands."""
+    """Progress of training."""
 
     step: int = 0
     data: DataState = dataclasses.field(default_factory=lambda: DataState(0, 0))
     seconds: float = 0.0
-    """Wall-clock time used so far, over all sittings."""
+    """Wall-clock time used so far, across resumptions."""
     minutes_used: float = 0.0
-    """`training.minutes` where training has ended by it; else 0."""
+    """`training.minutes` if it ended training, else 0."""
     best: float | None = None
-    """Best validation score so far; smaller or larger is better as the task says."""
+    """Best validation score so far; the task defines the direction."""
     best_step: int = 0
     best_scores: dict[str, float] = dataclasses.field(default_factory=dict)
     """All validation scores of the best weights."""
     since_best: int = 0
     """Validations since the best one."""
     select_by: str = ""
-    """What decided which is best; empty where it was not noted yet."""
+    """Score that selects the best weights; empty in older checkpoints."""
     skipped: int = 0
-    """Steps up to this one, without a break, that were skipped as their gradient was not finite."""
+    """Consecutive steps skipped up to this one because of non-finite gradients."""
     interrupted: bool = False
-    """Written where a signal came, not after a validation.  Such a checkpoint is there to resume
-    from and goes with the next one, so that an interruption leaves no trace in the results."""
+    """Written on a signal, not after a validation. Such a checkpoint serves only to resume and is
+    replaced by the next, so that an interruption does not affect the results."""
     unlogged: dict[str, float] = dataclasses.field(default_factory=dict)
-    """What was added up since the last line of the log, where `interrupted`."""
+    """Sums since the last line of the log, if `interrupted`."""
     ranks: int = 1
-    """Processes that made the last step."""
+    """Processes at the last step."""
     batches: int = 0
-    """Batches of a step, of all ranks together; 0 where it was not noted yet."""
+    """Batches per step over all ranks; 0 in older checkpoints."""
     data_checksum: str = ""
     """Checksum of the training data; empty in older checkpoints."""
     validation_checksum: str = ""
-    """Checksum of what `select_by` is measured on and by; empty in older checkpoints."""
+    """Checksum of the data and settings behind `select_by`; empty in older checkpoints."""
     validation_seconds: float = 0.0
     """Seconds of the last validation."""
     writing_seconds: float = 0.0
-    """Most seconds that a checkpoint and the best weights took."""
+    """Longest time in seconds to write a checkpoint and the best weights."""
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies."""
+    """Path of the checkpoint of a step."""
     return run / "checkpoints" / f"step-{step:08d}"
 
 
 def checkpoints_of(run: Path) -> list[Path]:
-    """The checkpoints of a run, oldest first; they are renamed into place when they are whole."""
+    """Checkpoints of a run, oldest first, without incomplete ones."""
     found = (run / "checkpoints").glob("step-*")
     return sorted(path for path in found if path.name[5:].isdecimal() and path.is_dir())
 
 
 def served_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """The weights that this checkpoint would serve: the average if there is one.
+    """Weights to serve from this checkpoint: the average if there is one.
 
-    Raises RunError where they are damaged.
+    Raises RunError if they are damaged.
     """
     averaged = (checkpoint / "ema").is_dir() or (checkpoint / "ema.safetensors").is_file()
     part = checkpoint / ("ema" if averaged else "model")
@@ -126,9 +126,9 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint aside and rename it into place: it is complete or absent.
 
-    All ranks ask for it; the first one writes all but the parts of others.
-    random: the `random_states` of all ranks; by default those of this process, which is alone.
-    Raises RunError when it cannot be written; older checkpoints are left as they are.
+    Called on all ranks; the main process writes everything except the parts of others.
+    random: the `random_states` of all ranks; by default of this single process.
+    Raises RunError if writing fails; older checkpoints are kept.
     """
     ranks = Ranks.present()
     final = checkpoint_path(run, progress.step)
@@ -162,14 +162,14 @@ def save_checkpoint(
         shutil.rmtree(aside, ignore_errors=True)  # or it would fill the disk further
         reason = error.strerror if isinstance(error, OSError) else str(error)
         lost = RunError(
-            f"the checkpoint of step {progress.step:,} was not kept: {reason}; "
-            f"{what_is_kept(run)}; make room and go on with --resume"
+            f"cannot write the checkpoint of step {progress.step:,}: {reason}; "
+            f"{what_is_kept(run)}; free some disk space and continue with --resume"
         )
         raise ranks.error_on_main(lost) from None
 
 
 def _write_whole(aside: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, str]:
-    """Write each part into a file; returns their checksums."""
+    """Write each part into a file; returns checksums."""
     sums = {}
     for name, values in parts.items():
         file = aside / f"{name}.safetensors"
@@ -181,7 +181,7 @@ def _write_whole(aside: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> dict
 def _write_shards(
     aside: Path, parts: Mapping[str, Mapping[str, Tensor]], ranks: Ranks
 ) -> dict[str, str]:
-    """Write each part into a directory, all ranks together; returns the checksums of all files."""
+    """Write each part into a directory, on all ranks together; returns checksums of all files."""
     ranks.barrier()  # for the first to make the directories
     own = {}
     for name, values in parts.items():
@@ -194,17 +194,17 @@ def _write_shards(
 
 
 def what_is_kept(run: Path) -> str:
-    """Which checkpoint there is to go back to, for messages."""
+    """Last checkpoint available, for messages."""
     kept = checkpoints_of(run)
     if not kept:
-        return "no checkpoint yet"
-    return f"the checkpoint of step {int(kept[-1].name[5:]):,} is kept"
+        return "there is no earlier checkpoint"
+    return f"the last checkpoint is of step {int(kept[-1].name[5:]):,}"
 
 
 def check_sums(path: Path, part: str = "") -> None:
-    """Compare the files of a checkpoint, or those of one part of it, with their checksums.
+    """Verify the checksums of a checkpoint's files, or of one part of it.
 
-    Raises RunError for the first that is missing or damaged.
+    Raises RunError for the first missing or damaged file.
     """
     try:
         lines = (path / SUMS).read_text(encoding="ascii").splitlines()
@@ -222,16 +222,16 @@ def check_sums(path: Path, part: str = "") -> None:
         except OSError as error:
             raise RunError(f"{path / name} cannot be read: {error.strerror}") from None
         if not whole:
-            raise RunError(f"{path / name} is damaged: its checksum is not the one in {SUMS}")
+            raise RunError(f"{path / name} is damaged: its checksum differs from {SUMS}")
 
 
 def is_read_together(path: Path, model: nn.Module) -> bool:
-    """Whether all ranks have to load a checkpoint at once: it is sharded, and so is the model."""
+    """True if all ranks have to load the checkpoint together: checkpoint and model are sharded."""
     return (path / "model").is_dir() and is_sharded(weights_of(model))
 
 
 def read_progress(path: Path) -> Progress:
-    """Where training stood at a checkpoint.  Raises RunError where that cannot be read."""
+    """Read the progress of a checkpoint. Raises RunError if that fails."""
     try:
         values = read_json(path / PROGRESS)
         known = {field.name for field in dataclasses.fields(Progress)}
@@ -248,11 +248,10 @@ def load_checkpoint(
     ema: MovingAverage | None,
     checked: bool = False,
 ) -> Progress:
-    """Put everything back as it was when the checkpoint was written.
+    """Restore the complete state of a checkpoint.
 
-    Random numbers begin afresh where it was written by another number of ranks.
-    checked: its checksums are known to be right.
-    Raises RunError for a checkpoint that is damaged, or of something else.
+    Random generators start afresh if the number of ranks has changed. checked: checksums were
+    already verified. Raises RunError for a checkpoint that is damaged or belongs to another model.
     """
     if not checked:
         check_sums(path)
@@ -264,12 +263,12 @@ def load_checkpoint(
     try:
         _load_random_states(read_tensors(path / RANDOM), progress)
     except (KeyError, TypeError, RuntimeError):
-        raise RunError(f"{path / RANDOM} holds no states of random generators") from None
+        raise RunError(f"{path / RANDOM} has no states of random generators") from None
     return progress
 
 
 def best_scores_of(run: Path) -> dict[str, float]:
-    """Validation scores of the best weights, as the newest readable checkpoint tells them."""
+    """Validation scores of the best weights, from the newest readable checkpoint."""
     for path in reversed(checkpoints_of(run)):
         try:
             scores = read_json(path / PROGRESS)["best_scores"]
@@ -280,10 +279,10 @@ def best_scores_of(run: Path) -> dict[str, float]:
 
 
 def prune_checkpoints(run: Path, keep: int, step: int) -> None:
-    """Delete all but the newest `keep` checkpoints up to `step`, where the run stands.
+    """Delete all but the newest `keep` checkpoints up to the current `step`.
 
-    Those that interruptions left go as well, and those beyond `step`: they were damaged, and
-    their steps are being made again.
+    Also deletes checkpoints of interruptions, and damaged ones beyond `step`, whose steps are
+    repeated.
     """
     regular = []
     for path in checkpoints_of(run):
@@ -298,7 +297,7 @@ def prune_checkpoints(run: Path, keep: int, step: int) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Delete a checkpoint; killed in between, it is no longer seen as one."""
+    """Delete a checkpoint; if killed meanwhile, the rest is no longer recognised as one."""
     if path.is_dir():
         away = path.with_name(f".{path.name}.old")
         shutil.rmtree(away, ignore_errors=True)
@@ -331,10 +330,10 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
     def room(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Sharded as the parameters are."""
+        """Empty tensor, sharded like the parameter."""
         indices = {name: name.partition(".")[0] for name in found}
         if found and set(indices.values()) != {str(i) for i in range(len(parameters))}:
-            raise RunError(f"{path}: the optimizer's state is of another model; start a new run")
+            raise RunError(f"{path}: the optimizer state is for another model; start a new run")
         rooms = {}
         for name, tensor in found.items():
             parameter = parameters[int(indices[name])]
@@ -352,9 +351,9 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, path: Path) -> None:
 def _fill(
     part: Path, choose: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """Read a part of a checkpoint, be it sharded or in one file, into tensors.
+    """Read a part of a checkpoint, sharded or not, into tensors.
 
-    choose: given what there is, which may be without values, the tensors to fill.
+    choose: maps the stored tensors, possibly without values, to the tensors to fill.
     """
     if part.is_dir():
         shapes = shapes_of_shards(part)
@@ -370,7 +369,7 @@ def _fill(
 
 
 def random_states() -> dict[str, Tensor]:
-    """States of the random generators of all ranks, which they ask for together."""
+    """States of the random generators of all ranks; a collective call."""
     ranks = Ranks.present()
     if ranks.world == 1:
         return _own_random_states()

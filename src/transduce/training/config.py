@@ -36,8 +36,8 @@ class InverseSquareRoot:
 class Cosine:
     """Half a cosine from `peak` down to `floor` at the end of the budget, times a linear rise.
 
-    It falls during the rise too: with a fifth of the steps to warm up the highest rate is 0.90 of
-    `peak`, with a hundredth of them it is nearly all of it.
+    The cosine falls during warm-up too: the highest rate is 0.90 of `peak` with a fifth of the
+    steps for warm-up, and nearly `peak` with a hundredth.
     """
 
     kind: Literal["cosine"] = "cosine"
@@ -62,13 +62,13 @@ ScheduleConfig = Annotated[
 
 @section
 class _Moments:
-    """What Adam is set by; the defaults are the paper's (section 5.3)."""
+    """Settings of Adam; the defaults are the paper's (section 5.3)."""
 
     beta1: Share = 0.9
     beta2: Share = 0.98
     epsilon: Positive = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled decay of matrices; biases, norms and embeddings are left alone."""
+    """Decoupled decay of matrices; biases, norms and embeddings are excluded."""
 
 
 @section
@@ -80,13 +80,13 @@ class AdamConfig(_Moments):
 
 @section
 class MuonConfig(_Moments):
-    """Muon for the matrices of the layers, Adam for all else."""
+    """Muon for the matrices of the layers, Adam for all other parameters."""
 
     kind: Literal["muon"] = "muon"
     momentum: Share = 0.95
-    """Decay of the mean of the gradients of a matrix."""
+    """Decay of the moving average of a matrix's gradient."""
     rms: Positive = 0.4
-    """Root mean square of the entries of a matrix's step, in learning rates."""
+    """Root mean square of the entries of a matrix's update, in units of the learning rate."""
 
 
 OptimizerConfig = Annotated[
@@ -96,71 +96,72 @@ OptimizerConfig = Annotated[
 
 @section
 class TrainingConfig:
-    """How a model is trained."""
+    """Settings of training."""
 
     steps: Count = 100_000
     """Optimizer steps; the end of the budget unless `minutes` comes first."""
     minutes: Positive | None = None
     """Wall-clock budget of the whole run, from reading the data to the last checkpoint; schedules
-    that end with the budget follow whichever is nearer its end."""
+    that end with the budget follow whichever limit is nearer."""
     batch_tokens: Count = 4096
-    """Neither side of a batch, padding included, is larger than this many tokens."""
+    """Maximum tokens of a batch, padding included, on the source and on the target side."""
     accumulate: Annotated[int, Field(ge=1, lt=2**31)] = 1
-    """Batches whose gradients are summed into one step."""
+    """Batches accumulated into one step."""
     fit_memory: bool = False
-    """Before training, find batches that fit, which a step of `batch_tokens * accumulate` is cut
-    into; the recipe in the run directory then has both, and this off."""
+    """Find batches that fit into memory before training, keeping the step at `batch_tokens *
+    accumulate`; the recipe in the run directory records both, with this off."""
     memory_limit: Positive | None = None
-    """GiB that `fit_memory` may fill: of the GPU, or of this process; by default most of what is
-    free."""
+    """Memory limit of `fit_memory` in GiB, of the GPU or of this process; by default most of the
+    free memory."""
     label_smoothing: Share = 0.1
     clip_norm: Annotated[float, Field(ge=0)] = 0.0
-    """Largest norm of the whole gradient; 0 for no clipping."""
+    """Maximum norm of the gradient; 0 for no clipping."""
     non_finite: Literal["stop", "skip"] = "stop"
-    """At a loss or gradient that is not finite: stop, or pass over the step; either way its batch
-    is kept in the run directory, under `non_finite`."""
+    """Action on a non-finite loss or gradient: stop, or skip the step; the batch is saved in the
+    run directory, under `non_finite`."""
     skip_at_most: Count = 10
-    """Steps in a row that may be skipped before training stops all the same."""
+    """Maximum number of consecutive skipped steps before training stops."""
     optimizer: OptimizerConfig = AdamConfig()
     schedule: ScheduleConfig = Noam()
     ema: Share = 0.0
-    """Decay of an exponential moving average of the weights, which is then validated and kept;
-    0 for none."""
+    """Decay of an exponential moving average of the weights, used for validation and kept; 0 for
+    none."""
     average_last: CountOrOff = 0
-    """Average the weights of the last so many checkpoints at the end (section 6.1); 0 for none,
-    which keeps the best weights, 1 to keep the last."""
+    """Number of last checkpoints averaged at the end (section 6.1); 0 keeps the best weights, 1 the
+    last."""
     validate_every: Count = 1000
-    """Steps between validations; each also writes a checkpoint to resume from."""
+    """Steps between validations, each with a checkpoint."""
     patience: CountOrOff = 0
-    """Stop after so many validations without improvement; 0 to use the whole budget."""
+    """Validations without improvement before training stops; 0 to use the whole budget."""
     select_by: str = "loss"
-    """What decides which weights are best: "loss" or one of the validation metrics."""
+    """Score that selects the best weights: "loss" or a validation metric."""
     keep_last: Count = 2
-    """Checkpoints to keep (at least those that `average_last` needs are kept)."""
+    """Checkpoints to keep, and at least as many as `average_last` needs."""
     log_every: Count = 50
     """Steps between two lines of `metrics.jsonl`."""
     precision: Literal["float32", "bf16"] = "float32"
     """bf16 runs matrix products in bfloat16, which is fast on GPUs and on processors with AMX or
     AVX-512 BF16; weights stay float32."""
     recompute: bool = False
-    """Keep the inputs of Transformer layers alone for the way back, and compute what is inside them
-    again (gradient checkpointing): less memory for a third more time."""
+    """Gradient checkpointing: keep only the inputs of Transformer layers and recompute the rest in
+    the backward pass; saves memory for a third more time."""
     compile: bool = False
     """Compile the stacks with `torch.compile`; pays on GPUs, costs minutes at the start."""
     sharding: Literal["none", "full"] = "none"
-    """"full" gives each process of torchrun a part of every weight, its gradient and what the
-    optimizer keeps of it, for models that are too large for one GPU; "none" gives each all."""
+    """"full" shards weights, gradients and optimizer state over the processes of torchrun, for
+    models too large for one GPU; "none" replicates them."""
     device: str = "auto"
-    """"auto" takes a GPU when there is one."""
+    """Device; "auto" selects a GPU if there is one."""
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
-    """CPU threads, and processes that encode data; 0 for PyTorch's choice, and one a core."""
+    """CPU threads, and processes that encode data; 0 for PyTorch's default, and one process per
+    core."""
     tensorboard: bool = False
     """Write TensorBoard events into the run directory as well (extra `tensorboard`)."""
 
 
 @section
 class RDropTrainingConfig(TrainingConfig):
-    """The same for tasks whose loss can ask two passes over a batch to agree."""
+    """Training settings of tasks that support R-Drop."""
 
     r_drop: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """α of R-Drop: how much two passes of dropout over each batch should agree; 0 for one pass."""
+    """Weight α of R-Drop: divergence of two dropout passes over each batch; 0 for one pass."""

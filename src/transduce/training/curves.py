@@ -1,4 +1,4 @@
-"""What a run logged while it was trained."""
+"""Reader of the log of a training: curves and scores."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Curves:
 
     @property
     def step(self) -> int | None:
-        """The last step that is known of."""
+        """Last logged step."""
         return max((int(line["step"]) for line in (*self.train, *self.validation)), default=None)
 
     @property
     def seconds(self) -> float | None:
-        """Wall-clock time up to there."""
+        """Wall-clock time up to the last step."""
         lines = (*self.train, *self.validation)
         return max((float(line.get("seconds", 0.0)) for line in lines), default=None)
 
     @property
     def averaged(self) -> Mapping[str, Any] | None:
-        """The validation of the mean of checkpoints that the run ended with, if it did."""
+        """Validation of the final average of checkpoints, if there is one."""
         return next((line for line in reversed(self.validation) if "averaged" in line), None)
 
 
 def read_curves(run: Path) -> Curves:
-    """What a run logged; nothing where it was not trained here."""
+    """Read the log of a run; empty if it was not trained here."""
     path = run / "metrics.jsonl"
     kinds: dict[str, list[dict[str, Any]]] = {"train": [], "validation": []}
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
@@ -55,10 +55,9 @@ def read_curves(run: Path) -> Curves:
 
 
 def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
-    """The line of the validation whose weights the run kept; empty if there was none.
+    """Validation record of the weights kept by the run; empty if there is none.
 
-    The weights say themselves of which step they are; where they do not, it is the one with the
-    least loss.
+    The weights file records its step; otherwise the record with the lowest loss is taken.
     """
     if curves.averaged is not None:
         return curves.averaged
@@ -73,11 +72,11 @@ def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
 
 
 def kept_scores(run: Path) -> dict[str, float]:
-    """Validation scores of the weights that the run kept; empty where none is known."""
+    """Validation scores of the weights kept by the run; empty if unknown."""
     averaged = read_curves(run).averaged
     return best_scores_of(run) if averaged is None else scores_in(averaged)
 
 
 def scores_in(line: Mapping[str, Any]) -> dict[str, float]:
-    """The scores in a line of validation."""
+    """Scores in a validation record."""
     return {name: value for name, value in line.items() if name not in BESIDE_SCORES}

@@ -1,6 +1,6 @@
-"""Progress on stderr: a line for each phase that moves on a terminal, plain lines elsewhere.
+"""Progress on stderr: a progress bar for each phase on a terminal, plain lines elsewhere.
 
-A thread of its own draws, a few times a second; a phase only notes how far it is.
+A thread draws a few times a second; phases only record their progress.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from transduce.training.distributed import Ranks
 T = TypeVar("T")
 
 SECONDS_BETWEEN_LINES = 30
-"""Between two plain lines of a phase, where there is no terminal."""
+"""Seconds between two plain lines of a phase, without a terminal."""
 FRAMES = 4
-"""Drawn in a second."""
+"""Frames per second."""
 
 
 class _Bar(ProgressColumn):
-    """The share that is done; a moving pulse where it is not known."""
+    """Progress bar; a moving pulse if the share is unknown."""
 
     def render(self, task: Task) -> ProgressBar:
         percent = _percent(task)
@@ -50,7 +50,7 @@ class _Elapsed(ProgressColumn):
 
 
 def _percent(task: Task) -> float | None:
-    """By what is done, or else by the time that the phase took before; 100 only at its end."""
+    """Percentage of progress, or of the previous duration of the phase; 100 only at the end."""
     if task.total is None:
         expected = task.fields.get("expected")
         return min(100 * (task.elapsed or 0.0) / expected, 99.0) if expected else None
@@ -58,7 +58,7 @@ def _percent(task: Task) -> float | None:
 
 
 class Display:
-    """The lines of phases under way; nothing without a terminal, or on other ranks."""
+    """Lines of running phases; silent without a terminal, and on other ranks."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -76,34 +76,34 @@ class Display:
         )
 
     def start(self) -> None:
-        """Begin to draw."""
+        """Start drawing."""
         self._bars.start()
 
     def stop(self) -> None:
-        """Take the lines away."""
+        """Remove the lines."""
         self._bars.stop()
 
     def add(self, what: str, expected: float = 0.0) -> TaskID:
-        """A line for a phase.  expected: seconds that it is going to take, if that is known."""
+        """Add a line for a phase. expected: its expected duration in seconds, if known."""
         return self._bars.add_task(what, total=None, expected=expected)
 
     def update(self, line: TaskID, done: float, total: float | None, text: str) -> None:
-        """How far a phase is."""
+        """Update the progress of a phase."""
         self._bars.update(line, completed=done, total=total, description=text)
 
     def end(self, line: TaskID) -> None:
-        """A phase has ended: its line is drawn once more, at 100 %."""
+        """End a phase: draw its line once more, at 100 %."""
         for task in self._bars.tasks:
             if task.id == line:
                 done = max(task.completed, 1.0)
                 self._bars.update(line, completed=done, total=done, refresh=True)
 
     def remove(self, line: TaskID) -> None:
-        """Take a line away."""
+        """Remove a line."""
         self._bars.remove_task(line)
 
     def print(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         if self.moves:
             self._bars.console.print(text, markup=False, highlight=False)
         else:
@@ -112,7 +112,7 @@ class Display:
 
     @contextlib.contextmanager
     def phase(self, what: str, expected: float = 0.0) -> Iterator[None]:
-        """A line for as long as the context lasts; a plain one where it lasts long."""
+        """Show a line within the context; without a terminal, plain lines if it takes long."""
         line = self.add(what, expected)
         late = threading.Timer(
             SECONDS_BETWEEN_LINES, self.print, [f"{what}, for {SECONDS_BETWEEN_LINES} s so far"]
@@ -129,13 +129,13 @@ class Display:
 
 
 class ProgressCounter:
-    """Shows how many items have passed, while something long is prepared.
+    """Progress by number of items, for long preparations.
 
-    On a terminal a bar moves; elsewhere there is a plain line now and then.
+    A progress bar on a terminal, occasional plain lines elsewhere.
     """
 
     def __init__(self, what: str, total: int | None = None) -> None:
-        """total: how many there will be, as near as is known."""
+        """total: approximate number of items."""
         self._what, self._about = what, total
         self._said = time.monotonic()
         self._display = Display()
@@ -156,7 +156,7 @@ class ProgressCounter:
         self._display.stop()
 
     def to(self, count: int) -> None:
-        """So many have passed by now."""
+        """Set the number of items passed."""
         # As it was only an estimate, more may pass.
         about = self._about if self._about is None or self._about > count else None
         text = f"{self._what}: {count:,}" + (f" of about {about:,}" if about else "")
@@ -168,7 +168,7 @@ class ProgressCounter:
                 self._display.print(text)
 
     def each(self, items: Iterable[T], then: str = "") -> Iterator[T]:
-        """The items, counted as they pass.  then: what follows upon the last of them."""
+        """Yield items, counting them. then: description of the phase after the last item."""
         count = 0
         for count, item in enumerate(items, 1):
             yield item
@@ -181,7 +181,7 @@ class ProgressCounter:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as 0:00, or 0:00:00."""
+    """Format seconds as 0:00, or 0:00:00."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

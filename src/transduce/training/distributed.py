@@ -1,11 +1,11 @@
-"""Several processes that train one model, as `torchrun` starts them; a process alone is one of one.
+"""Data-parallel training by several processes, as `torchrun` starts them.
 
-Data parallel: each rank has the whole model and its own share of the batches of a step.  Gradients
-are of sums over tokens, divided by the tokens of all ranks before they are added up, so a token
-weighs the same wherever it was.  What ranks decide they decide together: the same numbers are
-handed round, and each comes to the same conclusion.  The main process alone writes and logs.
+Each rank has the whole model and a share of the batches of a step. Gradients are sums over tokens,
+divided by the tokens of all ranks before the reduction, so that every token has the same weight.
+Decisions are taken from shared numbers, so that all ranks agree. Only the main process writes and
+logs.
 
-Raises, from everything that is done together, TrainingError where another rank has ended.
+All collective calls raise TrainingError if another rank has ended.
 """
 
 from __future__ import annotations
@@ -30,40 +30,41 @@ from transduce.errors import SettingError, TrainingError, is_out_of_memory
 T = TypeVar("T")
 
 PATIENCE = datetime.timedelta(days=1)
-"""For the others while one prepares data or validates; a rank that ends is noticed at once."""
+"""Timeout of ranks waiting for data preparation or validation; the end of a rank is noticed at
+once."""
 BUCKET = 1 << 24
-"""Elements of the gradient that are sent together: many enough to be fast, few enough to hold."""
+"""Gradient elements per message: large enough for speed, small enough for memory."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of a training: how many there are, and which of them this one is, from 0."""
+    """Processes of a training run: their number, and the index of this one, from 0."""
 
     rank: int = 0
     world: int = 1
 
     @staticmethod
     def present() -> Ranks:
-        """Those that this process has joined."""
+        """Ranks joined by this process."""
         if not (dist.is_available() and dist.is_initialized()):
             return Ranks()
         return Ranks(dist.get_rank(), dist.get_world_size())
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes the run directory and logs."""
+        """True for the process that writes the run directory and logs."""
         return self.rank == 0
 
     def data_state(self, state: DataState) -> DataState:
-        """From a place in the data on, those batches that fall to this rank."""
+        """Batches of this rank, from a position in the data on."""
         if self.world == 1:
             return state
         return RankDataState(state.epoch, state.position, self.rank, self.world)
 
     def gather_step(self, tokens: int, after: DataState) -> tuple[int, DataState]:
-        """Target tokens of all ranks in a step, and the place in the data after all its batches.
+        """Target tokens of all ranks in a step, and the position in the data after its batches.
 
-        tokens, after: those of this rank.
+        tokens, after: the same for this rank.
         """
         if self.world == 1:
             return tokens, after
@@ -72,43 +73,43 @@ class Ranks:
         return int(sum(count for count, *_ in found)), DataState(int(epoch), int(position))
 
     def seed_rank(self, step: int = 0) -> None:
-        """Go on with random numbers that no other rank has; the first keeps its own at step 0."""
+        """Give each rank its own random numbers; the main process keeps its own at step 0."""
         if self.rank or step:
             mixed = np.random.SeedSequence([torch.initial_seed(), step, self.rank])
             torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
     def check_device(self, model: nn.Module) -> None:
-        """Raises SettingError where two ranks of a machine would share a GPU."""
+        """Raises SettingError if two ranks of a machine would share a GPU."""
         device = next(model.parameters()).device
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if self.world > 1 and device.type == "cuda" and device.index != local:
             raise SettingError(
-                f"process {local} of this machine would train on {device}, which is another's; "
-                f"leave training.device at 'auto' and give torchrun --nproc-per-node "
+                f"local process {local} would share {device} with another process; set "
+                f"training.device = 'auto' and start torchrun with --nproc-per-node "
                 f"{torch.cuda.device_count()}"
             )
 
     def barrier(self) -> None:
-        """Until all ranks are here."""
+        """Wait for all ranks."""
         self.gather()
 
     def gather(self, *numbers: float) -> list[tuple[float, ...]]:
-        """The numbers of each rank."""
+        """Gather the numbers of all ranks."""
         if self.world == 1:
             return [numbers]
         own = torch.tensor([*numbers, 0.0], dtype=torch.float64)  # never empty
         return [tuple(part[:-1].tolist()) for part in self._parts(own)]
 
     def all_reduce_sum(self, *numbers: float) -> list[float]:
-        """Each number summed over the ranks."""
+        """Sum each number over the ranks."""
         return [sum(column) for column in zip(*self.gather(*numbers), strict=True)]
 
     def all_reduce_max(self, *numbers: float) -> list[float]:
-        """The largest that any rank has of each number."""
+        """Maximum of each number over the ranks."""
         return [max(column) for column in zip(*self.gather(*numbers), strict=True)]
 
     def gather_bytes(self, own: Tensor) -> list[Tensor]:
-        """The bytes of each rank: tensors (n,) uint8, whose lengths may differ."""
+        """Gather bytes of all ranks: tensors (n,) uint8 of possibly different lengths."""
         if self.world == 1:
             return [own]
         sizes = [int(size) for (size,) in self.gather(len(own))]
@@ -118,20 +119,20 @@ class Ranks:
         return [part[:size] for part, size in zip(parts, sizes, strict=True)]
 
     def gather_values(self, value: T) -> list[T]:
-        """What each rank has, made of what JSON has."""
+        """Gather a JSON value from each rank."""
         if self.world == 1:
             return [value]
         own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         return [json.loads(part.numpy().tobytes()) for part in self.gather_bytes(own)]
 
     def broadcast_from_main(self, make: Callable[[], T]) -> T:
-        """What the first rank makes, of what JSON has; the others wait for it."""
+        """Broadcast a JSON value made by the main process; the others wait."""
         return self.gather_values(make() if self.is_main else None)[0]  # type: ignore[return-value]
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Add up the gradients of all ranks; each has the same sums, to the last bit.
+        """Sum the gradients of all ranks; the results are bitwise identical.
 
-        A parameter is left without a gradient where no rank has one.
+        A parameter keeps no gradient if no rank has one.
         """
         if self.world == 1:
             return
@@ -147,27 +148,27 @@ class Ranks:
             self._sum_bucket(bucket)
 
     def sum_into(self, tensor: Tensor) -> Tensor:
-        """The tensor, with those of all ranks added; each has the same sums, to the last bit."""
+        """Sum a tensor over all ranks; the results are bitwise identical."""
         if self.world > 1:
             with self._together():
                 dist.all_reduce(tensor)
         return tensor
 
     def check_same(self, checksum: Callable[[], str]) -> None:
-        """Raises TrainingError unless all ranks have weights of one checksum.
+        """Raises TrainingError unless the checksums of weights agree on all ranks.
 
-        It is made only where there are several.
+        Computed only with several ranks.
         """
         if self.world > 1 and len(set(self.gather_values(checksum()))) > 1:
             raise self.error_on_main(
                 TrainingError(
-                    "the processes of this training no longer have the same weights, which points "
-                    "to different software or a fault of one machine; go on with --resume"
+                    "the weights of the training processes have diverged, probably by different "
+                    "software versions or a hardware fault; continue with --resume"
                 )
             )
 
     def error_on_main(self, error: Exception, code: int = 1) -> BaseException:
-        """The exception to raise where all ranks stop alike, so that one message appears."""
+        """Exception to raise on all ranks, so that one message appears."""
         return error if self.is_main else SystemExit(code)
 
     def _parts(self, own: Tensor) -> list[Tensor]:
@@ -198,50 +199,50 @@ class Ranks:
             raise self.lost() from None
 
     def lost(self) -> BaseException:
-        """What to raise where another rank has ended."""
+        """Exception to raise if another rank has ended."""
         return self.error_on_main(
             TrainingError(
-                "another process of this training has ended, so this one ends too; go on with "
-                "--resume"
+                "another training process has ended, so this one stops too; continue with --resume"
             )
         )
 
 
 def restarts() -> int:
-    """How often torchrun has started this training again, after one of its processes died."""
+    """Number of restarts by torchrun after a process has died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def job_name() -> str:
-    """What torchrun keeps through all restarts: the name of the job, or its own process."""
+    """Identifier of the torchrun job that survives restarts: its name, or the launcher's
+    process."""
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     return f"{os.uname().nodename} {os.getppid()}" if name == "none" else name
 
 
 def is_main_process() -> bool:
-    """Whether this process may write to stdout: the first of those of torchrun, or the only one."""
+    """True if this process may write to stdout: the first of torchrun's, or the only one."""
     return not _started_together() or os.environ["RANK"] == "0"
 
 
 def check_single_process(work: str) -> None:
-    """Raises SettingError under torchrun, of whose processes each would do all of this work.
+    """Raises SettingError under torchrun, where every process would repeat this work.
 
-    That is said by the first one; the others end.
+    The main process raises it; the others exit.
     """
     if _started_together():
         alone = SettingError(
-            f"torchrun is for `transduce train`: {work} without it; a run that has begun can then "
-            "be gone on with by `torchrun ... -m -- transduce train RUN --run RUN --resume`"
+            f"torchrun is only for `transduce train`: {work} without it, and continue an existing "
+            "run with `torchrun ... -m -- transduce train RUN --run RUN --resume`"
         )
         raise alone if is_main_process() else SystemExit(alone.exit_code)
 
 
 @contextlib.contextmanager
 def process_group() -> Iterator[Ranks]:
-    """The ranks that torchrun started, joined for as long as the context lasts.
+    """Join the ranks started by torchrun within the context.
 
-    Without torchrun, and for one process, nothing is set up.  Raises TrainingError where they do
-    not reach each other.
+    Without torchrun, and for one process, nothing is set up.  Raises TrainingError if they cannot
+    connect.
     """
     if not _started_together() or Ranks.present().world > 1:
         yield Ranks.present()
@@ -255,8 +256,8 @@ def process_group() -> Iterator[Ranks]:
         dist.init_process_group(backend, timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(
-            f"the processes that torchrun started do not reach each other: {error}; if this is a "
-            "restart by --max-restarts, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun"
+            f"the processes started by torchrun cannot connect: {error}; after a restart by "
+            "--max-restarts, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun"
         ) from None
     ranks = Ranks.present()
     logger = logging.getLogger("transduce")

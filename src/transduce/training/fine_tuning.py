@@ -1,7 +1,7 @@
-"""Training that starts from another run: freezing, learning rates by depth, low-rank adapters.
+"""Fine-tuning: freezing, layer-wise learning rates, low-rank adapters.
 
-A task hands its recipe's `fine_tune` to `train`, which does the rest: `start_from` before the
-first step, `learning_rate_scales` for the optimizer, `Adapter.write` whenever weights are kept.
+A task hands its recipe's `fine_tune` to `train`, which calls `start_from` before the first step,
+`learning_rate_scales` for the optimizer, and `Adapter.write` whenever weights are saved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from transduce.config import absolute, nearest, section
+from transduce.config import nearest, section
+from transduce.config_paths import absolute_path
 from transduce.errors import RunError, SettingError
 from transduce.limits import from_json
 from transduce.training.distributed import Ranks
@@ -53,30 +54,30 @@ class LoraConfig:
     rank: Annotated[int, Field(ge=1)] = 8
     """Rows of A and columns of B."""
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 16.0
-    """The update is multiplied by alpha / rank."""
+    """Scale of the update: alpha / rank."""
     targets: Annotated[tuple[str, ...], Field(min_length=1)] = ("*attention.*",)
-    """Patterns of the names of linear layers that get an update; by default all projections of
+    """Name patterns of linear layers to adapt; by default all projections of
     self-attention and cross-attention."""
 
 
 @section
 class FineTuneConfig:
-    """Start from the weights of another run."""
+    """Fine-tuning: start from the weights of another run."""
 
-    run: Annotated[str, BeforeValidator(absolute)]
-    """Run directory, trained or imported; may hold `~` and `$VARIABLE`."""
+    run: Annotated[str, BeforeValidator(absolute_path)]
+    """Run directory, trained or imported; may contain `~` and `$VARIABLE`."""
     freeze: tuple[str, ...] = ()
-    """Patterns of the names of parameters that stay as they are."""
+    """Name patterns of frozen parameters."""
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Learning rate of each layer, as a share of that of the layer above it."""
+    """Factor between the learning rates of successive layers, from the top down."""
     lora: LoraConfig | None = None
-    """Train low-rank updates, and what the other run has no weights for, instead of everything."""
+    """Train low-rank updates, and weights missing in the base run, instead of all weights."""
 
 
 class LowRankLinear(nn.Linear):
-    """A linear layer, plus scale · B·A of low rank; its own weight and bias are `linear`'s.
+    """Linear layer plus low-rank update scale · B·A; weight and bias are shared with `linear`.
 
-    B begins as zero, so that the first output is exactly that of `linear`.
+    B is initialised to zero, so that the first output equals `linear`'s.
     """
 
     lora_scale: Tensor
@@ -99,14 +100,14 @@ class LowRankLinear(nn.Linear):
 
 @dataclass(frozen=True)
 class Adapter:
-    """What makes the weights of the base run into those of this one, and nothing else."""
+    """Adapter: the difference between the weights of a run and its base run."""
 
     names: frozenset[str]
-    """Weights that belong to it: the updates, and what the base run lacks."""
+    """Names of its weights: the updates, and weights missing in the base run."""
     left_out: tuple[str, ...]
-    """Weights of the base run that this model has no place for."""
+    """Weights of the base run without a counterpart in this model."""
     base: str
-    """Fingerprint of the base run's other weights."""
+    """Fingerprint of the other weights of the base run."""
 
     def write(self, run: Path, weights: Mapping[str, Tensor]) -> None:
         """Write the adapter's part of a model's weights."""
@@ -116,7 +117,7 @@ class Adapter:
 
 
 AdaptWeights = Callable[[str, Tensor], Tensor]
-"""Makes a tensor of the base run, given with its name, into one for this model, if it differs."""
+"""Adapts a tensor of the base run, given with its name, to this model."""
 
 
 def start_from(
@@ -127,14 +128,13 @@ def start_from(
     fit: AdaptWeights | None = None,
     reinit: tuple[str, ...] = (),
 ) -> Adapter | None:
-    """Give a freshly built model the weights to start from; freeze, and add low-rank updates.
+    """Load base weights into a new model, freeze parameters and add low-rank updates.
 
-    `train` calls it; a task only hands on its recipe's `fine_tune`.  run: directory of the run
-    that is being trained.  resuming: its checkpoints hold everything, so the base run is not
-    looked at.  fit: for what may have another shape there; what it changes is this run's own.
-    reinit: how names begin of what means something else there, and is not taken over.
-    Returns the adapter if there is to be one.  Raises RunError where the base run
-    does not fit, SettingError for a pattern without a match.
+    Called by `train` with the recipe's `fine_tune`. run: directory of the run in training.
+    resuming: do not read the base run, since checkpoints are complete. fit: adapts tensors of
+    another shape; changed ones count as this run's own. reinit: name prefixes of tensors to
+    initialise anew. Returns the adapter, if any. Raises RunError if the base run does not fit,
+    SettingError for a pattern without a match.
     """
     found, left_out = ({}, []) if resuming else _copy_base(model, Path(config.run), fit, reinit)
     named = dict(model.named_parameters(remove_duplicate=False))
@@ -158,18 +158,17 @@ def start_from(
         if id(parameter) not in wanted:
             parameter.requires_grad_(False)
     if not any(p.requires_grad for p in model.parameters()):
-        raise SettingError("fine_tune.freeze leaves nothing to train; freeze less")
+        raise SettingError("fine_tune.freeze leaves nothing to train; freeze fewer layers")
     return adapter
 
 
 def add_low_rank_updates(
     model: nn.Module, config: LoraConfig, frozen: Set[int] = frozenset()
 ) -> None:
-    """Put a LowRankLinear in the place of each linear layer that `config.targets` name.
+    """Replace the linear layers matched by `config.targets` by LowRankLinear.
 
-    frozen: ids of parameters; a layer whose matrix is among them stays as it is.  Raises
-    SettingError for a pattern that names no linear layer, or one whose matrix is shared or smaller
-    than the rank.
+    frozen: ids of frozen parameters, whose layers stay unchanged. Raises SettingError for a pattern
+    without a linear layer, or for a matrix that is shared or smaller than the rank.
     """
     linears = {n: m for n, m in model.named_modules() if type(m) is nn.Linear}
     chosen = _matching(config.targets, linears, "lora.targets")
@@ -183,25 +182,25 @@ def add_low_rank_updates(
             continue
         if len(owners[id(linear.weight)]) > 1:
             raise SettingError(
-                f"fine_tune.lora.targets: the matrix of {name!r} is also another layer's, so it "
-                "cannot have an update of its own; leave it out"
+                f"fine_tune.lora.targets: {name!r} shares its matrix with another layer and "
+                "cannot be adapted by itself; leave it out"
             )
         if config.rank > (size := min(linear.weight.shape)):
             raise SettingError(
-                f"fine_tune.lora.rank = {config.rank} is more than the {size} that the matrix of "
-                f"{name!r} has; lower it, or leave that layer out of fine_tune.lora.targets"
+                f"fine_tune.lora.rank = {config.rank} exceeds the full rank of {name!r} ({size}); "
+                "lower it, or leave that layer out of fine_tune.lora.targets"
             )
         if id(linear.weight) not in frozen:
             replaced[id(linear)] = LowRankLinear(linear, config)
     if not replaced:
         raise SettingError(
-            "fine_tune.freeze names every layer that fine_tune.lora.targets does; freeze less"
+            "fine_tune.freeze covers every layer in fine_tune.lora.targets; freeze fewer"
         )
     _replace(model, replaced)
 
 
 def remove_low_rank_updates(model: nn.Module) -> None:
-    """Make linear layers plain again, without the updates; weights are loaded afterwards."""
+    """Restore plain linear layers without updates; weights are loaded afterwards."""
     replaced: dict[int, nn.Module] = {}
     for module in model.modules():
         if isinstance(module, LowRankLinear):
@@ -213,9 +212,9 @@ def remove_low_rank_updates(model: nn.Module) -> None:
 
 
 def apply_adapter(base: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """The weights that an adapter file makes of those of its base run.
+    """Weights of an adapter file applied to its base run.
 
-    Raises RunError when the file is no adapter, or one for other weights.
+    Raises RunError if the file is not an adapter, or belongs to other weights.
     """
     tensors, metadata = read_with_metadata(path)
     adapter = _adapter(path, tensors, metadata)
@@ -226,7 +225,7 @@ def apply_adapter(base: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
         fingerprint(given),
         fingerprint({old[n]: t for n, t in given.items()}),
     ):
-        raise RunError(f"{path} was trained on top of other weights than these; give its base run")
+        raise RunError(f"{path} was trained on other base weights; give its own base run")
     # The update is added at the precision that it was trained at.
     wide = next((t.dtype for n, t in tensors.items() if n.endswith(".lora_a")), torch.float32)
     kept = {n: t.to(wide) if t.is_floating_point() else t for n, t in kept.items()}
@@ -234,11 +233,11 @@ def apply_adapter(base: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
         return merged(kept | tensors)
     except (KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise RunError(f"{path} is damaged: an update is not whole ({reason})") from None
+        raise RunError(f"{path} is damaged: an update is incomplete ({reason})") from None
 
 
 def fingerprint(weights: Mapping[str, Tensor]) -> str:
-    """The same for the same names and numbers only."""
+    """Fingerprint of weights: equal only for equal names and values."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         tensor = weights[name].detach().cpu().contiguous()
@@ -248,11 +247,11 @@ def fingerprint(weights: Mapping[str, Tensor]) -> str:
 
 
 def learning_rate_scales(model: nn.Module, layer_decay: float) -> dict[str, float]:
-    """For each parameter the share of the learning rate that it is trained with.
+    """Learning rate multiplier of each parameter.
 
-    Layer i of n, counted from 0, has layer_decay^(n - i), what is below all layers
-    layer_decay^(n + 1), what is above them 1 (Howard and Ruder 2018; Clark et al. 2020).  Tied
-    matrices count as what comes first, which is an embedding.
+    Layer i of n, counted from 0, has layer_decay^(n - i), parameters below all layers have
+    layer_decay^(n + 1), parameters above them 1 (Howard and Ruder 2018; Clark et al. 2020). Tied
+    matrices count as embeddings.
     """
     names = [name for name, _ in model.named_parameters()]
     depths: dict[str, int] = {}
@@ -277,14 +276,14 @@ def learning_rate_scales(model: nn.Module, layer_decay: float) -> dict[str, floa
 
 
 def is_of_layer(name: str) -> bool:
-    """Whether a parameter of this name is inside a layer of a stack: no embedding and no head."""
+    """True if a parameter belongs to a layer of a stack, not to an embedding or a head."""
     return _LAYER.match(name) is not None
 
 
 def _copy_base(
     model: nn.Module, base: Path, fit: AdaptWeights | None, reinit: tuple[str, ...]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Load what fits; the tensors that did as they are, and the names that had no place."""
+    """Load matching tensors; returns those loaded unchanged, and the unused names."""
     file = base / "weights.safetensors"
     weights, own = read_tensors(file), weights_of(model)
     found, fitted = {}, {}
@@ -298,13 +297,13 @@ def _copy_base(
             fitted[name] = changed
         elif not name.startswith("head."):  # a head is made anew for other labels
             raise RunError(
-                f"fine_tune.run: {file}: {name!r} has shape {theirs}, but this model's is {ours}; "
-                "model and vocabulary must be those of that run"
+                f"fine_tune.run: {file}: {name!r} has shape {theirs}, expected {ours}; model and "
+                "vocabulary must match the base run"
             )
     if not found:
         raise RunError(
-            f"fine_tune.run: {file} has no weights for this model, such as {next(iter(own))!r}; "
-            f"it holds {next(iter(weights), 'none')!r} and such"
+            f"fine_tune.run: {file} has no weights for this model: expected names like "
+            f"{next(iter(own))!r}, found {next(iter(weights), 'none')!r}"
         )
     with torch.no_grad():
         for name, tensor in (found | fitted).items():
@@ -312,11 +311,11 @@ def _copy_base(
     left_out = sorted(weights.keys() - own.keys())
     told = [f"starting from {base}"]
     if fitted:
-        told.append(f"fitted to this model: {', '.join(sorted(fitted))}")
+        told.append(f"adapted to this model: {', '.join(sorted(fitted))}")
     if new := sorted(own.keys() - found.keys() - fitted.keys()):
-        told.append(f"new here: {', '.join(new)}")
+        told.append(f"newly initialised: {', '.join(new)}")
     if left_out:
-        told.append(f"not used: {', '.join(left_out)}")
+        told.append(f"unused: {', '.join(left_out)}")
     logger.info("; ".join(told))
     return found, left_out
 
@@ -326,33 +325,33 @@ def _adapter(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, s
         left_out = tuple(from_json(metadata["left_out"]))
         return Adapter(frozenset(tensors), left_out, metadata["base"])
     except (KeyError, TypeError, ValueError):
-        raise RunError(f"{path} is not an adapter that training with fine_tune.lora made") from None
+        raise RunError(f"{path} is not an adapter trained with fine_tune.lora") from None
 
 
 def _matching(patterns: Iterable[str], names: Iterable[str], setting: str) -> set[str]:
-    """The names that one of the patterns matches.  Raises SettingError where one matches none."""
+    """Names matched by the patterns. Raises SettingError for a pattern without a match."""
     found: set[str] = set()
     names = list(names)
     tops = {name.partition(".")[0] for name in names}
     for given in patterns:
         pattern = pattern_today(given, tops)
         if pattern != given:
-            logger.warning("fine_tune.%s: write %r for %r", setting, pattern, given)
+            logger.warning("fine_tune.%s: use %r instead of %r", setting, pattern, given)
         matching = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
         if not matching:
             near = _near_pattern(pattern, names)
             begin = ", ".join(sorted(tops))
             hint = f"did you mean {near!r}?" if near else f"names begin with {begin}"
-            raise SettingError(f"fine_tune.{setting}: {pattern!r} matches nothing here; {hint}")
+            raise SettingError(f"fine_tune.{setting}: {pattern!r} matches no weights; {hint}")
         found.update(matching)
     return found
 
 
 def _near_pattern(pattern: str, names: Sequence[str]) -> str:
-    """The nearest pattern that matches some of the names; nothing where none is near.
+    """Nearest pattern that matches some names; empty if none is near.
 
-    Part by part between the dots, what goes on to match nothing becomes the nearest part of a name
-    that does; what then names a module becomes all that is in it.
+    Each dotted part without a match is replaced by the nearest matching part of a name; a pattern
+    that then names a module covers everything in it.
     """
 
     def some(head: Sequence[str]) -> bool:
@@ -376,7 +375,7 @@ def _near_pattern(pattern: str, names: Sequence[str]) -> str:
 
 
 def _replace(model: nn.Module, replaced: Mapping[int, nn.Module]) -> None:
-    """Put other modules in the place of those with the given ids, wherever they stand."""
+    """Replace modules with the given ids, wherever they occur."""
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
             if id(child) in replaced:

@@ -1,4 +1,4 @@
-"""How large batches may be: found before training begins, by steps that are then forgotten.
+"""Search for the largest batches that fit, before training begins.
 
 A step keeps its size, `batch_tokens` times `accumulate`: it is cut into the fewest batches that
 fit, or up to twice as many where rows are alike and only those hold as many of them.  On a GPU the
@@ -14,17 +14,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from transduce.data.batches import Batches
 from transduce.errors import MemoryLimitError, SettingError, is_out_of_memory
 from transduce.training.averaging import MovingAverage
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.memory import give_back_freed_memory
-from transduce.training.step import LossTask
+from transduce.training.task import TrainingTask
 
 GIB = 2**30
 SHARE_OF_GPU = 0.92
@@ -38,14 +37,6 @@ FIRST_TOKENS = 1024
 PROBES = 3
 CLOSE_ENOUGH = 16
 """The search ends when it has come to one such part of the largest size that fits."""
-
-
-class BatchedTask(LossTask, Protocol):
-    """What the search needs to know of a task, beside what a step does."""
-
-    @property
-    def batches(self) -> Batches:
-        """What it is trained on."""
 
 
 class FoundBudget(Exception):  # noqa: N818  # it is none
@@ -66,7 +57,7 @@ class FoundBudget(Exception):  # noqa: N818  # it is none
 
 
 def find_budget(
-    task: BatchedTask,
+    task: TrainingTask,
     config: TrainingConfig,
     optimizer: torch.optim.Optimizer,
     ranks: Ranks,
@@ -97,8 +88,8 @@ def find_budget(
     if not found:
         raise ranks.error_on_main(
             MemoryLimitError(
-                f"fit_memory: not even one row of {row:,} positions fits into "
-                f"{limit / GIB:.1f} GiB; lower the greatest length in the recipe, take a smaller "
+                f"fit_memory: a single row of {row:,} positions needs more than "
+                f"{limit / GIB:.1f} GiB; lower the maximum length in the recipe, use a smaller "
                 "model, or raise training.memory_limit"
             )
         )
@@ -106,8 +97,8 @@ def find_budget(
     tokens, accumulate = budget.batch_tokens, budget.accumulate
     log(
         f"fit_memory: batches of {tokens:,} tokens fit into {limit / GIB:.1f} GiB; "
-        f"training.batch_tokens = {tokens}, training.accumulate = {accumulate} make up a step of "
-        f"{budget.step:,}"
+        f"using training.batch_tokens = {tokens} and training.accumulate = {accumulate} for "
+        f"{budget.step:,} tokens per step"
     )
     return budget
 
@@ -185,7 +176,7 @@ class _Tries:
     """Steps with the rate of 0 that an optimizer has at first, which need what training does."""
 
     def __init__(
-        self, task: BatchedTask, config: TrainingConfig, optimizer: torch.optim.Optimizer
+        self, task: TrainingTask, config: TrainingConfig, optimizer: torch.optim.Optimizer
     ) -> None:
         self.task, self.config, self.optimizer = task, config, optimizer
         self.device = next(task.model.parameters()).device
@@ -263,8 +254,8 @@ def _limit_of_machine(config: TrainingConfig) -> float:
     free = _free()
     if free is None:
         raise SettingError(
-            "fit_memory cannot tell here how much memory is free; say with training.memory_limit "
-            "how many GiB this process may have"
+            "fit_memory cannot measure free memory on this system; set training.memory_limit (in "
+            "GiB)"
         )
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return resident() + SHARE_OF_FREE * free / processes

@@ -1,11 +1,11 @@
-"""Guided alignment: one head of cross-attention is taught where each target token comes from.
+"""Guided alignment: a loss that trains one head of cross-attention on given links.
 
-With A the head's weights and α the links of each target token, which share 1 equally, the loss
+With head weights A and alignment links α, normalised for each target token, the loss
 
     - Σ_t Σ_s α_ts log A_ts
 
-is added, times a weight, to that of the words (Chen et al. 2016; Garg et al. 2019).  Tokens
-without links teach nothing.  The head goes on serving the translation as before.
+is weighted and added to the translation loss (Chen et al. 2016; Garg et al. 2019). Tokens without
+links do not contribute. The head still takes part in translation.
 """
 
 from __future__ import annotations
@@ -27,54 +27,55 @@ from transduce.text.units import WordUnit
 from transduce.training.config import RDropTrainingConfig
 
 SMALLEST = 1e-9
-"""Weights below it, as a softmax rounds them to zero, have no gradient."""
+"""Floor of the attention weights; softmax values rounded to zero have no gradient."""
 
 
 @section
 class GuidedAlignmentConfig:
-    """Which head learns to align, and from what."""
+    """Guided alignment: the supervised head, and its links."""
 
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05
-    """How much the loss of the alignment counts beside that of the words."""
+    """Weight of the alignment loss, relative to the translation loss."""
     layer: int = -1
-    """Layer of the decoder, from 0, or from the last on -1."""
+    """Decoder layer, from 0, or from -1 for the last."""
     head: Annotated[int, Field(ge=0)] = 0
-    """The head of that layer."""
+    """Attention head of that layer."""
     links: FilePath | None = None
-    """File with the links of each pair of `data.train`, in Pharaoh's format; without it they are
-    learnt from the training pairs, by EM in both directions."""
+    """File with the links of each pair of `data.train`, in Pharaoh's format; by default, links are
+    learnt from the training pairs by EM in both directions."""
     unit: WordUnit = "words"
-    """What the file counts: words between blanks, or characters of Chinese and Japanese too."""
+    """Unit of the indices in the file: words between blanks, or also characters of Chinese and
+    Japanese."""
 
 
 @section
 class GuidedTrainingConfig(RDropTrainingConfig):
-    """The same for models whose attention to a source can be taught."""
+    """Training settings of models with trainable cross-attention."""
 
     alignment: GuidedAlignmentConfig | None = None
-    """Teach a head which source token each target token comes from; by default none."""
+    """Guided alignment of one cross-attention head; by default none."""
 
 
 def check_head(config: GuidedAlignmentConfig, n_layers: int, n_heads: int) -> None:
-    """Raises SettingError unless the decoder, of so many layers and heads, has the head."""
+    """Raises SettingError if the decoder does not have the head."""
     if not n_layers:
         raise SettingError(
-            "training.alignment needs a decoder with attention to the source, not the fixed context"
+            "training.alignment needs cross-attention, but the decoder has a fixed context"
         )
     if not -n_layers <= config.layer < n_layers:
         raise SettingError(
-            f"training.alignment.layer is {config.layer}, but the decoder has {n_layers}: 0 to "
-            f"{n_layers - 1}, or from the last on -1 to {-n_layers}"
+            f"training.alignment.layer = {config.layer} is out of range: the decoder has layers "
+            f"0 to {n_layers - 1}, or -1 to {-n_layers} counted from the last"
         )
     if config.head >= n_heads:
         raise SettingError(
-            f"training.alignment.head is {config.head}, but the decoder has {n_heads}, from 0 to "
+            f"training.alignment.head = {config.head} is out of range: the decoder has heads 0 to "
             f"{n_heads - 1}"
         )
 
 
 def guided_attention(model: nn.Module, config: GuidedAlignmentConfig) -> RecordedAttention:
-    """The attention to be taught."""
+    """Cross-attention with the supervised head."""
     named = model.named_modules()
     layers = [module for name, module in named if name.endswith("cross_attention")]
     attention = layers[config.layer]
@@ -84,7 +85,7 @@ def guided_attention(model: nn.Module, config: GuidedAlignmentConfig) -> Recorde
 
 @contextmanager
 def weights_with_gradient(attention: RecordedAttention) -> Iterator[list[Tensor]]:
-    """The weights of each call while the context lasts, part of the graph."""
+    """Attention weights of each call in the context, with gradient."""
     recorded: list[Tensor] = []
     attention.weights, attention.trained_by_weights = recorded, True
     try:
@@ -94,7 +95,7 @@ def weights_with_gradient(attention: RecordedAttention) -> Iterator[list[Tensor]
 
 
 def alignment_loss(weights: Tensor, links: BatchLinks) -> Tensor:
-    """The loss above, summed over the batch, from the weights (b, t, s) of the head."""
+    """Alignment loss summed over the batch, from the weights (b, t, s) of the head."""
     place = [torch.from_numpy(part).to(weights.device) for part in links[:3]]
     shares = torch.from_numpy(links.shares).to(weights.device)
     linked = weights[place[0], place[1], place[2]].float()

@@ -20,7 +20,7 @@ from transduce.training.weights import flush, write_text
 class TrainingLog:
     """Writes each record to the run directory and shows it on stderr.
 
-    On a terminal a bar moves; elsewhere each record is one plain line.
+    A progress bar on a terminal; elsewhere one plain line per record.
     """
 
     def __init__(self, run: Path, tensorboard: bool = False) -> None:
@@ -47,7 +47,7 @@ class TrainingLog:
             self._writer.close()
 
     def rewind(self, step: int) -> None:
-        """Drop the records after `step`, which are about to be made again."""
+        """Drop the records after `step`, which are about to be repeated."""
         if self._events is not None:
             self._writer = self._events(self._path.parent, purge_step=step + 1)
         if not self._path.exists():
@@ -63,7 +63,7 @@ class TrainingLog:
         write_text(self._path, "".join(kept))
 
     def flush(self) -> None:
-        """Put what was written on the disk, before a checkpoint that relies on it."""
+        """Flush the log to disk, before a checkpoint that relies on it."""
         if self._path.exists():
             flush(self._path)
 
@@ -72,19 +72,19 @@ class TrainingLog:
     ) -> None:
         """A record of training: step, loss, learning rate, speed in units a second.
 
-        The loss is None where all steps since the last record were skipped.
+        The loss is None if all steps since the last record were skipped.
         """
         self._write("train", record)
         self.show(record, unit, share_done, seconds_left)
 
     def is_behind(self) -> bool:
-        """Whether what is shown is so old that it should be shown anew."""
+        """True if the displayed values are due for an update."""
         return time.monotonic() - self._shown > self._wait
 
     def show(
         self, record: Mapping[str, Any], unit: str, share_done: float, seconds_left: float
     ) -> None:
-        """The same, shown and not written."""
+        """Display a record without writing it."""
         self._shown = time.monotonic()
         loss = "none" if record["loss"] is None else f"{record['loss']:.3f}"
         text = (
@@ -98,11 +98,11 @@ class TrainingLog:
             self.message(text)
 
     def phase(self, what: str, expected: float = 0.0) -> contextlib.AbstractContextManager[None]:
-        """A line for as long as the context lasts.  expected: seconds, if known."""
+        """Progress line within the context. expected: seconds, if known."""
         return self._display.phase(what, expected)
 
     def ended(self) -> None:
-        """Training is over, though the run is not ready."""
+        """Mark the end of training, before the run is complete."""
         self._display.end(self._line)
 
     def validation(self, record: Mapping[str, Any], best: bool) -> None:
@@ -116,7 +116,7 @@ class TrainingLog:
         self.message(f"validation at step {record['step']:,}: {scores}{'  (best)' if best else ''}")
 
     def message(self, text: str) -> None:
-        """One line for the reader."""
+        """Print one line for the user."""
         self._display.print(text)
 
     def _write(self, kind: str, record: Mapping[str, Any]) -> None:
@@ -125,8 +125,8 @@ class TrainingLog:
                 file.write(json.dumps({"kind": kind, **record}) + "\n")
         except OSError as error:
             raise RunError(
-                f"{self._path} cannot be written: {error.strerror}; make room and go on with "
-                "--resume"
+                f"{self._path} cannot be written: {error.strerror}; free some disk space and "
+                "continue with --resume"
             ) from None
         if self._events is not None:
             self._writer = self._writer or self._events(self._path.parent)
@@ -136,7 +136,7 @@ class TrainingLog:
 
 
 def _tensorboard_writer() -> Any:
-    """The class."""
+    """Import the TensorBoard writer."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -146,35 +146,35 @@ def _tensorboard_writer() -> Any:
 
 @dataclasses.dataclass
 class SinceLog:
-    """Sums since the last line of the log, or the last validation: so a resumed run logs the same,
-    but steps between the last line and a validation are in none."""
+    """Sums since the last log line or validation, for identical logs of resumed runs; steps between
+    the last line and a validation are not logged."""
 
     nll: float = 0.0
     count: int = 0
     skipped: int = 0
-    """Steps."""
+    """Skipped steps."""
     seconds: float = 0.0
-    """Those of an earlier sitting."""
+    """Seconds before resuming."""
 
     def __post_init__(self) -> None:
         self._started = time.monotonic()
 
     def stopped(self) -> dict[str, float]:
-        """What a later sitting has to go on with, by name."""
+        """Values to restore when resuming, by name."""
         return {**dataclasses.asdict(self), "seconds": self.elapsed()}
 
     def elapsed(self) -> float:
-        """Seconds since then, those between two sittings not counted."""
+        """Seconds since then, without the time between stop and resumption."""
         return self.seconds + time.monotonic() - self._started
 
     def add(self, nll: float, count: int) -> None:
-        """One step more: negative log-likelihood, summed over so many target tokens."""
+        """Add a step: negative log-likelihood, summed over target tokens."""
         self.nll += nll
         self.count += count
 
 
 class SilentLog(TrainingLog):
-    """That of the ranks which leave writing and speaking to the first."""
+    """Log of ranks other than the main process: no output."""
 
     def __init__(self) -> None: ...
 
@@ -184,7 +184,7 @@ class SilentLog(TrainingLog):
         return self
 
     def rewind(self, step: int) -> None:
-        """Nothing, as all that follows."""
+        """Do nothing, like all methods below."""
 
     def flush(self) -> None: ...  # noqa: D102
 

@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing, without ever holding all probabilities at once."""
+"""Cross-entropy with label smoothing, in chunks of positions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
 
 
 class LossSums(NamedTuple):
-    """Sums over real target tokens, to be divided once all parts are added up.
+    """Sums over real target tokens, divided after all parts are added.
 
     total: smoothed loss, differentiable.  nll: plain negative log-likelihood, in nats.
-    tokens: how many they are.
+    tokens: their number.
     """
 
     total: Tensor
@@ -27,8 +27,8 @@ class LossSums(NamedTuple):
 class _LinearCrossEntropy(torch.autograd.Function):
     """Sum over rows of the cross-entropy of softmax(hidden Wᵀ), some rows at a time.
 
-    The gradient is known as soon as the logits are, p - q, so it is formed at once in place of
-    them: (n, v) tensors never exist, which is what makes large vocabularies cheap.
+    The gradient p - q follows from the logits and is computed in place: (n, v) tensors never exist,
+    which makes large vocabularies cheap.
     """
 
     @staticmethod
@@ -78,7 +78,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Two matrices (n, m) and (v, m), of which hidden Wᵀ + bias is the product.
+    """Factors (n, m) and (v, m) of the product hidden Wᵀ + bias.
 
     Under autocast the first is narrow: the norm before the head leaves float32, and no other
     product is as large.
@@ -93,10 +93,10 @@ def factors_of_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tu
 
 
 def parts(hidden: Tensor, n: int, most: int) -> list[slice]:
-    """n rows of what `hidden` is made of, cut into slices of at most `most`.
+    """Slices of n rows, at most `most` rows each.
 
-    A CPU compiles narrow products, and keeps them, for each number of rows that is new: so that
-    few are, a number of rows is there a multiple of 32, or less.
+    On a CPU, bfloat16 products are compiled and cached for each number of rows; multiples of 32
+    keep these few.
     """
     step = 32 if hidden.dtype == torch.bfloat16 and hidden.device.type == "cpu" else 1
     most, whole = most - most % step, n - n % step
@@ -105,7 +105,7 @@ def parts(hidden: Tensor, n: int, most: int) -> list[slice]:
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to `total`, which may have a wider dtype than they."""
+    """Add left @ right to `total`, which may have a wider dtype."""
     if total.dtype == right.dtype:
         total.addmm_(left, right)
     else:
@@ -122,7 +122,7 @@ def cross_entropy(
     """Loss of the vocabulary head on hidden vectors.
 
     hidden (n, m), weight (v, m) and bias (v,) of the head, targets (n,) ids.  The target
-    distribution has 1 - smoothing on the right token and `smoothing` spread evenly over all v
+    distribution has 1 - smoothing on the correct token and `smoothing` spread evenly over all v
     (section 5.4; Szegedy et al. 2016), as `torch.nn.functional.cross_entropy` does it.
     """
     hidden, weight = factors_of_logits(hidden, weight, bias)

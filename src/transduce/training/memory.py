@@ -1,4 +1,4 @@
-"""Memory that steps have freed: kept for the next one, or given back to the system."""
+"""Freed memory: kept for the next step, or given back to the system."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _NEVER = -1
 def keep_freed_memory() -> None:
     """Have the C library keep freed blocks of up to a GiB, as PyTorch does on a GPU.
 
-    By default it gives large ones back to the system at once, and the next step waits for each of
-    their pages to be zeroed and mapped anew: 4 to 9 % of a step (docs/performance.md).  Where the
-    environment says what is to be kept, that holds; without glibc nothing happens.
+    By default large blocks return to the system at once, and the next step waits for their pages to
+    be zeroed and mapped again: 4 to 9 % of a step (docs/performance.md). Environment settings take
+    precedence; without glibc nothing happens.
     """
     if not _VARIABLES & os.environ.keys() and (library := _glibc()):
         library.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
@@ -29,7 +29,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """What is not in use goes back to the system, from a GPU too; from a CPU only with glibc."""
+    """Return unused memory to the system, from a GPU too; from a CPU only with glibc."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Muon: steps of matrices that are nearly orthogonal (Jordan et al. 2024; Liu et al. 2025)."""
+"""Muon: nearly orthogonal updates of matrices (Jordan et al. 2024; Liu et al. 2025)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ROUNDS = 5
 def orthogonalised(matrices: Tensor) -> Tensor:
     """Matrices (…, a, b) with all their singular values brought near to 1.
 
-    By the polynomial aX + b(XXᵀ)X + c(XXᵀ)²X, five times: products of matrices alone, in the
-    precision that they have.  Zeros stay zeros.
+    Applies the polynomial aX + b(XXᵀ)X + c(XXᵀ)²X five times: matrix products only, in the
+    precision of the input.  Zeros stay zeros.
     """
     is_tall = matrices.size(-2) > matrices.size(-1)
     x: Tensor = matrices.mT if is_tall else matrices
@@ -38,8 +38,8 @@ class Muon(torch.optim.Optimizer):
     """Muon for the groups whose `by_muon` is true, Adam for all others.
 
     The gradients of a matrix are averaged (Nesterov's way) and their mean is orthogonalised, so
-    that every direction is gone into as far.  A step is the learning rate times `rms` in the root
-    mean square of its entries; Adam's are usually 0.2 to 0.4, so the two can share a rate.
+    that all directions get updates of equal size. The root mean square of an update is the learning
+    rate times `rms`; Adam's is usually 0.2 to 0.4, so both can share a learning rate.
     """
 
     def __init__(
@@ -54,11 +54,10 @@ class Muon(torch.optim.Optimizer):
         ranks: Ranks,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Groups are those of Adam, with `by_muon` besides.
+        """Takes parameter groups as Adam does, with `by_muon` in addition.
 
-        matrices_in: how many a parameter is, where it is more than one; they stand one below the
-        other.  ranks: share the work, so each has to make every step.  dtype: of the products; by
-        default that of the parameter.
+        matrices_in: number of matrices stacked in a parameter, if more than one. ranks: share the
+        work, so all take part in every step. dtype: of the products; by default the parameter's.
         """
         super().__init__(groups, {"lr": 0.0})
         self._momentum, self._rms, self._dtype = momentum, rms, dtype
@@ -71,7 +70,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step of all parameters that have a gradient."""
+        """One step of all parameters with a gradient."""
         # Taken anew, for what was loaded from a checkpoint takes the place of what was there.
         self._adam.param_groups, self._adam.state = self._groups(by_muon=False), self.state
         self._adam.step()
@@ -96,7 +95,7 @@ class Muon(torch.optim.Optimizer):
             own_part(parameter).add_(own_part(sharded_like(parameter, step)), alpha=-length)
 
     def _orthogonalised(self, parts: list[Tensor]) -> Tensor:
-        """Each rank has a share of the work."""
+        """Orthogonalised updates, computed in shares by the ranks."""
         matrices = torch.stack(parts)
         found = torch.zeros_like(matrices)
         own = slice(self._ranks.rank, None, self._ranks.world)

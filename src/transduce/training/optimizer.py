@@ -1,4 +1,4 @@
-"""Adam or Muon, as the recipe sets it, over what is to be trained."""
+"""Optimizers: Adam or Muon, over the parameters that are trained."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def build_optimizer(
     """Adam over all that is not frozen; or Muon over the matrices of layers, Adam over the rest.
 
     Weight decay, if any, is over matrices that are not embeddings.  Each group has a `scale`,
-    which its learning rate is multiplied by; see `learning_rate_scales`.
-    ranks: those that make its steps together; by default all that there are.
+    a factor of its learning rate; see `learning_rate_scales`.
+    ranks: ranks that take steps together; by default all.
     """
     settings = config.optimizer
     is_muon = isinstance(settings, MuonConfig)
@@ -64,7 +64,7 @@ def build_optimizer(
 def matrices_in(model: nn.Module) -> dict[Tensor, int]:
     """Parameters that are several matrices, one below the other, and how many.
 
-    Projections that stand side by side, as in the paper's one matrix of each; the gates of a cell.
+    Stacked projections, separate in the paper; the gates of a recurrent cell.
     """
     found: dict[Tensor, int] = {}
     for module in model.modules():

@@ -1,11 +1,11 @@
-"""R-Drop: two passes of dropout over the same batch are asked to agree (Liang et al. 2021).
+"""R-Drop: a loss on the divergence of two dropout passes (Liang et al. 2021).
 
 With P and Q for the two distributions of a token, and ℓ for the loss without R-Drop, its loss is
 
     ½ (ℓ(P) + ℓ(Q)) + α/4 (KL(P ‖ Q) + KL(Q ‖ P)),
 
-half of the paper's, which takes the sum over both passes: so its α means the same here, and the
-gradient is as large as without R-Drop.
+half of the paper's, which sums over both passes: α has the same meaning, and the gradient keeps the
+scale of training without R-Drop.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
 
 
 def twice(batch: Padded) -> Padded:
-    """The rows of a batch, and then the same rows again: what R-Drop passes through the model."""
+    """Rows of a batch, repeated once, as input for R-Drop."""
     n = len(batch.values)
     return batch.select(torch.arange(n, device=batch.values.device).repeat(2))
 
 
 class _LinearRDrop(torch.autograd.Function):
-    """The loss above of the logits hidden Wᵀ, some tokens at a time.
+    """R-Drop loss of the logits hidden Wᵀ, a slice of tokens at a time.
 
-    As in `training.loss`, the gradient is formed at once, so that (n, v) tensors never exist.
+    As in `training.loss`, the gradient is computed at once, so that (n, v) tensors never exist.
     """
 
     @staticmethod
@@ -87,9 +87,9 @@ class _LinearRDrop(torch.autograd.Function):
 def _loss_and_gradient(
     logits: Tensor, room: Tensor, targets: Tensor, smoothing: float, alpha: float
 ) -> tuple[Tensor, Tensor]:
-    """The loss of some tokens and their negative log-likelihood.
+    """R-Drop loss and negative log-likelihood of a slice of tokens.
 
-    logits (2, c, v), whose gradient takes their place; room for as many numbers; targets (c,).
+    logits (2, c, v), overwritten by their gradient; a buffer of the same size; targets (c,).
     """
     v = logits.shape[-1]
     at = targets[None, :, None].expand(2, -1, 1)
@@ -130,7 +130,7 @@ def r_drop_cross_entropy(
 ) -> LossSums:
     """Loss of the vocabulary head on the hidden vectors of two passes.
 
-    hidden (2n, m): those of the first pass, then those of the second; weight (v, m) and bias (v,)
+    hidden (2n, m): first pass, then second; weight (v, m) and bias (v,)
     of the head, targets (n,) ids.  The negative log-likelihood is the mean of both passes.
     """
     assert len(hidden) == 2 * len(targets), (hidden.shape, targets.shape)
@@ -143,7 +143,7 @@ def r_drop_cross_entropy(
 def r_drop_of_scores(
     scores: Tensor, labels: Tensor, alpha: float, smoothing: float = 0.0
 ) -> LossSums:
-    """The same for few labels, whose scores can all be held at once.
+    """R-Drop loss for few labels, whose scores fit in memory.
 
     scores (2b, n_labels) of both passes, labels (b,) numbers.
     """

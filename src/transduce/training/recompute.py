@@ -1,4 +1,4 @@
-"""Gradient checkpointing (Chen et al. 2016): time for memory."""
+"""Gradient checkpointing (Chen et al. 2016): trade time for memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transduce.nn.transformer import DecoderLayer, EncoderLayer
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Have Transformer layers keep their inputs alone for the way back, and compute the rest again.
+    """Keep only the inputs of Transformer layers and recompute the rest in the backward pass.
 
     Gradients are the same, under dropout too.  Raises SettingError for a model without such
     layers.

@@ -1,4 +1,4 @@
-"""Differences between a training and its earlier sitting that the recipe does not show."""
+"""Differences between a resumed training and its beginning, beside the recipe's."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from transduce.training.checkpoints import Progress
 
 
 def taken_up(before: Progress, now: Progress) -> tuple[Progress, list[str]]:
-    """Where a resumed training stands, and a line for each difference in what both note.
+    """Progress of a resumed training run, and a line for each difference.
 
-    before: as the checkpoint has it.  now: this sitting's data, processes and validation.
+    before: from the checkpoint. now: current data, processes and validation.
 
-    Scores of other validation data, settings or another `select_by` are not compared: the best so
-    far is unknown then, and patience begins anew.
+    Scores of other validation data, settings or another `select_by` are not compared: the best is
+    then unknown, and patience starts again.
     """
     lines = list(_differences(before, now))
     same_score = before.select_by in ("", now.select_by)
@@ -22,8 +22,8 @@ def taken_up(before: Progress, now: Progress) -> tuple[Progress, list[str]]:
     if same_score and _differ(before.validation_checksum, now.validation_checksum):
         best = None
         lines.append(
-            "validation is not as before, in data or settings: earlier values of "
-            f"{now.select_by} are not compared with those from now on"
+            "validation data or settings have changed: earlier values of "
+            f"{now.select_by} are not compared with new ones"
         )
     if not same_score or (before.best_scores and best is None):
         since_best = 0
@@ -43,21 +43,21 @@ def taken_up(before: Progress, now: Progress) -> tuple[Progress, list[str]]:
 def _differences(before: Progress, now: Progress) -> Iterator[str]:
     if _differ(before.data_checksum, now.data_checksum):
         yield (
-            "the training data are not those of before; with these it goes on, at the same place "
-            "of an epoch"
+            "the training data have changed; training continues with the new data, at the same "
+            "position of the epoch"
         )
     if before.ranks != now.ranks:
         yield (
-            f"number of processes: {before.ranks} before, {now.ranks} now; random numbers begin "
+            f"number of processes: {before.ranks} before, {now.ranks} now; random generators start "
             "afresh"
         )
     if before.batches not in (0, now.batches):
         yield (
-            f"batches in a step: {before.batches} before, {now.batches} now; that is "
-            "training.accumulate times the number of processes"
+            f"batches per step: {before.batches} before, {now.batches} now "
+            "(training.accumulate times the number of processes)"
         )
 
 
 def _differ(before: str, now: str) -> bool:
-    """Whether both are known and not the same."""
+    """True if both are known and differ."""
     return "" not in (before, now) and before != now

@@ -1,8 +1,8 @@
-"""Backup of a run that is being replaced, kept until the new one is sure to be trained.
+"""Backup of a run in replacement, kept until the new one has started training.
 
-So a misspelt file name, found when the old run has been cleared away, does not cost a model.  A
-kill at any moment costs nothing either: a directory with the name `WHOLE` has all of the old run,
-one with the name `MOVING` what belongs back, and `GONE` what nobody wants.
+A misspelt file name, found after the old run was cleared, does not cost a model. Nor does a kill at
+any moment: the directory `WHOLE` has all of the old run, `MOVING` has parts to restore, and `GONE`
+has parts to delete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WHOLE, MOVING, GONE = ".replaced", ".replaced.moving", ".replaced.gone"
 
 
 def back_up(run: Path, files: Sequence[Path]) -> None:
-    """Move files and directories of a run aside, in their order."""
+    """Move files and directories of a run aside, in order."""
     if files:
         (run / MOVING).mkdir()
         for file in files:
@@ -24,7 +24,7 @@ def back_up(run: Path, files: Sequence[Path]) -> None:
 
 
 def restore(run: Path, made: Callable[[Path], Iterable[Path]]) -> None:
-    """Restore the backup; what the new run has `made` there is deleted."""
+    """Restore the backup; `made` files of the new run are deleted."""
     if (run / WHOLE).is_dir():
         for file in list(made(run)):
             shutil.rmtree(file) if file.is_dir() else file.unlink()

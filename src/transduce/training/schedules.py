@@ -9,9 +9,9 @@ from transduce.training.config import Constant, Cosine, InverseSquareRoot, Noam,
 
 
 def learning_rate(schedule: ScheduleConfig, step: int, progress: float, d_model: int) -> float:
-    """The rate of step `step`, counted from 1.
+    """Learning rate of step `step`, counted from 1.
 
-    progress: share of the budget used, 0 to 1; only the cosine looks at it.
+    progress: share of the budget used, 0 to 1; used only by the cosine.
     """
     match schedule:
         case Noam(factor=factor, warmup_steps=warmup):
@@ -26,9 +26,9 @@ def learning_rate(schedule: ScheduleConfig, step: int, progress: float, d_model:
 
 
 def shorter_warm_up(schedule: ScheduleConfig, fitting: int, why: str) -> Iterator[str]:
-    """A line for a warm-up of more than half of the steps that fit; nothing for a shorter one.
+    """Advice on a warm-up longer than half of the available steps; none for a shorter one.
 
-    why: the setting that decides how many steps fit.  The advice is a tenth of them.
+    why: the setting that limits the steps. A tenth of them is suggested.
     """
     warmup = schedule.warmup_steps
     if 2 * warmup <= fitting or warmup == 1:
@@ -40,10 +40,10 @@ def shorter_warm_up(schedule: ScheduleConfig, fitting: int, why: str) -> Iterato
         settings += f" and, for the same peak, training.schedule.factor = {factor:g}"
     effect = f"takes {100 * warmup / fitting:.0f} % of the steps"
     if fitting < warmup:
-        effect = f"ends the rise of the learning rate at {100 * fitting / warmup:.0f} % of its peak"
+        effect = f"reaches {100 * fitting / warmup:.0f} % of the peak learning rate"
     yield (f"{why}: a warm-up of {warmup:,} steps {effect}; set {settings}")
 
 
 def _two_digits(value: float) -> float:
-    """The value with two significant digits."""
+    """Round to two significant digits."""
     return float(f"{value:.2g}")

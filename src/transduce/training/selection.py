@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 from pathlib import Path
-from typing import Protocol
 
 import torch
-from torch import nn
 
 from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress, checkpoints_of, served_weights
@@ -17,24 +15,8 @@ from transduce.training.distributed import Ranks
 from transduce.training.log import TrainingLog
 from transduce.training.sharding import Shards
 from transduce.training.signals import Signals, StoppedValidation
+from transduce.training.task import TrainingTask
 from transduce.training.weights import load_weights, mean
-
-
-class Validated(Protocol):
-    """A task as validation needs it."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The model to score."""
-
-    def validate(self) -> dict[str, float]:
-        """Scores on held-out data, "loss" among them."""
-
-    def validation_checksum(self, score: str) -> str:
-        """Checksum of the data and settings that this score is measured by."""
-
-    def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
 
 
 class Selection:
@@ -42,7 +24,7 @@ class Selection:
 
     def __init__(
         self,
-        task: Validated,
+        task: TrainingTask,
         config: TrainingConfig,
         log: TrainingLog,
         checkpointer: Checkpointer,
@@ -101,7 +83,7 @@ class Selection:
         last = [Path(path) for path in found[-wanted:]]
         if len(last) < wanted:
             self.log.message(
-                f"training.average_last = {wanted}, but checkpoints there are {len(last)}"
+                f"training.average_last = {wanted}, but the number of checkpoints is {len(last)}"
             )
         if len(last) < min(wanted, 2):
             return 0, None
@@ -114,14 +96,14 @@ class Selection:
         found_scores = self._scores_of_mean(len(last), progress)
         if found_scores is None:
             self.log.message(
-                f"{what} has no {self.config.select_by} that could be measured; the weights of "
-                f"step {progress.best_step:,} are kept"
+                f"cannot measure {self.config.select_by} of {what}; keeping the weights of step "
+                f"{progress.best_step:,}"
             )
             return 0, None
         scores, best = found_scores
         same = wanted == 1 and progress.best_step == progress.step
-        better = "" if best or same else f", though step {progress.best_step:,} was no worse"
-        self.log.message(f"{what} is kept{better}")
+        better = "" if best or same else f", although step {progress.best_step:,} scored no worse"
+        self.log.message(f"keeping {what}{better}")
         self.checkpointer.save_mean(averaged, len(last))
         return len(last), scores
 

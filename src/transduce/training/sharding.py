@@ -1,12 +1,12 @@
-"""Fully sharded training (FSDP2): of each weight, its gradient and what the optimizer keeps of it,
-every rank has a part of the rows.
+"""Fully sharded training (FSDP2): every rank has a part of the rows of each weight, its gradient
+and its optimizer state.
 
-A Transformer layer is gathered just before it is used, forwards and backwards, and let go of
-afterwards; all that is not such a layer is gathered for the whole of a batch.  What is sharded is
-a `DTensor`, whose `shape` is that of the whole.
+A Transformer layer is gathered just before its forward and backward pass and released afterwards;
+all other parameters are gathered for a whole batch. A sharded tensor is a `DTensor` with the
+`shape` of the whole.
 
-On the disk too each rank writes its own part, through PyTorch's distributed checkpoint, in
-safetensors files that say what part they are; any number of ranks, or one process, can read them.
+On disk, each rank writes its own part by PyTorch's distributed checkpoint, as safetensors files
+with the position of the part; any number of ranks can read them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,19 +26,13 @@ from transduce.nn.transformer import DecoderLayer, EncoderLayer
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.loss import LossSums
+from transduce.training.task import TrainingTask
 
 T = TypeVar("T")
 
 
-class _LossTask(Protocol):
-    @property
-    def model(self) -> nn.Module: ...
-
-    def loss(self, batch: Any) -> LossSums: ...
-
-
 class _Root(nn.Module):
-    """Whatever a loss asks of the model, it asks inside a `forward` of this, which gathers."""
+    """Wrapper that runs every loss computation inside its `forward`, where weights are gathered."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -49,13 +43,14 @@ class _Root(nn.Module):
 
 
 class Shards:
-    """A task whose model is sharded over all ranks.
+    """Task with a model sharded over all ranks.
 
-    All of them have to ask for a loss, and for its gradient, equally often.
+    All ranks have to compute losses and gradients equally often.
     """
 
-    def __init__(self, task: _LossTask) -> None:
-        """Shard the model in place; it has to be the same on all ranks, and not yet optimized."""
+    def __init__(self, task: TrainingTask) -> None:
+        """Shard the model in place; it has to be the same on all ranks, and without an
+        optimizer."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
@@ -79,12 +74,13 @@ class Shards:
         self._parts[0].reset_iter_state()
 
     def loss(self, batch: Any) -> LossSums:
-        """That of the task; its backward pass leaves each rank the sum of all in its own part."""
+        """Loss of the task; the backward pass leaves each rank the summed gradient of its own
+        part."""
         return self._root(lambda: self._task.loss(batch))  # type: ignore[no-any-return]
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
-        """All weights on each rank, which may then go its own way; they must not be changed."""
+        """Gather all weights on each rank within the context; they must not be changed."""
         for part in self._parts:
             part.set_reshard_after_forward(False, recurse=False)
             part.unshard()
@@ -97,9 +93,9 @@ class Shards:
 
 
 def is_enabled(config: TrainingConfig) -> bool:
-    """Whether there is a model to shard and ranks to share it.
+    """True if sharding is enabled and there are several ranks.
 
-    Raises SettingError for settings that do not go with it.
+    Raises SettingError for incompatible settings.
     """
     if config.sharding == "none" or Ranks.present().world == 1:
         return False
@@ -112,13 +108,13 @@ def is_enabled(config: TrainingConfig) -> bool:
     for name in ("compile", "fit_memory"):
         if getattr(config, name):
             raise SettingError(
-                f"training.{name} and training.sharding = 'full' do not go together; give up one"
+                f"training.{name} cannot be combined with training.sharding = 'full'; change one"
             )
     return True
 
 
 def _units(model: nn.Module) -> list[nn.Module]:
-    """What is gathered by itself, inner ones first.  Each is used through its `forward` alone."""
+    """Modules gathered as units, inner ones first. Each is used only through its `forward`."""
     modules = list(model.modules())
     # A memory is projected before the layers are run.
     projections = [m.key_value for m in modules if isinstance(m, CrossAttention)]
@@ -127,17 +123,17 @@ def _units(model: nn.Module) -> list[nn.Module]:
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this rank has, which is all of it where it is not sharded."""
+    """This rank's part of a tensor; all of it if not sharded."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def gathered(tensor: Tensor) -> Tensor:
-    """The whole of a tensor; all ranks have to ask for it."""
+    """Whole tensor; a collective call."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def gathered_on_main(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The whole of each tensor, on the first rank alone, in the memory of the CPU where sharded."""
+    """Whole tensors, on the main process only, in CPU memory if sharded."""
     first, found = Ranks.present().is_main, {}
     for name, tensor in tensors.items():
         whole = gathered(tensor)
@@ -148,12 +144,12 @@ def gathered_on_main(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def assign(tensor: Tensor, value: Tensor) -> None:
-    """Copy a value into a tensor, or the part that is this rank's of the whole value."""
+    """Copy a whole value into a tensor, or this rank's part of it."""
     tensor.copy_(sharded_like(tensor, value))
 
 
 def sharded_like(tensor: Tensor, value: Tensor) -> Tensor:
-    """A value that all ranks have the whole of, sharded where the tensor is."""
+    """Shard a value, known to all ranks, like the tensor."""
     if not hasattr(tensor, "device_mesh") or hasattr(value, "device_mesh"):
         return value
     from torch.distributed.tensor import DTensor, distribute_tensor
@@ -164,14 +160,14 @@ def sharded_like(tensor: Tensor, value: Tensor) -> Tensor:
 
 
 def is_sharded(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether any of these is."""
+    """True if any tensor is sharded."""
     return any(hasattr(tensor, "device_mesh") for tensor in tensors.values())
 
 
 def write_shards(place: Path, tensors: Mapping[str, Tensor]) -> list[Path]:
-    """Write tensors into a directory that is there, each rank its own part; the files of this one.
+    """Write tensors into an existing directory, each rank its own part; returns this rank's files.
 
-    Raises RunError, on all ranks, where one of them cannot.
+    Raises RunError, on all ranks, if one fails.
     """
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save
@@ -183,7 +179,7 @@ def write_shards(place: Path, tensors: Mapping[str, Tensor]) -> list[Path]:
 
 
 def shapes_of_shards(place: Path) -> dict[str, Tensor]:
-    """The tensors in a directory of shards, as they are whole, without their values."""
+    """Whole tensors of a directory of shards, without values."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
@@ -197,9 +193,9 @@ def shapes_of_shards(place: Path) -> dict[str, Tensor]:
 
 
 def read_shards(place: Path, into: Mapping[str, Tensor]) -> None:
-    """Fill tensors, sharded or whole, from a directory of shards, whatever ranks wrote it.
+    """Fill tensors, sharded or whole, from a directory of shards, written by any number of ranks.
 
-    All ranks have to ask where any is sharded.  Raises RunError where it cannot be read.
+    A collective call if any tensor is sharded. Raises RunError if reading fails.
     """
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load

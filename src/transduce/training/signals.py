@@ -1,4 +1,4 @@
-"""Ending in good order when somebody, or a scheduler, asks for it."""
+"""Signals: an orderly end after the present step."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from types import FrameType
 
 AT_ONCE_SECONDS = 1.0
-"""A second Ctrl-C counts from then on: terminals and wrappers may both pass on the first one."""
+"""Delay before a second Ctrl-C counts: terminals and wrappers may both forward the first."""
 
 
 class InterruptedTraining(Exception):  # noqa: N818  it is not an error
-    """A signal asked the run to stop; a checkpoint was written."""
+    """Training stopped by a signal; a checkpoint was written."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
@@ -21,13 +21,13 @@ class InterruptedTraining(Exception):  # noqa: N818  it is not an error
 
 
 class StoppedValidation(Exception):  # noqa: N818  it is not an error
-    """A signal came during a validation, which is not worth waiting for."""
+    """Validation cut short by a signal."""
 
 
 class Signals:
-    """SIGINT and SIGTERM, noted so that the step can end and a whole checkpoint be written.
+    """Handler of SIGINT and SIGTERM, so that the step can end and a checkpoint is written.
 
-    number: the signal that came, or 0.
+    number: the signal received, or 0.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Signals:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """For as long as the context lasts, signals are noted instead of ending the process."""
+        """Record signals within the context instead of ending the process."""
         wanted = (signal.SIGINT, signal.SIGTERM)
         try:
             before = {number: signal.signal(number, self._note) for number in wanted}
@@ -52,7 +52,7 @@ class Signals:
 
     @contextlib.contextmanager
     def cutting_short(self) -> Iterator[None]:
-        """What runs in this context leaves no trace, and a signal ends it: StoppedValidation."""
+        """Let a signal end the context with StoppedValidation, for work without side effects."""
         self._may_raise = True
         try:
             yield

@@ -1,11 +1,11 @@
-"""One step of the optimizer over one or more batches, whatever may go wrong in it."""
+"""One step of the optimizer over one or more batches, with its faults handled."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,33 +14,8 @@ from transduce.errors import MemoryLimitError, is_out_of_memory
 from transduce.nn.kernels.bf16 import relative_slowdown, slow_bf16_hint
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
-from transduce.training.loss import LossSums
 from transduce.training.sharding import Shards, gathered
-
-
-class Batch(Protocol):
-    """What a step needs to know of a batch."""
-
-    @property
-    def target_tokens(self) -> int:
-        """Number of predictions: what its loss is divided by."""
-
-    def halves(self) -> tuple[Batch, Batch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
-
-
-class LossTask(Protocol):
-    """What a step needs to know of a task."""
-
-    @property
-    def model(self) -> nn.Module:
-        """What is trained."""
-
-    def loss(self, batch: Any) -> LossSums:
-        """Loss of one batch."""
-
-    def describe(self, batch: Any) -> str:
-        """A batch in a few words, for messages about it."""
+from transduce.training.task import Batch, TrainingTask
 
 
 class NonFiniteError(Exception):
@@ -61,7 +36,7 @@ class OptimizerStep:
 
     def __init__(
         self,
-        task: LossTask,
+        task: TrainingTask,
         config: TrainingConfig,
         optimizer: torch.optim.Optimizer,
         ranks: Ranks,
@@ -97,7 +72,7 @@ class OptimizerStep:
         parameters = [p for p in self.task.model.parameters() if p.grad is not None]
         norm = gathered(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
         if not torch.isfinite(norm):
-            raise NonFiniteError(f"norm of the gradient is {norm.item()}", batches)
+            raise NonFiniteError(f"gradient norm is {norm.item()}", batches)
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
         self.optimizer.step()
@@ -150,8 +125,8 @@ class OptimizerStep:
                 raise
             if self.shards is not None:
                 raise MemoryLimitError(
-                    f"out of memory at step {number:,} in {self.task.describe(batch)}, which is "
-                    "not split where the model is sharded; lower training.batch_tokens"
+                    f"out of memory at step {number:,} in {self.task.describe(batch)}; batches of "
+                    "a sharded model cannot be split: lower training.batch_tokens"
                 ) from None
             return None
 
@@ -161,13 +136,13 @@ class OptimizerStep:
         described, halves = self.task.describe(batch), batch.halves()
         if halves is None:
             raise MemoryLimitError(
-                f"out of memory at step {number:,} in {described}, which is but one row; lower "
-                "the greatest length in the recipe, or take a smaller model"
+                f"out of memory at step {number:,} in {described}, a single row; lower the "
+                "maximum length in the recipe, or use a smaller model"
             )
         if not self._has_split:
             self._log(
-                f"out of memory at step {number:,} in {described}: such batches are split in "
-                "halves, which costs time but changes no result; training.batch_tokens is too large"
+                f"out of memory at step {number:,} in {described}; splitting it in half, which is "
+                "slower with the same result: lower training.batch_tokens"
             )
         self._has_split = True
         return halves

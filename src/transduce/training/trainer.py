@@ -12,7 +12,7 @@ import itertools
 import math
 import time
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
@@ -31,7 +31,7 @@ from transduce.training.fine_tuning import (
     remove_low_rank_updates,
     start_from,
 )
-from transduce.training.fit_memory import BatchedTask, find_budget
+from transduce.training.fit_memory import find_budget
 from transduce.training.log import SilentLog, SinceLog, TrainingLog
 from transduce.training.memory import keep_freed_memory
 from transduce.training.optimizer import build_optimizer
@@ -39,18 +39,11 @@ from transduce.training.recompute import recompute_layers
 from transduce.training.resuming import taken_up
 from transduce.training.run_backup import discard
 from transduce.training.schedules import learning_rate
-from transduce.training.selection import Selection, Validated
+from transduce.training.selection import Selection
 from transduce.training.signals import InterruptedTraining, Signals
 from transduce.training.step import NonFiniteError, OptimizerStep
+from transduce.training.task import TrainingTask
 from transduce.training.weights import checksum, load_weights, read_tensors, weights_of
-
-
-class TrainingTask(BatchedTask, Validated, Protocol):
-    """What the loop needs to know of a task: for a step, the search of its size, validation."""
-
-    d_model: int
-    unit: str
-    """What the loss is the mean of, for the log: "tokens", "images"."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +106,7 @@ def train(
         # Each rank tries batches of its own, and not as many as the others.
         optimizer = build_optimizer(task.model, config, decay, Ranks() if fitting else ranks)
         if fitting:
-            with log.phase("finding batches that fit into the memory"):
+            with log.phase("finding batches that fit into memory"):
                 raise find_budget(task, config, optimizer, ranks, log.message)
         ranks.seed_rank()
         step = OptimizerStep(task, config, optimizer, ranks, log.message, shards)
@@ -171,7 +164,7 @@ class _Trainer:
                 self._validate()
                 finished = finished or self._finished()
             elif finished:
-                self.log.message(f"step {self.progress.step:,} was the last one already")
+                self.log.message(f"nothing left to train after step {self.progress.step:,}")
             advised = finished
             while not finished:
                 self.budget.begin_step()
@@ -256,7 +249,7 @@ class _Trainer:
         described = [one for _, own in found for one in own]
         where = " in " + " and ".join(text for text, _ in described)
         if self.ranks.is_main and (kept := save_batches(self.run, step, what, described)):
-            where += f", which is in {kept}"
+            where += f", saved in {kept}"
         self.progress.skipped += 1
         limit = self.config.skip_at_most
         if self.config.non_finite == "stop":
@@ -320,8 +313,8 @@ class _Trainer:
             progress.interrupted = True  # nothing of what was learnt is lost
             self._save()
             known = ", ".join(repr(name) for name in scores)
-            error = f"training.select_by is {chosen!r}; this validation measured {known} alone; "
-            error += "give another and go on with --resume"
+            error = f"training.select_by = {chosen!r}, but validation measured only {known}; "
+            error += "choose one of these and continue with --resume"
             raise self.ranks.error_on_main(SettingError(error), SettingError.exit_code)
         best = self.selection.is_best(scores, progress)
         progress.since_best = 0 if best else progress.since_best + 1
@@ -361,7 +354,7 @@ class _Trainer:
         before = self.checkpointer.resume()
         self.log.rewind(before.step if before else 0)
         if before is None:
-            self.log.message("nothing to resume from yet; starting at the beginning")
+            self.log.message("no checkpoint to resume yet; starting from the beginning")
             return
         self.log.message(f"resuming after step {before.step:,}")
         self.progress, changes = taken_up(before, self.progress)
@@ -375,7 +368,7 @@ class _Trainer:
         self._fail_by_signal()
 
     def _fail_by_signal(self) -> NoReturn:
-        stopped = f"stopped after step {self.progress.step:,}; go on with --resume"
+        stopped = f"stopped after step {self.progress.step:,}; continue with --resume"
         error = InterruptedTraining(self._signal, stopped)
         raise self.ranks.error_on_main(error, 128 + self._signal)
 
@@ -386,8 +379,8 @@ class _Trainer:
         progress, scores = self.progress, self.progress.best_scores
         if self._share_done() < 1:
             self.log.message(
-                f"ended by training.patience: {progress.since_best} validations were no better "
-                f"than that of step {progress.best_step:,}"
+                f"stopped by training.patience: no improvement in {progress.since_best} "
+                f"validations since step {progress.best_step:,}"
             )
         higher_is_better = self.task.higher_is_better(self.config.select_by)
         averaged = 0

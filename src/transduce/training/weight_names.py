@@ -1,8 +1,4 @@
-"""Names of weights in files of format 1, and the names of today.
-
-Format 1 named the front ends of an encoder-decoder `source` and `target`, and the front end of a
-decoder-only model `target`; today they are `front_end` and `target_front_end`.
-"""
+"""Names of weights in files of format 1, and current names."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Collection
 
 
 def names_today(stored: Collection[str]) -> dict[str, str]:
-    """Name in a file -> name today, for the weights of one model, or for an adapter's part."""
+    """Name in a file -> current name, for the weights of one model or an adapter."""
     tops = {name.partition(".")[0] for name in stored}
     encodes = bool(tops & {"source", "encoder"}) or any("cross_attention" in n for n in stored)
     return _renamed(
@@ -19,7 +15,7 @@ def names_today(stored: Collection[str]) -> dict[str, str]:
 
 
 def names_in_format_1(names: Collection[str]) -> dict[str, str]:
-    """Name today -> name in a file of format 1, for the weights of one model."""
+    """Current name -> name in a file of format 1, for the weights of one model."""
     tops = {name.partition(".")[0] for name in names}
     if not tops & {"decoder", "target_front_end"}:
         return {name: name for name in names}
@@ -28,7 +24,8 @@ def names_in_format_1(names: Collection[str]) -> dict[str, str]:
 
 
 def pattern_today(pattern: str, tops: Collection[str]) -> str:
-    """A pattern of names of format 1 for a model whose names begin with `tops`; others as given."""
+    """Update a name pattern of format 1 for a model with modules `tops`; other patterns are
+    unchanged."""
     top, dot, rest = pattern.partition(".")
     for new in {"source": ("front_end",), "target": ("target_front_end", "front_end")}.get(top, ()):
         if new in tops:

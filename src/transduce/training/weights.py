@@ -1,4 +1,4 @@
-"""Weights on disk, in safetensors files: complete or absent, and never a program."""
+"""Weights on disk, as safetensors files: complete or absent."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from transduce.training.sharding import assign
 from transduce.training.weight_names import names_today
 
 FORMAT = 2
-"""Version of the run directory's layout; a reader refuses a newer one."""
+"""Format version of the run directory; newer ones are refused."""
 
 SUM = "transduce_sha256"
-"""In the head of a file of weights: checksum of its tensors."""
+"""Header key of a weights file: checksum of its tensors."""
 
 LOW_RANK = ("lora_a", "lora_b", "lora_scale")
-"""Beside a `weight`: the parts A, B and scale of its low-rank update scale · B·A."""
+"""Names beside a `weight`: the parts A, B and scale of its low-rank update scale · B·A."""
 
 
 def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
-    """Parameters and kept buffers by name; tied ones once, under their first name.
+    """Parameters and persistent buffers by name; tied ones once, under their first name.
 
     detached: cut off from the graph; else the model's own objects.
     """
@@ -45,7 +45,7 @@ def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
-    """Copy weights into the model.  Raises RunError unless names and shapes are just its own."""
+    """Copy weights into the model. Raises RunError unless names and shapes match exactly."""
     own = weights_of(model)
     check_weights(own, weights, where)
     for name, tensor in own.items():
@@ -53,20 +53,20 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], where: str) ->
 
 
 def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], where: str) -> None:
-    """Raises RunError unless `weights` have the names and shapes of `own`."""
+    """Raises RunError unless `weights` match the names and shapes of `own`."""
     for name, tensor in own.items():
         if name not in weights:
             raise RunError(f"{where}: the weights lack {name!r}; they belong to another model")
         found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
         if found != wanted:
-            raise RunError(f"{where}: {name!r} has shape {found}, but this model's is {wanted}")
+            raise RunError(f"{where}: {name!r} has shape {found}, expected {wanted}")
     for name in weights:
         if name not in own:
-            raise RunError(f"{where}: the weights hold {name!r}, which this model does not have")
+            raise RunError(f"{where}: the weights have {name!r}, unknown to this model")
 
 
 def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights with every low-rank update added to its matrix, as they are served."""
+    """Merge every low-rank update into its matrix, for serving."""
     plain = {}
     for name, tensor in weights.items():
         module, _, part = name.rpartition(".")
@@ -82,12 +82,12 @@ def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write_weights(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """The same as `write_tensors`, with a checksum in the file's head that readers check."""
+    """Write tensors with a checksum in the header."""
     write_tensors(path, tensors, {**(metadata or {}), SUM: checksum(tensors)})
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of names, types, shapes and values, whatever the order of the tensors."""
+    """SHA-256 of names, types, shapes and values, independent of the order of tensors."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -100,9 +100,9 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write a safetensors file aside, flush it, and rename it into place.
+    """Write a safetensors file atomically: aside, flushed and renamed into place.
 
-    metadata: texts to keep in the file's head.  Raises RunError when it cannot be written.
+    metadata: texts for the header. Raises RunError if writing fails.
     """
     aside = path.with_name(path.name + ".tmp")
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -121,8 +121,8 @@ def write_tensors(
 
 
 def sort_header(path: Path) -> None:
-    """Put the texts in a file's head in their order, for safetensors writes them in one that is
-    random: equal weights are to be equal files."""
+    """Sort the header texts, which safetensors writes in random order, so that equal weights are
+    equal files."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         head = json.loads(file.read(size))
@@ -134,31 +134,31 @@ def sort_header(path: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What the system said, without what the libraries in between wrap around it."""
+    """System error message, without the wrapping of libraries."""
     text = error.strerror if isinstance(error, OSError) else None
     found = re.search(r'message: "([^"]+)"', str(error))
     return text or (found[1] if found else str(error))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file.  Raises RunError when it is missing, damaged or newer than this."""
+    """Read a safetensors file. Raises RunError if it is missing, damaged or of a newer format."""
     return read_with_metadata(path)[0]
 
 
 def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The same, with the texts in the file's head."""
+    """Read a safetensors file with its header texts."""
     with opened(path) as (file, metadata):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if SUM in metadata and metadata[SUM] != checksum(tensors):
-        raise RunError(f"{path} is damaged: its checksum is wrong; copy or train it again")
+        raise RunError(f"{path} is damaged (checksum mismatch); copy or train it again")
     return {today: tensors[name] for name, today in names_today(tensors).items()}, metadata
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
-    """A safetensors file, and the texts in its head.
+    """Open a safetensors file; yields it with its header texts.
 
-    Raises RunError when it is missing, damaged or newer than this.
+    Raises RunError if it is missing, damaged or of a newer format.
     """
     if not path.is_file():
         raise RunError(f"{path}: no such file; is this a finished run directory?")
@@ -168,26 +168,26 @@ def opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
             version = texts.get("transduce_format", "1")
             if not version.isdecimal() or len(version) > 9 or int(version) > FORMAT:
                 raise RunError(
-                    f"{path} is of format {version}, newer than this version of transduce "
-                    f"(format {FORMAT}); upgrade transduce"
+                    f"{path} has format {version}, but this version of transduce reads formats up "
+                    f"to {FORMAT}; upgrade transduce"
                 )
             yield file, texts
     except (OSError, safetensors.SafetensorError) as error:
         raise RunError(
-            f"{path} is not a whole safetensors file ({error}); copy or train it again"
+            f"{path} is not a complete safetensors file ({error}); copy or train it again"
         ) from None
 
 
 def sha256_of(path: Path) -> str:
-    """The checksum of a file.  Raises OSError where it cannot be read."""
+    """SHA-256 checksum of a file. Raises OSError if it cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file aside, flush it, and rename it into place.
+    """Write a text file atomically: aside, flushed and renamed into place.
 
-    Raises RunError when it cannot be written.
+    Raises RunError if writing fails.
     """
     aside = path.with_name(path.name + ".tmp")
     try:
@@ -198,8 +198,8 @@ def write_text(path: Path, text: str) -> None:
         aside.unlink(missing_ok=True)
         name = text[: error.end].rpartition("\n")[2][-80:]
         raise RunError(
-            f"{path} cannot be written: it would hold a name that is not UTF-8, {name!a}; rename "
-            "the file or directory"
+            f"{path} cannot be written: the name {name!a} is not valid UTF-8; rename the file or "
+            "directory"
         ) from None
     except OSError as error:
         aside.unlink(missing_ok=True)
@@ -207,13 +207,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def flush(path: Path) -> None:
-    """Ask the system to put a file's content on the disk."""
+    """Flush the content of a file to disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def flush_directory(path: Path) -> None:
-    """Ask the system to put the names in a directory on the disk."""
+    """Flush a directory's entries to disk."""
     if os.name == "posix":
         directory = os.open(path, os.O_RDONLY)
         try:
@@ -223,15 +223,15 @@ def flush_directory(path: Path) -> None:
 
 
 def average(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several models' weights as they are served, each with its updates merged.
+    """Mean of the served weights of several models, with low-rank updates merged.
 
-    Raises RunError where the models differ.
+    Raises RunError if the models differ.
     """
     return mean(map(merged, parts))
 
 
 def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of tensors, name by name.  Raises RunError where they differ."""
+    """Mean of tensors by name. Raises RunError if names or shapes differ."""
     total: dict[str, Tensor] = {}
     dtypes: dict[str, torch.dtype] = {}
     count = 0
@@ -240,7 +240,7 @@ def mean(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         if total and {k: v.shape for k, v in weights.items()} != {
             k: v.shape for k, v in total.items()
         }:
-            raise RunError("these runs have different models; only equal ones can be averaged")
+            raise RunError("cannot average runs of different models")
         for name, tensor in weights.items():
             if name in total:
                 total[name] += tensor

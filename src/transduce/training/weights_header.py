@@ -1,4 +1,4 @@
-"""Header of a safetensors file, read before any weights or memory for them."""
+"""Header of a safetensors file, checked before weights are read."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from transduce.training.weight_names import names_today
 from transduce.training.weights import opened
 
 ORIGIN = "transduce_origin"
-"""In the head of a run's weights: what they are, of a step or a mean."""
+"""Header key of a run's weights: their origin, a step or a mean."""
 
 
 def step_origin(step: int) -> str:
-    """The origin of weights that are those after a step."""
+    """Origin of the weights after a step."""
     return f"of step {step}"
 
 
 def mean_origin(count: int) -> str:
-    """The origin of weights that are the mean of so many checkpoints."""
+    """Origin of the mean of several checkpoints."""
     return f"a mean of {count} checkpoints"
 
 
 def count_in_mean(origin: str) -> int:
-    """Of how many checkpoints weights of this origin are the mean; 0 where they are none."""
+    """Number of checkpoints averaged in weights of this origin; 0 for a single step."""
     found = re.fullmatch(r"a mean of (\d+) checkpoints", origin)
     return int(found[1]) if found else 0
 
 
 class WeightsHeader(NamedTuple):
-    """shapes: of the tensors, by name.  texts: what stands beside them."""
+    """Header of a weights file. shapes: of the tensors, by name. texts: metadata."""
 
     shapes: Mapping[str, tuple[int, ...]]
     texts: Mapping[str, str]
 
 
 def read_header(path: Path) -> WeightsHeader:
-    """The head of a safetensors file, whose sizes are those that the file has room for.
+    """Read the header of a safetensors file, checking that its sizes fit the file.
 
-    Raises RunError when it is missing, damaged or of a newer format than this version reads.
+    Raises RunError if it is missing, damaged or of a newer format.
     """
     with opened(path) as (file, texts):
         names = names_today(file.keys())

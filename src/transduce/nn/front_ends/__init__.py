@@ -1,1 +1,1 @@
-"""Raw input to vectors."""
+"""Front ends: raw input to vectors."""

@@ -1,4 +1,8 @@
-"""The protocol of front ends: raw input to vectors, below the first stack of every model."""
+"""The protocol of front ends: raw input to vectors, below the first stack of every model.
+
+The wirings in `models/` know this protocol alone.  A new front end is a file here, and is named in
+the function that builds a model with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images to vectors: one for each patch, as if it were a word (Dosovitskiy et al. 2021, ViT).
+"""Patches of an image to vectors (Dosovitskiy et al. 2021, ViT).
 
 Shapes, besides the package's letters: c channels, g rows and columns of patches, p the side of
 a patch in pixels, n = g · g patches.
@@ -19,11 +19,11 @@ from transduce.sequence import Padded
 class PatchFrontEnd(nn.Module):
     """Square patches that do not overlap, row by row, through one linear layer.
 
-    image_size: side in pixels of the images trained on; others are taken as well, as long as
-    patches divide their sides.  class_token: a trained vector goes in front, whose output stands
-    for the whole image.  stem: widths of 3x3 convolutions before the patches, each followed by
-    GELU and max pooling that halves the sides (Hassani et al. 2021, CCT), so that patch_size is
-    in pixels of what is left.  Positions belong to the stack above.
+    image_size: side in pixels of training images; other sizes are accepted if patches divide their
+    sides. class_token: prepend a trained vector, whose output represents the whole image.  stem:
+    widths of 3x3 convolutions before the patches, each followed by GELU and max pooling that halves
+    the sides (Hassani et al. 2021, CCT), so that patch_size is in pixels of what is left.
+    Positions belong to the stack above.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PatchFrontEnd(nn.Module):
         _, channels, h, w = images.shape
         if channels != self.channels:
             raise DataError(
-                f"the channels of the images are {channels}, but this model takes {self.channels}"
+                f"the images have {channels} channels; this model expects {self.channels}"
             )
         if not h or not w or h % self.pixels or w % self.pixels:
             raise DataError(

@@ -10,11 +10,10 @@ from transduce.sequence import Padded
 
 
 class TextFrontEnd(nn.Module):
-    """Embeddings, times √m where they are to be scaled (section 3.4).
+    """Embeddings, times √m if scaled (section 3.4).
 
-    n_segments: with 2 or more each token also tells which segment of the text it belongs to, and
-    each segment has an embedding of its own, added unscaled (BERT; Devlin et al. 2019).
-    Positions belong to the stack above.
+    n_segments: with 2 or more, tokens have a segment number, and segment embeddings are added
+    unscaled (BERT; Devlin et al. 2019). Positions belong to the stack above.
     """
 
     def __init__(

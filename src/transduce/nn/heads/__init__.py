@@ -1,1 +1,1 @@
-"""Vectors to scores."""
+"""Heads: vectors to scores."""

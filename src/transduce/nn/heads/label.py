@@ -1,4 +1,4 @@
-"""Vectors to labels: one for a whole sequence, or a span of positions in it."""
+"""Heads for labels of a whole sequence, and for spans of positions in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pool(x: Padded, how: Pooling) -> Tensor:
 class LabelHead(nn.Module):
     """Pool, then one linear layer to the scores of the labels.
 
-    With `hidden` a dense layer and an activation stand in between, as BERT's pooler does.
+    `hidden` inserts a dense layer and an activation, as in BERT's pooler.
     """
 
     def __init__(

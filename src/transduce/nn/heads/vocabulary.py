@@ -1,4 +1,4 @@
-"""Vectors to one score per entry of the vocabulary."""
+"""Heads with one score per entry of the vocabulary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VocabularyHead(nn.Module):
 class MaskedTokenHead(nn.Module):
     """BERT's head over masked positions: dense, GELU, layer norm, then the vocabulary.
 
-    `hidden` gives what stands under the last matrix, so that the loss need not hold all logits.
+    `hidden` returns the input of the last matrix, so that the loss need not hold all logits.
     """
 
     def __init__(self, d_model: int, vocabulary_size: int, norm_epsilon: float = 1e-5) -> None:

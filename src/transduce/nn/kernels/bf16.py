@@ -32,7 +32,7 @@ class Bf16Linear(nn.Module):
         return y if self.bias is None else y.add_(self.bias)
 
     def extra_repr(self) -> str:
-        """What PyTorch prints in the brackets."""
+        """Settings in PyTorch's description."""
         n_outputs, n_inputs = self.narrow.shape
         return f"{n_inputs} -> {n_outputs}"
 
@@ -43,20 +43,20 @@ def to_bf16(model: nn.Module) -> None:
 
 
 def relative_slowdown(device: torch.device) -> str:
-    """A warning for a CPU that multiplies slowly in bfloat16, as most do; else "".
+    """Warning for a CPU with slow bfloat16 products, as most have; else "".
 
-    Measured, in some milliseconds, since what a processor says it has does not tell how fast it is.
+    Measured within milliseconds, since processor flags do not determine the speed.
     """
     if device.type != "cpu" or (ratio := _relative_time()) < 2:
         return ""
     return (
         f"bf16: a matrix product takes {ratio:.0f} times as long in bfloat16 as in float32 on this "
-        "processor; float32 is the faster precision here"
+        "processor; use float32"
     )
 
 
 def slow_bf16_hint(device: torch.device) -> str:
-    """A hint for trainings in float32 on a CPU that multiplies much faster in bfloat16; else ""."""
+    """Hint for float32 training on a CPU with much faster bfloat16 products; else ""."""
     if device.type != "cpu" or (ratio := _relative_time()) > 0.6:
         return ""
     return (
@@ -66,8 +66,8 @@ def slow_bf16_hint(device: torch.device) -> str:
 
 
 def _relative_time() -> float:
-    """Of a product in bfloat16, float32 being 1: far from it, 0.5 or less with AMX or AVX-512
-    BF16, 5 and more without."""
+    """Time of a bfloat16 product relative to float32: 0.5 or less with AMX or AVX-512 BF16, 5 and
+    more without."""
     return _seconds(torch.bfloat16) / _seconds(torch.float32)
 
 

@@ -1,4 +1,4 @@
-"""Attention in bfloat16 that a CPU can learn through, which PyTorch's fused kernel is slow at."""
+"""Attention in bfloat16 on a CPU, with a gradient."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 MAX_KEYS = 256
-"""It keeps a weight for each key that a query sees; with more than these a fused kernel does it."""
+"""Maximum number of keys, since all weights are stored; beyond it, a fused kernel is used."""
 
 
 def is_supported(key: Tensor) -> bool:
-    """Whether keys (…, s, d) are few enough for this, and PyTorch is not compiling."""
+    """True if keys (…, s, d) are few enough, and PyTorch is not compiling."""
     return key.shape[-2] <= MAX_KEYS and not torch.compiler.is_compiling()
 
 
@@ -26,7 +26,8 @@ def bf16_attention(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | 
 
 
 class _Bf16Attention(torch.autograd.Function):
-    """By itself PyTorch would keep scores and weights in both widths, and read them more often."""
+    """Custom gradient: autograd would keep scores and weights in both precisions, and read them
+    more often."""
 
     @staticmethod
     def forward(

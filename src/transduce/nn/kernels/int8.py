@@ -1,10 +1,10 @@
-"""Matrix products in 8 bits: twice as fast or more on a CPU, and a quarter of the memory.
+"""Matrix products in 8 bits: at least twice as fast on a CPU, a quarter of the memory.
 
-Weights are rounded once, each row of a matrix by its own scale.  Activations are rounded as they
-come, each position by its own largest value and not by that of the batch.  What a sentence is
-decoded with still matters by float rounding before that, which now and then tips a level: one line
-in some hundreds changes (docs/promises.md).  Activations get seven bits: without the newest
-instructions, sums of products of eight bits overflow.
+Weights are rounded once, each row of a matrix by its own scale.  Activations are rounded
+dynamically, each position by its own largest value, independent of the batch. Float rounding before
+that still depends on the batch and occasionally changes a level: one line in some hundreds changes
+(docs/promises.md). Activations have seven bits: without the newest instructions, sums of products
+of eight bits overflow.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ class Int8Linear(nn.Module):
         return torch.addcmul(self.bias, y, size)
 
     def extra_repr(self) -> str:
-        """What PyTorch prints in the brackets."""
+        """Settings in PyTorch's description."""
         return f"{self.n_inputs} -> {self.n_outputs}"
 
 
 def to_int8(model: nn.Module) -> None:
-    """Turn the matrices of a model into 8 bits, for inference on the CPU alone.
+    """Convert the matrices of a model to 8 bits, for inference on the CPU only.
 
-    Embeddings stay as they are, and so does what else is no linear layer.  Raises SettingError
-    where the model is on another device, or PyTorch has no such products.
+    Embeddings and other layers that are not linear are unchanged. Raises SettingError if the model
+    is on another device, or PyTorch lacks int8 products.
     """
     if ENGINE not in torch.backends.quantized.supported_engines:
-        raise SettingError("precision = 'int8' is for x86 processors; take 'float32'")
+        raise SettingError("precision = 'int8' needs an x86 processor; use 'float32'")
     if any(parameter.device.type != "cpu" for parameter in model.parameters()):
-        raise SettingError("precision = 'int8' is for the CPU; add device = 'cpu'")
+        raise SettingError("precision = 'int8' runs only on the CPU; set device = 'cpu'")
     replace_linear(model, Int8Linear)
 
 
 def _packed(weight: Tensor) -> Any:
-    """The matrix as the kernels want it."""
+    """Matrix in the kernels' format."""
     scales = (weight.abs().amax(1) / 127).clamp(min=1e-20)
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = ENGINE

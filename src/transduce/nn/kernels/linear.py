@@ -13,9 +13,9 @@ Precision = Literal["float32", "bf16", "int8"]
 
 
 def replace_linear(model: nn.Module, make: Callable[[Tensor, Tensor | None], nn.Module]) -> None:
-    """Put make(weight, bias) in the place of each linear layer and of each vocabulary head.
+    """Replace each linear layer and each vocabulary head by make(weight, bias).
 
-    Embeddings stay as they are, and so does what else is no linear layer.
+    Embeddings and other layers are unchanged.
     """
     for module in list(model.modules()):
         for name, part in list(module.named_children()):

@@ -1,4 +1,4 @@
-"""The task of answering in a conversation: a language model of turns that belong to roles."""
+"""Dialogue: a language model of turns that belong to roles."""
 
 from __future__ import annotations
 
@@ -30,15 +30,12 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError, TransduceError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.common import (
-    Root,
     check_decoding,
     check_not_decoding,
     check_selection,
     find_device,
     prepare_training,
-    read_split,
     rooted,
-    split_fingerprint,
     with_base_model,
     with_weights,
 )
@@ -52,12 +49,13 @@ from transduce.tasks.language_model.task import (
     text_scores,
 )
 from transduce.tasks.per_input import Cancelled, OwnOptions
-from transduce.tasks.task import Evaluation, Example, Split, TextStream
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import read_split, split_fingerprint
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task, TextStream
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
 from transduce.text import BOS, Tokenizer
-from transduce.training.config import TrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.fine_tuning import AdaptWeights, FineTuneConfig
 from transduce.training.trainer import Outcome, train
@@ -67,24 +65,17 @@ logger = logging.getLogger("transduce")
 
 SPLITS: tuple[Split, ...] = ("train", "valid")
 SHARE_FOR_HISTORY = 0.75
-"""Of what the model reads at once; the rest is room for the reply."""
+"""Share of the context for the history; the rest is for the reply."""
 
 
 @section
-class DataConfig:
+class DataConfig(SplitsConfig):
     """Which dialogues to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: DialoguesConfig | None = None
-    """Needed for training."""
     valid: DialoguesConfig | None = None
-    """Without it, `hold_out` of the training dialogues are set aside."""
     test: DialoguesConfig | None = None
-    """Without it and without `valid`, another `hold_out` of them is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
-    """Share that is set aside where no file is given."""
     roles: Annotated[tuple[str, ...], Field(min_length=2)] = ("user", "model")
     """Who speaks.  The last one is who the model is when it answers, and answers the one before
     it; turns without a role are theirs, one after the other."""
@@ -93,22 +84,19 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         if len(set(self.roles)) < len(self.roles):
-            raise SettingError("data.roles names a role twice")
+            raise SettingError("data.roles contains a role twice; remove one")
 
 
 @section
-class DialogueRecipe:
-    """Everything that makes a run what it is."""
+class DialogueRecipe(Recipe):
+    """Recipe of a dialogue model."""
 
     task: Literal["dialogue"] = "dialogue"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, the order of the data and where long dialogues are cut."""
     data: DataConfig
     text: TextConfig = TextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Another run to start from: of dialogues with as many roles, or of a language model."""
-    training: TrainingConfig = TrainingConfig()
     decoding: DecodingOptions = DecodingOptions(method="sample", max_tokens=100)
 
     def __post_init__(self) -> None:
@@ -123,14 +111,14 @@ def parse_dialogue(settings: Mapping[str, Any], where: str) -> DialogueRecipe:
 
 
 def chat_template(recipe: DialogueRecipe, tokenizer: Tokenizer) -> ChatTemplate:
-    """How the dialogues of a recipe become ids."""
+    """Template that converts dialogues of a recipe to ids."""
     roles = recipe.data.roles
     all_count = recipe.data.loss_on == "all"
     return ChatTemplate(tokenizer.size, [all_count or role == roles[-1] for role in roles])
 
 
 def dialogues_of(config: DataConfig, split: Split) -> Iterator[Dialogue]:
-    """The dialogues of a split, streamed.  Raises DataError for what cannot be read."""
+    """Stream the dialogues of a split. Raises DataError if reading fails."""
     read = functools.partial(read_dialogues, roles=config.roles)
     return read_split(config, split, read, _text_of)
 
@@ -159,7 +147,7 @@ def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
 
 
 def fit_marks(model: DecoderOnly, template: ChatTemplate) -> AdaptWeights:
-    """Gives the vocabulary of a language model rows for the marks of roles: those of `model`."""
+    """Extend the vocabulary of a language model by role markers, with rows of `model`."""
     own = weights_of(model)
 
     def fit(name: str, theirs: Tensor) -> Tensor:
@@ -171,10 +159,10 @@ def fit_marks(model: DecoderOnly, template: ChatTemplate) -> AdaptWeights:
 
 
 class Reply(Continuation):
-    """What a model answers."""
+    """Reply of the model."""
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         fields = super().fields()
         return {"reply": fields.pop("continuation"), **fields}
 
@@ -184,9 +172,9 @@ def _reply(one: Continuation) -> Reply:
 
 
 class TrainedDialogue(Generator):
-    """A generator whose prompts are histories, and whose continuations are replies.
+    """Generator of replies to dialogue histories.
 
-    A history is a text with one turn a line; the last turn is what is replied to.
+    A history is a text with one turn a line; the reply follows the last turn.
     """
 
     inputs: tuple[str, ...] = ("history",)
@@ -219,18 +207,18 @@ class TrainedDialogue(Generator):
         first: int = 0,
         cancelled: Cancelled | None = None,
     ) -> list[Continuation | TransduceError]:
-        """The reply to each history, or what is wrong with its options, in order."""
+        """Reply to each history, or the error in its options, in order."""
         found = super().attempt(prompts, options, first, cancelled)
         return [_reply(one) if isinstance(one, Continuation) else one for one in found]
 
     def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
-        """Histories as ids; where their oldest turns have no room, that is said."""
+        """Encode histories; warns if the oldest turns are dropped."""
         rows = []
         for text, name in zip(prompts, names, strict=True):
             turns = self.turns(text)
             ids, dropped = self.to_answer(turns)
             if dropped:
-                message = "%s: the oldest %d of its %d turns are left out; there is room for %d"
+                message = "%s: dropping the oldest %d of %d turns; the context has room for %d"
                 logger.warning(message, name, dropped, len(turns), len(turns) - dropped)
             self.unknown.check_named([[turn.text for turn in turns]], [ids], [name])
             rows.append(ids)
@@ -239,7 +227,7 @@ class TrainedDialogue(Generator):
     def continuation_text(
         self, prompt: Sequence[int], options: DecodingOptions
     ) -> ContinuationText:
-        """A reply is a text of its own, whatever was said before it."""
+        """Text of a reply, independent of the turns before it."""
         return ContinuationText(self.tokenizer, (), options.stop_strings)
 
     def turns(self, history: str) -> list[Turn]:
@@ -274,10 +262,10 @@ class TrainedDialogue(Generator):
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Loss, perplexity and bits per byte of what the recipe learns of a split.
+        """Loss, perplexity and bits per byte of the trained tokens of a split.
 
-        examples: histories and the replies to them to measure instead, as dialogues.  options:
-        none but the recipe's, since nothing is decoded.
+        examples: histories with replies, to measure instead. options: only the recipe's, since
+        nothing is decoded.
         """
         check_not_decoding(options, self.options)
         dialogues: list[Dialogue]
@@ -291,27 +279,27 @@ class TrainedDialogue(Generator):
             ]
         data = self.template.documents(dialogues, self.tokenizer.encode_batch)
         if not len(data):
-            raise DataError("there is no dialogue to evaluate on")
+            raise DataError("no dialogues to evaluate")
         self.model.eval()
         scores = text_scores(self.model, _batches(self.recipe, self.template, data))
         return Evaluation(scores, [" ".join(_text_of(one).split()) for one in dialogues])
 
     def facts(self) -> dict[str, Any]:
-        """Size of the vocabulary, and who speaks."""
+        """Size of the vocabulary, and the roles."""
         return {"vocabulary": self.tokenizer.size, "roles": list(self.recipe.data.roles)}
 
 
 def load_dialogue(recipe: DialogueRecipe, run: Path, device: str) -> TrainedDialogue:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TrainedDialogue(recipe, tokenizer), run, device)
 
 
 class Conversation:
-    """A conversation with a model, which remembers what was said.
+    """Conversation with a model, with its history.
 
-    turns: what was said, oldest first.  forgotten: how many of the oldest turns the model could
-    not take into account for its last reply.
+    turns: all turns, oldest first. forgotten: number of oldest turns dropped from the context of
+    the last reply.
     """
 
     def __init__(self, model: TrainedDialogue, options: DecodingOptions | None = None) -> None:
@@ -324,11 +312,11 @@ class Conversation:
         self._replies = 0
 
     def reply(self, text: str, cancelled: Callable[[], bool] | None = None) -> TextStream:
-        """What the model answers, in parts as they come.
+        """Stream the reply to a text.
 
-        When the stream is closed, what has come of the reply is remembered; where nothing has,
-        the text is not either; so too when `cancelled`, called between steps, has ended it with a
-        CancelledError.  The first reply is the one that `predict` gives.
+        If the stream is closed early, or `cancelled`, called between steps, ends it with a
+        CancelledError, the partial reply is added to the history; without any reply, the text is
+        not. The first reply equals `predict`'s.
         """
         asked = Turn(self.model.answering - 1, text.strip())
         ids, self.forgotten = self.model.to_answer([*self.turns, asked])
@@ -345,12 +333,12 @@ class Conversation:
                 self.turns += [asked, Turn(self.model.answering, said.strip())]
 
     def reset(self) -> None:
-        """Forget what was said."""
+        """Clear the history."""
         self.turns.clear()
         self.forgotten = 0
 
     def history(self) -> list[str]:
-        """What was said, one line a turn, after the name of who said it."""
+        """History, one line per turn, each after the name of its role."""
         roles = self.model.recipe.data.roles
         return [f"{roles[turn.role]}: {' '.join(turn.text.split())}" for turn in self.turns]
 
@@ -391,8 +379,17 @@ def _encoded(
             )
         except NoDocumentsError as error:
             own = split == "train" or recipe.data.valid is not None
-            part = f"data.{split}" if own else "what data.hold_out sets aside of data.train"
+            part = f"data.{split}" if own else "the held-out part of data.train"
             raise DataError(
-                f"{part} has no dialogue with anything to learn from; is data.loss_on = "
-                f"{recipe.data.loss_on!r} meant, and are there enough dialogues?"
+                f"{part} has no dialogue with a turn that counts in the loss; change "
+                f"data.loss_on = {recipe.data.loss_on!r}, or add dialogues"
             ) from error
+
+
+DIALOGUE = Task(
+    DialogueRecipe,
+    parse_dialogue,
+    train_dialogue,
+    load_dialogue,
+    pipeline_tag="text-generation",
+)

@@ -1,4 +1,4 @@
-"""A trained model of what comes next: prompts in, continuations out."""
+"""Language model in use: prompts in, continuations out, also as a stream."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ logger = logging.getLogger("transduce")
 
 @dataclass(frozen=True)
 class Continuation:
-    """How a model goes on from a prompt."""
+    """Continuation of a prompt."""
 
     continuation: str
     """The exact text, with its line breaks."""
     tokens: tuple[str, ...] = field(default=(), repr=False)
-    """Pieces as the model made them, those of a stop string included."""
+    """Tokens as generated, including tokens of a stop string."""
     score: float = 0.0
-    """What candidates are ranked by: log-probability after the length penalty."""
+    """Ranking score of candidates: log-probability after the length penalty."""
     log_prob: float = 0.0
     """Natural logarithm of the probability of the tokens."""
     others: tuple[Continuation, ...] = field(default=(), repr=False)
@@ -61,7 +61,7 @@ class Continuation:
         return " ".join(self.continuation.splitlines())
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {
             "continuation": self.continuation,
             "score": self.score,
@@ -71,7 +71,7 @@ class Continuation:
 
 
 class ContinuationText:
-    """How the continuations of one prompt read."""
+    """Text of the continuations of one prompt."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str]) -> None:
         """prompt: its ids.  stops: strings that end a continuation and are cut off with it."""
@@ -88,9 +88,9 @@ class ContinuationText:
         return self._cut(self._text(ids))
 
     def stable(self, ids: Sequence[int]) -> str:
-        """The part of a growing continuation that no further token can change.
+        """Part of a growing continuation that later tokens cannot change.
 
-        What may be half a character, or the beginning of a stop, is held back.
+        Excludes a possibly incomplete character or stop string at the end.
         """
         text = self._text(ids)
         cut = self._cut(text)
@@ -103,7 +103,7 @@ class ContinuationText:
         return text
 
     def stopped(self, ids: list[int]) -> bool:
-        """Whether a continuation that had no stop before its last token has one now."""
+        """True if the last token of a continuation completed a stop string."""
         if not self.stops:
             return False
         if len(ids) > self._reach:
@@ -126,12 +126,12 @@ class Generator:
 
     inputs: tuple[str, ...] = ("prompt",)
     forbidden: tuple[int, ...] = (BOS, PAD, UNK)
-    """Ids that are never said."""
+    """Ids that are never generated."""
 
     def __init__(
         self, model: DecoderOnly, tokenizer: Tokenizer, options: DecodingOptions, window: int
     ) -> None:
-        """window: positions that the model reads at once; what lies further back is forgotten."""
+        """window: context in positions; earlier tokens are dropped."""
         self.model = model
         self.tokenizer = tokenizer
         self.unknown = UnknownTokens(tokenizer)
@@ -140,12 +140,12 @@ class Generator:
 
     @functools.cached_property
     def token_surfaces(self) -> TokenSurfaces:
-        """What the tokens spell."""
+        """Surfaces of the tokens."""
         return TokenSurfaces(self.tokenizer)
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return self.model.head.weight.device
 
     def check(self, options: DecodingOptions) -> None:
@@ -159,9 +159,9 @@ class Generator:
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Continuation]:
-        """One continuation of each prompt, in order; an empty one is gone on from as well.
+        """Continue each prompt, in order, including empty ones.
 
-        options: by default the recipe's; or a list with those of each prompt.  first: number of
+        options: by default the recipe's; or a list with options for each prompt.  first: number of
         the first prompt in a longer input, for messages and for the random streams of sampling.
         """
         each = checked(of_each(options, self.options, len(prompts)), self.check)
@@ -178,10 +178,10 @@ class Generator:
         first: int = 0,
         cancelled: Cancelled | None = None,
     ) -> list[Continuation | TransduceError]:
-        """The continuation of each prompt, or what is wrong with its options, in order.
+        """Continuation of each prompt, or the error in its options, in order.
 
-        cancelled: called between steps with the place of a prompt, from 0; one for which it is
-        true leaves its batch, and a CancelledError is the answer.  The others are unchanged.
+        cancelled: called between steps with the index of a prompt, from 0; if true, the prompt
+        leaves its batch and its result is a CancelledError. Other prompts are not affected.
         """
         each = checked(of_each(options, self.options, len(prompts)), self.check)
         return self._generated(prompts, each, first, Cancellation(cancelled))
@@ -192,7 +192,7 @@ class Generator:
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Continuation]:
-        """The same as `generate`, for inputs of one text each."""
+        """As `generate`, for inputs of one text each."""
         return self.generate([text for (text,) in inputs], options, first)
 
     def generate_stream(
@@ -202,17 +202,17 @@ class Generator:
         stream: int = 0,
         cancelled: Callable[[], bool] | None = None,
     ) -> TextStream:
-        """The continuation of a prompt in parts, each as soon as nothing can change it any more.
+        """Stream the continuation of a prompt, each part as soon as it is final.
 
-        stream: number of the prompt, for the random numbers of sampling: the parts are those of
-        the continuation that `generate` gives for `first` = stream.  cancelled: called between
-        steps; once it is true, the stream ends with a CancelledError.
+        stream: number of the prompt, for the random numbers of sampling: the parts equal the
+        continuation by `generate` with `first` = stream. cancelled: called between steps; if true,
+        the stream ends with a CancelledError.
         """
         (ids,) = self.read([prompt], [f"the {self.inputs[0]}"])
         return self.stream_continuation(ids, options or self.options, stream, cancelled)
 
     def read(self, prompts: Sequence[str], names: Sequence[str]) -> list[list[int]]:
-        """The ids, with BOS, that the model goes on from; what is too long is said by its name."""
+        """Encode prompts, with BOS; warns of prompts longer than the context."""
         rows = [[BOS, *ids] for ids in self.tokenizer.encode_batch(list(prompts))]
         for ids, name in zip(rows, names, strict=True):
             self._warn_if_long(ids, name)
@@ -222,7 +222,7 @@ class Generator:
     def continuation_text(
         self, prompt: Sequence[int], options: DecodingOptions
     ) -> ContinuationText:
-        """How what follows a prompt reads."""
+        """Text of the continuations of a prompt."""
         return ContinuationText(self.tokenizer, prompt, options.stop_strings)
 
     def continue_prompts(
@@ -234,9 +234,9 @@ class Generator:
     ) -> list[list[Hypothesis]]:
         """The `n_best` hypotheses that follow each prompt, given as ids with BOS.
 
-        Prompts of all lengths go together, and each is gone on from as it would be alone.
-        streams: their numbers, also for messages.  cancelled: called with the place of a prompt;
-        of one for which it is true there are fewer hypotheses, or none.
+        Prompts of any length form a batch, with the same results as alone. streams: their numbers,
+        also for messages. cancelled: called with the index of a prompt; if true, it has fewer
+        hypotheses, or none.
         """
         cancellation = Cancellation(cancelled)
         output_constraints = constraints_of(options, lambda: self.token_surfaces)
@@ -305,7 +305,7 @@ class Generator:
         streams: Sequence[int],
         cancelled: Callable[[int], bool] | None,
     ) -> Iterator[Snapshot]:
-        """The search for what follows some prompts, step by step."""
+        """Search for continuations of some prompts, step by step."""
         self.model.eval()
         wordings = [self.continuation_text(ids, options) for ids in prompts]
         limit = max(options.max_tokens, len(output_constraints.prefix))
@@ -336,7 +336,7 @@ class Generator:
         first: int,
         cancellation: Cancellation,
     ) -> list[Continuation | TransduceError]:
-        """What follows each prompt by its own options, checked; errors stay where they are."""
+        """Continuations of prompts by their own options, checked; errors keep their positions."""
         ids = self.read(prompts, [f"{self.inputs[0]} {first + i + 1}" for i in range(len(prompts))])
         together: dict[DecodingOptions, list[int]] = {}
         for i, own in enumerate(options):
@@ -376,19 +376,16 @@ class Generator:
         options: DecodingOptions,
         number: int,
     ) -> None:
-        output = f"{self.inputs[0]} {number + 1}: what follows"
+        output = f"{self.inputs[0]} {number + 1}: the continuation"
         if output_constraints.min_tokens > options.max_tokens:
-            output_constraints.warn_unless_met_by(
-                ids, output, "there is no room for it; raise max_tokens"
-            )
+            output_constraints.warn_unless_met_by(ids, output, "they do not fit; raise max_tokens")
         else:
             output_constraints.warn_unless_met_by(ids, output)
 
     def _warn_if_long(self, ids: Sequence[int], what: str) -> None:
         if len(ids) > self.window:
             logger.warning(
-                "%s has %d tokens, more than the %d that this model reads at once; the beginning "
-                "is left out",
+                "%s has %d tokens, more than the model's context of %d; its beginning is left out",
                 what,
                 len(ids),
                 self.window,

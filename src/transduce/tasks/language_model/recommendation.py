@@ -1,7 +1,7 @@
-"""The task of saying what a user takes next: sequential recommendation, as next-item prediction.
+"""Sequential recommendation: prediction of a user's next item.
 
-The items of a user, oldest first, are a text whose words are whole items, and a decoder learns
-what comes next in it (SASRec: Kang and McAuley 2018; here with softmax over all items for a loss).
+The items of a user, oldest first, form a text with one token per item, and a decoder learns to
+predict the next one (SASRec: Kang and McAuley 2018; here with a softmax loss over all items).
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
 from transduce.metrics.significance import few_items
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.tasks.common import (
-    Root,
     check_selection,
-    check_trainable,
     find_device,
     prepare_training,
     rooted,
@@ -46,12 +44,13 @@ from transduce.tasks.common import (
     with_weights,
 )
 from transduce.tasks.language_model.task import PackedTraining, check_block
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.sections import TrainingData
+from transduce.tasks.splits import check_trainable
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import chunks, to_padded, tokenizer_for, tokenizer_of
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
 from transduce.text.tokenizer import UNK
-from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.trainer import Outcome, train
 
@@ -60,20 +59,17 @@ logger = logging.getLogger("transduce")
 BATCH = 128
 """Histories that are scored together."""
 WITH_SEEN = "_with_seen"
-"""What names of scores end in where items of the history are candidates too."""
+"""Suffix of scores with items of the history among the candidates."""
 
 
 @section
-class DataConfig:
+class DataConfig(TrainingData):
     """Whose interactions to train on.
 
     The last item of each user is the test, the one before it is for validation, the rest is
     trained on.
     """
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: InteractionsConfig | None = None
     """All the interactions, those for validation and test among them."""
     min_interactions: Annotated[int, Field(ge=3)] = 5
@@ -85,7 +81,7 @@ class DataConfig:
 
 @section
 class EvaluationConfig:
-    """What is ranked."""
+    """Evaluation settings."""
 
     at: Annotated[int, Field(ge=1)] = 10
     """Items that are recommended, and among which a hit must be."""
@@ -97,17 +93,14 @@ class EvaluationConfig:
 
 
 @section
-class RecommendationRecipe:
-    """Everything that makes a run what it is."""
+class RecommendationRecipe(Recipe):
+    """Recipe of a sequential recommender."""
 
     task: Literal["recommendation"] = "recommendation"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, the order of the data and where long histories are cut."""
     data: DataConfig
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
     """Another run to start from, of the same items."""
-    training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def __post_init__(self) -> None:
@@ -134,24 +127,24 @@ class Recommendation:
         return " ".join(item for item, _ in self.items)
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {"items": [{"item": item, "probability": p} for item, p in self.items]}
 
 
 class RankingExample(NamedTuple):
-    """What comes after a history of items?  By id, and UNK for an item that is not known."""
+    """Held-out item after a history, by id; UNK for an unknown item."""
 
     history: list[int]
     answer: int = UNK
 
 
 Scored = Iterable[tuple[Sequence[int], Tensor]]
-"""Numbers of some questions, and log-probabilities (b, v) of what comes next in each."""
+"""Batches of question numbers with log-probabilities (b, v) of the next item."""
 
 
 @torch.inference_mode()
 def by_model(model: DecoderOnly, histories: Sequence[Sequence[int]], block: int) -> Scored:
-    """What a model says to every history of which it reads the last `block` ids."""
+    """Model predictions for histories, of which the last `block` ids are read."""
     model.eval()
     device = model.head.weight.device
     rows = [[BOS, *history][-block:] for history in histories]
@@ -165,7 +158,7 @@ def by_model(model: DecoderOnly, histories: Sequence[Sequence[int]], block: int)
 
 
 def by_popularity(counts: Tensor, n: int) -> Scored:
-    """What is said to n histories by how often each id occurs in training, counts (v,)."""
+    """Popularity baseline for n histories, by training counts (v,) of ids."""
     log_probs = (counts / counts.sum()).log()
     for chosen in chunks(range(n), BATCH):
         yield chosen, log_probs.repeat(len(chosen), 1)
@@ -188,10 +181,10 @@ def recommend(
 
 @torch.inference_mode()
 def measure(scored: Scored, questions: Sequence[RankingExample], at: int) -> dict[str, float]:
-    """Loss in nats, and what the ranks of the right answers are worth.
+    """Loss in nats, and ranking metrics of the correct items.
 
-    Ranks are among all items but those of the history; `..._with_seen` among all items.  An answer
-    that training has not seen has no rank, and no part in the loss.
+    Ranks exclude items of the history; `..._with_seen` ranks all items. Items unseen in training
+    have no rank and do not count in the loss.
     """
     losses: list[float] = []
     ranks, with_seen = (np.full(len(questions), UNRANKED) for _ in range(2))
@@ -210,7 +203,7 @@ def measure(scored: Scored, questions: Sequence[RankingExample], at: int) -> dic
 
 
 class RecommendationTraining(PackedTraining):
-    """Histories, model and loss as the training loop wants them."""
+    """Histories, model and loss for the training loop."""
 
     unit = "items"
 
@@ -222,25 +215,25 @@ class RecommendationTraining(PackedTraining):
         validate: Callable[[], dict[str, float]],
         questions: Sequence[RankingExample],
     ) -> None:
-        """questions: those that `validate` asks."""
+        """questions: examples of `validate`."""
         super().__init__(model, train, smoothing)
         self.validate = validate
         self._questions = questions
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         lengths = [len(ranking_example.history) for ranking_example in self._questions]
         answers = [ranking_example.answer for ranking_example in self._questions]
         return checksum(np.array(lengths), np.array(answers))
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score != "loss"
 
 
 def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) -> Outcome:
     """Train from a recipe into the directory `run`."""
-    started = prepare_training(recipe.data, recipe.training, recipe.seed)  # type: ignore[arg-type]  # its train alone
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
     histories = histories_of(recipe.data)
     lines = (" ".join(items) for items in training_parts(histories))
     section = TokenizerSection(tokenizer=SymbolsConfig())
@@ -252,8 +245,8 @@ def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) 
     questions = ranking_examples(histories, "valid", tokenizer)
     if all(ranking_example.answer == UNK for ranking_example in questions):
         raise DataError(
-            "no item that is held out for validation is one that is trained on; the data are too "
-            "few for this task"
+            "no item held out for validation occurs in the training data; recommendation needs "
+            "more data"
         )
     if few := few_items(len(questions), "users"):
         logger.warning("validation: %s", few)
@@ -268,7 +261,7 @@ def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) 
 
 
 class Recommender:
-    """A trained model of what users take next: histories in, items out."""
+    """Trained recommender: histories in, items out."""
 
     inputs: tuple[str, ...] = ("history",)
     options: DecodingOptions | None = None
@@ -284,15 +277,14 @@ class Recommender:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[Recommendation]:
-        """The best items for each history: items with spaces between, oldest first.
+        """Recommend items for each history, given as items separated by spaces, oldest first.
 
-        What is in the history is not recommended.  Items that are not known are passed over, with
-        a warning.
+        Items of the history are not recommended. Unknown items are ignored, with a warning.
         """
         histories = self.tokenizer.encode_batch([text for (text,) in inputs])
         unknown = sum(ids.count(UNK) for ids in histories)
         if unknown:
-            message = "%d items of histories %d to %d are not known and were passed over"
+            message = "ignoring %d unknown items in histories %d to %d"
             logger.warning(message, unknown, first + 1, first + len(inputs))
         histories = [[token for token in ids if token != UNK] for ids in histories]
         scored = by_model(self.model, histories, self.recipe.data.block)
@@ -308,10 +300,10 @@ class Recommender:
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Ranks of held-out items, worth what they are; beside them those by popularity.
+        """Ranking metrics of held-out items, with a popularity baseline.
 
-        examples: histories, each with the item that comes next, to use instead; without the
-        baseline, for which the recipe's data must be at hand.
+        examples: histories with their next items, to use instead; without the baseline, which needs
+        the recipe's data.
         """
         baseline: dict[str, float] = {}
         if examples is not None:
@@ -327,12 +319,12 @@ class Recommender:
         return Evaluation({**scores, **baseline}, sources)
 
     def facts(self) -> dict[str, Any]:
-        """How many items there are."""
+        """Number of items."""
         return {"items": self.tokenizer.size - len(SPECIAL_TOKENS)}
 
 
 def load_recommendation(recipe: RecommendationRecipe, run: Path, device: str) -> Recommender:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: Recommender(recipe, tokenizer), run, device)
 
@@ -340,24 +332,24 @@ def load_recommendation(recipe: RecommendationRecipe, run: Path, device: str) ->
 def answered(
     model: DecoderOnly, recipe: RecommendationRecipe, questions: Sequence[RankingExample]
 ) -> dict[str, float]:
-    """What a model's answers are worth."""
+    """Metrics of the model's predictions."""
     scored = by_model(model, [q.history for q in questions], recipe.data.block)
     return measure(scored, questions, recipe.evaluation.at)
 
 
 def histories_of(config: DataConfig) -> Histories:
     """The histories of a recipe's data."""
-    check_trainable(config)  # type: ignore[arg-type]  # its train alone
+    check_trainable(config)
     assert config.train is not None
     return read_histories(config.train, Path(config.root), config.min_interactions)
 
 
 def ranking_example(tokenizer: Tokenizer, history: str, item: str) -> RankingExample:
-    """A question of items with spaces between; those of the history that are not known go."""
+    """Example from items separated by spaces; unknown items of the history are dropped."""
     known = [token for token in tokenizer.encode(history) if token != UNK]
     answer = tokenizer.encode(item)
     if len(answer) != 1:
-        raise DataError(f"the right answer to a history is one item, not {item[:40]!r}")
+        raise DataError(f"expected one item to follow a history, not {item[:40]!r}")
     return RankingExample(known, answer[0])
 
 
@@ -366,7 +358,7 @@ def ranking_examples(
 ) -> list[RankingExample]:
     """The held-out items of a split."""
     if split == "train":
-        raise DataError("only items for validation and test are held out; there are no others")
+        raise DataError("items are held out only for validation and test; use another split")
     left_out = leave_one_out(histories, split)
     return [ranking_example(tokenizer, " ".join(one.history), one.item) for one in left_out]
 
@@ -382,8 +374,16 @@ def packed(parts: Iterable[Sequence[str]], tokenizer: Tokenizer) -> EncodedDocum
 
 
 def item_counts(histories: Histories, tokenizer: Tokenizer) -> Tensor:
-    """(v,) how often each id occurs in what is trained on; none that is no item."""
+    """(v,) training counts of each id; zero for ids that are not items."""
     ids = packed(training_parts(histories), tokenizer).tokens
     counts = torch.from_numpy(np.bincount(ids, minlength=tokenizer.size))
     counts[: len(SPECIAL_TOKENS)] = 0
     return counts
+
+
+RECOMMENDATION = Task(
+    RecommendationRecipe,
+    parse_recommendation,
+    train_recommendation,
+    load_recommendation,
+)

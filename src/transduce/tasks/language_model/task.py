@@ -1,4 +1,4 @@
-"""The task of saying what comes next, trained on texts: GPT."""
+"""Language modelling: training on texts, perplexity and bits per byte."""
 
 from __future__ import annotations
 
@@ -33,25 +33,22 @@ from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.stacks import max_sequence_length
 from transduce.tasks.common import (
-    Root,
     check_decoding,
     check_not_decoding,
     check_r_drop,
     check_selection,
     describe_batch,
     find_device,
-    has_split,
-    own_section,
     prepare_training,
-    read_split,
     rooted,
-    split_fingerprint,
     with_base_model,
     with_weights,
 )
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.language_model.generator import Generator
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import has_split, own_section, read_split, split_fingerprint
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
@@ -66,18 +63,14 @@ from transduce.training.trainer import Outcome, train
 logger = logging.getLogger("transduce")
 
 READ_AT_ONCE = ("text.tokenizer", "text.block")
-"""What a run of documents or dialogues has beside its model that it can hardly be used without."""
+"""Settings of the base run that a fine-tuned run on documents or dialogues keeps."""
 
 
 @section
-class DataConfig:
+class DataConfig(SplitsConfig):
     """Which documents to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: DocumentsConfig | None = None
-    """Needed for training; an imported model has none."""
     valid: DocumentsConfig | None = None
     """Without it, `hold_out` of the training documents are set aside; where each file is one
     document, the last `hold_out` of the characters of each."""
@@ -85,12 +78,11 @@ class DataConfig:
     """Without it and without `valid`, another `hold_out` of the training documents is set aside;
     where each file is one document, none is."""
     hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
-    """Share that is set aside where no file is given."""
 
 
 @section
 class TextConfig:
-    """How texts become tokens, and rows of tokens."""
+    """Tokenizer, and rows of tokens."""
 
     tokenizer: TokenizerConfig = SubwordConfig()
     """Not needed where the run that is fine-tuned has a tokenizer: then it is that one."""
@@ -100,7 +92,7 @@ class TextConfig:
 
 @section
 class EvaluationConfig:
-    """How the loss is measured."""
+    """Evaluation of the loss."""
 
     stride: Annotated[int, Field(ge=0)] = 0
     """0: texts are cut into windows of `text.block` tokens, side by side.  Else a window slides on
@@ -109,16 +101,14 @@ class EvaluationConfig:
 
 
 MEASURED = ("loss", "perplexity", "bits_per_byte")
-"""What `text_scores` has."""
+"""Scores of `text_scores`."""
 
 
 @section
-class LanguageModelRecipe:
-    """Everything that makes a run what it is."""
+class LanguageModelRecipe(Recipe):
+    """Recipe of a language model."""
 
     task: Literal["language-model"] = "language-model"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, the order of the data and where long texts are cut."""
     data: DataConfig
     text: TextConfig = TextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
@@ -129,14 +119,14 @@ class LanguageModelRecipe:
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def __post_init__(self) -> None:
-        """What the sections mean for each other, said before anything long has begun."""
+        """Check sections against each other before any long work."""
         block = self.text.block
         check_block("text.block", block, self.model, self.training)
         check_selection(self.training.select_by, MEASURED)
         check_r_drop(self.training, self.model)
         if self.evaluation.stride > block:
             raise SettingError(
-                f"evaluation.stride = {self.evaluation.stride} would pass over tokens; it is at "
+                f"evaluation.stride = {self.evaluation.stride} would skip tokens; set it to at "
                 f"most text.block = {block}"
             )
 
@@ -146,13 +136,13 @@ def check_block(name: str, block: int, model: DecoderOnlyConfig, training: Train
     room = max_sequence_length(model.decoder)
     if room is not None and room < block:
         raise SettingError(
-            f"learned positions reach to {room}, but {name} = {block}; set "
-            f"model.decoder.max_positions or {name} accordingly"
+            f"{name} = {block} exceeds the {room} learned positions; lower it, or raise "
+            "model.decoder.max_positions"
         )
     if training.batch_tokens < block:
         raise SettingError(
-            f"training.batch_tokens = {training.batch_tokens} cannot hold one row of "
-            f"{name} = {block} tokens"
+            f"training.batch_tokens = {training.batch_tokens} is less than one row of "
+            f"{name} = {block} tokens; raise it"
         )
 
 
@@ -163,7 +153,7 @@ def parse_language_model(settings: Mapping[str, Any], where: str) -> LanguageMod
 
 
 def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
-    """The documents of a split, streamed.  Raises DataError for what cannot be read."""
+    """Stream the documents of a split. Raises DataError if reading fails."""
     files = isinstance(config.train, TextFiles) and config.train.documents == "file"
     own = own_section(config, split)
     if own is not None or not files or (split == "train" and config.valid is not None):
@@ -171,8 +161,8 @@ def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
         return
     if split == "test" or not has_split(config, split):
         raise DataError(
-            "the recipe has no test data: of files that are one document each only a validation "
-            "part is set aside; name it as data.test, or give --split valid"
+            "the recipe has no test data: files of one document each are held out only for "
+            "validation; set data.test, or give --split valid"
         )
     assert config.train is not None
     for text in read_documents(config.train, Path(config.root)):
@@ -181,7 +171,7 @@ def read_documents_of(config: DataConfig, split: Split) -> Iterator[str]:
 
 
 class PackedTraining:
-    """Packed rows of ids, model and loss as the training loop wants them; how to validate is open.
+    """Packed rows of ids, model and loss for the training loop; subclasses define validation.
 
     smoothing: of labels.  r_drop: α of R-Drop.
     """
@@ -192,7 +182,7 @@ class PackedTraining:
         self, model: DecoderOnly, train: PackedBatches, smoothing: float, r_drop: float = 0.0
     ) -> None:
         self.model = model
-        self.d_model = model.front_end.embedding.embedding_dim
+        self.d_model = model.head.weight.shape[1]
         self.smoothing = smoothing
         self.r_drop = r_drop
         self.batches = train
@@ -202,12 +192,12 @@ class PackedTraining:
         return packed_loss(self.model, batch, self.smoothing, self.r_drop)
 
     def describe(self, batch: PackedBatch) -> str:
-        """Which documents a batch holds parts of."""
+        """Describe a batch by the numbers of its documents."""
         return describe_batch("documents", batch.documents)
 
 
 class LanguageModelTraining(PackedTraining):
-    """The same, validated by the loss on other rows."""
+    """Language model training, validated by the loss on held-out rows."""
 
     def __init__(
         self,
@@ -225,11 +215,11 @@ class LanguageModelTraining(PackedTraining):
         return text_scores(self.model, self._valid)
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         return self._valid.checksum()
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return False
 
 
@@ -287,7 +277,7 @@ def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -
 
 
 class TrainedLanguageModel(Generator):
-    """A generator that knows the recipe it was trained by, and so its data."""
+    """Generator with the recipe of its training, and so its data."""
 
     def __init__(self, recipe: LanguageModelRecipe, tokenizer: Tokenizer) -> None:
         model = build_decoder_only(recipe.model, tokenizer.size)
@@ -302,8 +292,8 @@ class TrainedLanguageModel(Generator):
     ) -> Evaluation:
         """Loss, perplexity and bits per byte of a split, or of texts.
 
-        examples: texts in two halves, of which both are measured, as one text.  options: none but
-        the recipe's, since nothing is decoded.
+        examples: texts in two parts, measured as one text. options: only the recipe's, since
+        nothing is decoded.
         """
         check_not_decoding(options, self.options)
         if examples is None:
@@ -312,10 +302,10 @@ class TrainedLanguageModel(Generator):
             texts = [text + answer for (text,), answer in examples]
         data = EncodedDocuments.of_texts(texts, self.tokenizer.encode_batch)
         if not len(data):
-            raise DataError("there are no texts to evaluate on")
+            raise DataError("no texts to evaluate")
         if unknown := int((data.tokens == UNK).sum()):
             logger.warning(
-                "%d of %d tokens are unknown ones; bits_per_byte leaves out what they spell",
+                "%d of %d tokens are unknown; bits_per_byte excludes their text",
                 unknown,
                 len(data.tokens),
             )
@@ -333,13 +323,13 @@ class TrainedLanguageModel(Generator):
 def load_language_model(
     recipe: LanguageModelRecipe, run: Path, device: str
 ) -> TrainedLanguageModel:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TrainedLanguageModel(recipe, tokenizer), run, device)
 
 
 def _with_ends_shown(text: str) -> str:
-    """A text whose last line end a tokenizer sees too: it is told to pass over those at the end."""
+    """Text with a visible last line end, since the tokenizer ignores trailing ones."""
     return text[len(text.rstrip("\r\n")) :] + text
 
 
@@ -356,8 +346,8 @@ def _encoded(
             raise
         remedy = remedy_for_nothing_held_out(recipe.data, read_documents_of(recipe.data, "train"))
         raise DataError(
-            f"nothing to validate with: holding out {recipe.data.hold_out:g} of {len(train)} "
-            f"training documents left none; {remedy}"
+            f"no validation data: holding out {recipe.data.hold_out:g} of {len(train)} "
+            f"training documents leaves none; {remedy}"
         ) from error
     return {"train": train, "valid": valid}
 
@@ -379,3 +369,12 @@ def _encoded_split(
             count.to,
             processes,
         )
+
+
+LANGUAGE_MODEL = Task(
+    LanguageModelRecipe,
+    parse_language_model,
+    train_language_model,
+    load_language_model,
+    pipeline_tag="text-generation",
+)

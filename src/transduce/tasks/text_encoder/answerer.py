@@ -1,12 +1,12 @@
-"""Questions about a passage, answered by a piece of it: windows, spans, and the best of them.
+"""Question answering in use: windows over a passage, and the best span.
 
     [BOS] question [EOS] window of the passage [EOS]        positions 0 … t - 1
       |                    |-- allowed starts and ends --|
-      "no answer", where that is an option
+      "no answer", if allowed
 
-A passage that does not fit is read in windows, each of which overlaps the one before it by
-`stride` tokens.  A span's score is the sum of its first token's score as a start and its last
-token's as an end (Devlin et al. 2019, section 4.2); the best span of all windows is the answer.
+A long passage is split into windows that overlap by `stride` tokens. The score of a span is the
+start score of its first token plus the end score of its last (Devlin et al. 2019, section 4.2); the
+best span of all windows is the answer.
 """
 
 from __future__ import annotations
@@ -40,39 +40,39 @@ from transduce.text.offsets import tokens_with_spans
 
 Count = Annotated[int, Field(ge=1)]
 BATCH_TOKENS = 8192
-"""Positions, padding included, in a batch of windows to look for answers in."""
+"""Positions of a batch of windows in prediction, padding included."""
 
 
 @section
 class WindowsConfig(TextConfig):
-    """How questions and passages become tokens; `max_length` is the width of a window."""
+    """Tokenizer and windows of questions and passages; `max_length` is the width of a window."""
 
     stride: Count = 64
     """Tokens of the passage that a window shares with the one before it; no answer of at most so
     many tokens is cut in two."""
     max_question: Count = 64
-    """Tokens of a question; what is longer is cut at the end."""
+    """Maximum tokens of a question; longer ones are truncated at the end."""
 
     def __post_init__(self) -> None:
         room = self.max_length - 3 - self.max_question
         if room <= self.stride:
             raise SettingError(
-                f"text.max_length = {self.max_length} leaves {max(room, 0)} tokens for the "
-                f"passage beside text.max_question = {self.max_question}, which must be more than "
-                f"text.stride = {self.stride}"
+                f"text.max_length = {self.max_length} with text.max_question = "
+                f"{self.max_question} leaves {max(room, 0)} tokens for the passage; text.stride = "
+                f"{self.stride} must be smaller"
             )
 
 
 @section
 class SpanConfig:
-    """What may be an answer."""
+    """Restrictions on answer spans."""
 
     max_length: Count = 30
     """Tokens of the longest answer that is given."""
     no_answer: bool = False
-    """Whether "the passage does not tell" is an answer, as in SQuAD 2.0."""
+    """Allow "no answer", as in SQuAD 2.0."""
     threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.0
-    """By how much the score of "no answer" must exceed that of the best span to be given."""
+    """Minimum margin of the "no answer" score over the best span."""
 
 
 class Window(NamedTuple):
@@ -103,7 +103,7 @@ class EncodedPassage:
     windows: Sequence[Window]
 
     def tokens_of(self, start: int, end: int) -> tuple[int, int] | None:
-        """The first and the last token that stand for any of the characters [start, end)."""
+        """First and last token that cover any of the characters [start, end)."""
         inside = [i for i, (a, b) in enumerate(self.spans) if a < end and b > start and a < b]
         return (inside[0], inside[-1]) if inside else None
 
@@ -112,9 +112,9 @@ class EncodedPassage:
 class SpanPrediction:
     """The answer to one question.
 
-    answer: a piece of the passage as it stands there, or nothing.  start, end: its characters in
-    the passage, [start, end); None for no answer.  score: sum of the two scores of the model.
-    probability: share among all that could have been answered.
+    answer: text of the passage, or empty. start, end: its characters in the passage, [start, end);
+    None for no answer. score: sum of start and end score. probability: share among all possible
+    answers.
     """
 
     answer: str
@@ -129,7 +129,7 @@ class SpanPrediction:
         return one_line([self.answer])
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {
             "answer": self.answer,
             "start": self.start,
@@ -162,7 +162,7 @@ class Answerer:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     def read(self, inputs: Sequence[tuple[str, ...]]) -> list[EncodedPassage]:
@@ -186,9 +186,9 @@ class Answerer:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[SpanPrediction]:
-        """The answer to each (question, context), in order; a blank one has the empty answer.
+        """Answer each (question, context), in order; blank questions get an empty answer.
 
-        There is nothing to decode, so `options` says nothing.
+        `options` has no effect, as nothing is decoded.
         """
         encoded_passages = self.read(inputs)
         rows = ([id for w in r.windows for id in w.row.ids] for r in encoded_passages)

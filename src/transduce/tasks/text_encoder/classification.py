@@ -1,4 +1,4 @@
-"""The task of giving a label to a text, or to a pair of texts."""
+"""Classification of a text or of a pair of texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from transduce.tasks.labels import (
     load_labels,
     new_head,
 )
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.classification_data import (
     READ_TOGETHER,
     EncodedExamples,
@@ -76,19 +76,19 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 @section
 class ClassifierTextConfig(TextConfig):
-    """How texts become tokens, and how many of those training sees."""
+    """Tokenizer of texts, and subword sampling."""
 
     token_dropout: Share = 0.0
     """Share of the tokens that is left out, others whenever a text is seen in training; helps
     where there is little data."""
     sampling: Alpha = 0.0
-    """Cut each text into other subwords whenever training sees it: for BPE the probability of
-    leaving a merge out, for a unigram model the power that probabilities are raised to."""
+    """Subword sampling in training: the dropout probability of merges for BPE, the exponent of
+    probabilities for a unigram model."""
 
 
 @section
 class LabelHeadConfig:
-    """What stands on the encoder, beyond `model.pooling` and `model.pooler`."""
+    """Classification head, beyond `model.pooling` and `model.pooler`."""
 
     dropout: Share = 0.1
     """Dropped from the vector of the whole text, before the scores of the labels."""
@@ -96,10 +96,10 @@ class LabelHeadConfig:
 
 @section
 class ClassifierEvaluation:
-    """What is measured."""
+    """Evaluation settings."""
 
     metrics: tuple[str, ...] = ("accuracy",)
-    """Of the test, and of each validation during training."""
+    """Metrics of test and validation."""
 
     def __post_init__(self) -> None:
         for name in self.metrics:
@@ -107,12 +107,10 @@ class ClassifierEvaluation:
 
 
 @section
-class ClassificationRecipe:
-    """Everything that makes a run what it is."""
+class ClassificationRecipe(Recipe):
+    """Recipe of a text classifier."""
 
     task: Literal["classification"] = "classification"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout and the order of the data."""
     data: LabelledData = LabelledData()
     text: ClassifierTextConfig = ClassifierTextConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
@@ -131,13 +129,13 @@ class ClassificationRecipe:
 
 
 def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:
-    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
     filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
     return rooted(parse(ClassificationRecipe, filled, where))
 
 
 class ClassificationTraining:
-    """Examples, model and loss as the training loop wants them."""
+    """Examples, model and loss for the training loop."""
 
     unit = "texts"
 
@@ -179,7 +177,7 @@ class ClassificationTraining:
         return label_loss(self.model(tokens), batch.labels, config.label_smoothing)
 
     def describe(self, batch: LabelBatch) -> str:
-        """Which examples a batch holds."""
+        """Describe a batch by the numbers of its examples."""
         return describe_batch("training examples", batch.rows)
 
     def validate(self) -> dict[str, float]:
@@ -205,12 +203,12 @@ class ClassificationTraining:
         return {"loss": nll / count, **found}
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         labels = [self._valid_labels.tolist(), self._unseen, len(self._of_blanks)]
         return checksum_of(self._valid.checksum(), labels)
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score != "loss" and make_metric(score).higher_is_better
 
 
@@ -240,7 +238,7 @@ class TextClassifier:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     def predict(
@@ -249,9 +247,9 @@ class TextClassifier:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[LabelPrediction]:
-        """The label of each input, in order; a blank input has the empty one.
+        """Classify each input, in order; blank inputs get an empty label.
 
-        There is nothing to decode, so `options` says nothing.
+        `options` has no effect, as nothing is decoded.
         """
         found = [LabelPrediction()] * len(inputs)
         filled = [i for i, texts in enumerate(inputs) if any(text.strip() for text in texts)]
@@ -275,7 +273,7 @@ class TextClassifier:
             inputs.append(texts)
             references.append([printable_name(label)])
         if not inputs:
-            raise DataError("there are no examples to evaluate on")
+            raise DataError("no examples to evaluate")
         hypotheses = [
             found.text
             for first in range(0, len(inputs), READ_TOGETHER)
@@ -310,7 +308,7 @@ def train_classification(recipe: ClassificationRecipe, run: Path, resume: bool) 
 
 
 def load_classification(recipe: ClassificationRecipe, run: Path, device: str) -> TextClassifier:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer, labels = tokenizer_of(run), load_labels(run)
     return with_weights(lambda: TextClassifier(recipe, tokenizer, labels), run, device)
 
@@ -324,7 +322,7 @@ def _encoded(
         data = EncodedExamples(examples, tokenizer, labels, recipe.text.max_length)
     unseen = int((data.labels < 0).sum())
     if unseen and split == "train":
-        raise DataError("the training texts have other labels than when this run was begun")
+        raise DataError("the labels of the training texts have changed; start a new run")
     if unseen == len(data):
         if len(data):
             raise DataError(f"no {split} text has a label of the training texts ({labels[0]!r}, …)")
@@ -341,3 +339,12 @@ def _encoded(
         logger.warning("%d %s texts are blank; they %s", len(data.of_blanks), split, what)
     logger.info("%s: %d texts, %d tokens", split, len(data), data.texts.lengths.sum())
     return data
+
+
+CLASSIFICATION = Task(
+    ClassificationRecipe,
+    parse_classification,
+    train_classification,
+    load_classification,
+    pipeline_tag="text-classification",
+)

@@ -1,4 +1,4 @@
-"""Labelled texts of a recipe's files, as the batches a classifier learns from."""
+"""Labelled texts of a recipe, as batches for a classifier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from transduce.data.batches import TokenBatches, in_halves
 from transduce.data.labelled import LabelledConfig, LabelledText, read_labelled
 from transduce.errors import SettingError
 from transduce.sequence import Padded
-from transduce.tasks.common import Root, read_split
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import read_split
 from transduce.tasks.task import Split
 from transduce.tasks.text_inputs import EncodedTexts, chunks, encode_counting_cuts, warn_of_cuts
 from transduce.text import Tokenizer
@@ -26,18 +27,12 @@ READ_TOGETHER = 4096
 
 
 @section
-class LabelledData:
+class LabelledData(SplitsConfig):
     """Which labelled texts to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: LabelledConfig | None = None
-    """Needed for training."""
     valid: LabelledConfig | None = None
-    """Without it, `hold_out` of the training texts are set aside."""
     test: LabelledConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training texts is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
     """Share of the texts that is set aside where no file is given; equal texts stay together."""
     pairs: bool | None = None
@@ -46,8 +41,8 @@ class LabelledData:
     def __post_init__(self) -> None:
         if len({self.pairs, *self._pairs_of_splits} - {None}) > 1:
             raise SettingError(
-                "data: either train, valid and test all have a second text, or none of them; see "
-                "the setting `second`, and `pairs`, which must agree"
+                "data: train, valid and test must all have a second text, or none of them; make "
+                "`second` and `pairs` agree"
             )
 
     @property
@@ -62,9 +57,9 @@ class LabelledData:
 
 
 def read_examples(config: LabelledData, split: Split) -> Iterator[LabelledText]:
-    """The labelled texts of a split, streamed; equal first texts are in one split.
+    """Stream the labelled texts of a split; equal first texts are in one split.
 
-    Raises DataError for what cannot be read.
+    Raises DataError if reading fails.
     """
     return read_split(config, split, read_labelled, lambda example: example.texts[0])
 

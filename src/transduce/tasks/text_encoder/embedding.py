@@ -1,27 +1,25 @@
-"""The task of turning a text into a vector, with the encoder of an imported model."""
+"""Embedding of texts, by the encoder of an imported model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.config import parse, section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
-from transduce.models.encoder_only import EncoderOnlyConfig
-from transduce.models.stacks import build_encoder
-from transduce.nn.front_ends.text import TextFrontEnd
+from transduce.models.encoder_only import EncoderOnlyConfig, text_encoder
 from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
-from transduce.tasks.common import Root, rooted, with_weights
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.common import rooted, with_weights
+from transduce.tasks.sections import RootedData
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import (
     RowMaker,
     TextConfig,
@@ -31,39 +29,27 @@ from transduce.tasks.text_inputs import (
     vocabulary_rows,
 )
 from transduce.text import Tokenizer
-from transduce.training.config import TrainingConfig
 
 BATCH_TOKENS = 4096
 """Positions, padding included, in a batch of texts."""
 
 
 @section
-class EmbeddingData:
-    """Nothing: there is nothing to train on."""
-
-    root: Root = "."
-    """Directory that relative paths would start from."""
-
-
-@section
 class EmbeddingEvaluation:
-    """What is made of the encoder's vectors, beyond `model.pooling`."""
+    """Processing of the encoder's vectors, beyond `model.pooling`."""
 
     normalize: bool = True
     """Scale every embedding to length 1, so that a dot product of two is their cosine."""
 
 
 @section
-class EmbeddingRecipe:
-    """Everything that makes a run what it is."""
+class EmbeddingRecipe(Recipe):
+    """Recipe of an imported encoder of texts."""
 
     task: Literal["embedding"] = "embedding"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides nothing."""
-    data: EmbeddingData = EmbeddingData()
+    data: RootedData = RootedData()
     text: TextConfig = TextConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
-    training: TrainingConfig = TrainingConfig()
     evaluation: EmbeddingEvaluation = EmbeddingEvaluation()
 
     def __post_init__(self) -> None:
@@ -80,13 +66,10 @@ class TextEmbedding(nn.Module):
 
     def __init__(self, config: EncoderOnlyConfig, vocabulary_size: int, normalize: bool) -> None:
         super().__init__()
-        n_segments = 2 if config.segments else 0
-        d_model = config.d_model
-        self.front_end = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings, n_segments)
-        self.encoder = build_encoder(config.encoder, d_model)
+        self.front_end, self.encoder = text_encoder(config, vocabulary_size)
         self.pooling = config.pooling
         self.normalize = normalize
-        initialise(self, d_model)
+        initialise(self, config.d_model)
 
     def forward(self, x: Padded) -> Tensor:
         """Ids (b, t), or with segments (b, t, 2) -> vectors (b, m)."""
@@ -109,15 +92,15 @@ class EmbeddingPrediction:
         return " ".join(f"{number:.8g}" for number in self.embedding)
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {"embedding": list(self.embedding)}
 
 
 def nothing_to_measure() -> DataError:
-    """What is wrong with evaluating embeddings."""
+    """Error for evaluating embeddings."""
     return DataError(
-        "embeddings have no right answers to be measured by; fine-tune a classifier on them and "
-        "evaluate that"
+        "embeddings have no references to evaluate against; fine-tune a classifier on them and "
+        "evaluate it"
     )
 
 
@@ -141,9 +124,9 @@ class TextEmbedder:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[EmbeddingPrediction]:
-        """The embedding of each text, in order; a blank text has none.
+        """Embed each text, in order; blank texts get none.
 
-        There is nothing to decode, so `options` says nothing.
+        `options` has no effect, as nothing is decoded.
         """
         found = [EmbeddingPrediction()] * len(inputs)
         filled = [i for i, (text,) in enumerate(inputs) if text.strip()]
@@ -163,19 +146,28 @@ class TextEmbedder:
         raise nothing_to_measure()
 
     def facts(self) -> dict[str, Any]:
-        """How long the vectors are, and the size of the vocabulary."""
+        """Dimension of the vectors, and size of the vocabulary."""
         return {"dimensions": self.recipe.model.d_model, "vocabulary": self.tokenizer.size}
 
 
 def train_embedding(recipe: EmbeddingRecipe, run: Path, resume: bool) -> NoReturn:
     """Raises SettingError: there is no such training."""
     raise SettingError(
-        "embeddings are not trained but imported (transduce import); what can be trained on text "
-        'is task = "classification" or "masked-language-model"'
+        "embedding models are imported (transduce import), not trained; to train on text, set "
+        'task = "classification" or "masked-language-model"'
     )
 
 
 def load_embedding(recipe: EmbeddingRecipe, run: Path, device: str) -> TextEmbedder:
-    """The encoder of a run directory.  Raises RunError for what is missing or damaged."""
+    """Encoder of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TextEmbedder(recipe, tokenizer), run, device)
+
+
+EMBEDDING = Task(
+    EmbeddingRecipe,
+    parse_embedding,
+    train_embedding,
+    load_embedding,
+    pipeline_tag="feature-extraction",
+)

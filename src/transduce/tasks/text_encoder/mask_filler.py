@@ -1,4 +1,4 @@
-"""A trained masked language model in use: what stands at `<mask>`, and a vector for each text."""
+"""Masked language model in use: tokens for `<mask>`, and a vector for each text."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.nn.heads.label import pool
 from transduce.tasks.common import find_device, prepare_training, with_weights
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Split, Task
 from transduce.tasks.text_encoder.masked_language_model import (
     MaskedLanguageModel,
     MaskedLanguageModelling,
     MaskedLanguageModelRecipe,
     MaskedLanguageModelTraining,
     documents_of,
+    parse_masked_language_model,
     rows_of,
 )
 from transduce.tasks.text_inputs import (
@@ -46,14 +47,14 @@ from transduce.training.trainer import Outcome, train
 logger = logging.getLogger("transduce")
 
 MASK = "<mask>"
-"""What is to be filled in, in a line of input."""
+"""Mask in a line of input."""
 N_CANDIDATES = 5
 BATCH_TOKENS = 4096
 """Positions, padding included, in a batch of texts."""
 
 
 class TokenCandidate(NamedTuple):
-    """A token that may stand at a mask, as the tokenizer shows it: "▁cat", "##ing"."""
+    """Candidate token for a mask, as written by the tokenizer: "▁cat", "##ing"."""
 
     id: int
     token: str
@@ -62,10 +63,10 @@ class TokenCandidate(NamedTuple):
 
 @dataclass(frozen=True)
 class FilledText:
-    """A text with its masks filled in; of a blank one nothing.
+    """Text with its masks filled in; empty for blank texts.
 
-    candidates: for each mask the likeliest tokens, best first.  embedding: the encoder's vectors,
-    pooled as `model.pooling` says.
+    candidates: likeliest tokens of each mask, best first. embedding: the encoder's vectors, pooled
+    by `model.pooling`.
     """
 
     filled: str
@@ -78,7 +79,7 @@ class FilledText:
         return " ".join(self.filled.splitlines())
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {
             "filled": self.filled,
             "candidates": [
@@ -112,7 +113,7 @@ class MaskFiller:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     def predict(
@@ -121,10 +122,10 @@ class MaskFiller:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[FilledText]:
-        """Each text with its masks filled in one by one, in order; a blank text stays as it is.
+        """Fill in the masks of each text one by one, in order; blank texts are unchanged.
 
-        Masks beyond the `text.max_length` of the recipe stay, and a warning says so.  There is
-        nothing to decode, so `options` says nothing.
+        Masks beyond the recipe's `text.max_length` stay, with a warning. `options` has no effect,
+        as nothing is decoded.
         """
         found = [FilledText(text) for (text,) in inputs]
         given = [i for i, (text,) in enumerate(inputs) if text.strip()]
@@ -132,7 +133,7 @@ class MaskFiller:
         for i in given:
             ids = self.ids(inputs[i][0])
             if not fits(ids, None, self.recipe.text.max_length):
-                message = "input %d has %d tokens, of which %d are read (text.max_length)"
+                message = "input %d has %d tokens; only %d are used (text.max_length)"
                 logger.warning(message, first + i + 1, len(ids), self.recipe.text.max_length - 2)
             rows.append(list(with_special_tokens(ids, None, self.recipe.text.max_length).ids))
         texts = (inputs[i][0].split(MASK) for i in given)
@@ -154,15 +155,15 @@ class MaskFiller:
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """How well hidden tokens of held-out texts are guessed; loss in nats a token.
+        """Evaluate the prediction of masked tokens in held-out texts; loss in nats per token.
 
-        examples: texts with masks, and what they should be, to measure the share of texts that
-        are filled in rightly instead.
+        examples: masked texts with their solutions, to measure the share of correctly filled texts
+        instead.
         """
         if examples is not None:
             items = list(examples)
             if not items:
-                raise DataError("there are no texts to evaluate on")
+                raise DataError("no texts to evaluate")
             hypotheses = [filled.text for filled in self.predict([texts for texts, _ in items])]
             references = [[answer] for _, answer in items]
             sources = [one_line(texts) for texts, _ in items]
@@ -180,9 +181,9 @@ class MaskFiller:
         return {"vocabulary": self.tokenizer.size, "dimensions": self.recipe.model.d_model}
 
     def ids(self, text: str) -> list[int]:
-        """The tokens of a text, with the id of MASK wherever `<mask>` stands.
+        """Tokens of a text, with the id of MASK for each `<mask>`.
 
-        A mask stands for a token with the space before it where the tokenizer has such tokens.
+        A mask includes the space before it if the tokenizer has tokens with spaces.
         """
         before, *rest = text.split(MASK)
         if rest and self._hold_spaces:
@@ -197,7 +198,7 @@ class MaskFiller:
         return ids
 
     def _behind_mask(self, part: str, mask_follows: bool) -> list[int]:
-        """The tokens of what follows a mask, where tokens hold the space before them."""
+        """Tokens of the text after a mask, if tokens include the space before them."""
         if mask_follows:
             part = part.removesuffix(" ")
         within = not part.startswith(" ")
@@ -278,6 +279,15 @@ def train_masked_language_model(
 def load_masked_language_model(
     recipe: MaskedLanguageModelRecipe, run: Path, device: str
 ) -> MaskFiller:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: MaskFiller(recipe, tokenizer), run, device)
+
+
+MASKED_LANGUAGE_MODEL = Task(
+    MaskedLanguageModelRecipe,
+    parse_masked_language_model,
+    train_masked_language_model,
+    load_masked_language_model,
+    pipeline_tag="fill-mask",
+)

@@ -1,4 +1,4 @@
-"""The task of guessing hidden tokens (masked language modelling; Devlin et al. 2019).
+"""Masked language modelling (Devlin et al. 2019).
 
 [BOS] the cat [MASK] on the mat [EOS]      encoder -> head at [MASK] -> sat
 [BOS] a line  [EOS] the next?   [EOS]      first vector -> next_sentence -> whether it is
@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
@@ -29,16 +28,11 @@ from transduce.models.stacks import norm_epsilon
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
-from transduce.tasks.common import (
-    Root,
-    check_selection,
-    describe_batch,
-    read_split,
-    rooted,
-    with_base_model,
-)
+from transduce.tasks.common import check_selection, describe_batch, rooted, with_base_model
 from transduce.tasks.held_out import remedy_for_nothing_held_out
-from transduce.tasks.task import Split
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import read_split
+from transduce.tasks.task import Recipe, Split
 from transduce.tasks.text_inputs import (
     ENCODERS,
     READ_AT_ONCE,
@@ -49,7 +43,6 @@ from transduce.tasks.text_inputs import (
     with_special_tokens,
 )
 from transduce.text import Tokenizer
-from transduce.training.config import TrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
@@ -57,36 +50,26 @@ from transduce.training.loss import LossSums, cross_entropy
 logger = logging.getLogger("transduce")
 
 FIXED_MASKING_SEED = 20181011
-"""Where the random numbers of validation begin: each validation hides the same tokens."""
+"""Random seed of masking in validation, so that each masks the same tokens."""
 MEASURED_TOKENS = 2048
-"""Positions in a batch there, whatever the training's: which tokens are hidden hangs on it."""
+"""Positions of a validation batch; fixed, since masking depends on it."""
 NEXT_SENTENCE_DROPOUT = 0.1
 
 
 @section
-class TextsData:
+class TextsData(SplitsConfig):
     """Which texts to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: DocumentsConfig | None = None
-    """Needed for training."""
     valid: DocumentsConfig | None = None
-    """Without it, `hold_out` of the training documents are set aside."""
     test: DocumentsConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training documents is set aside."""
-    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
-    """Share of the documents that is set aside where no file is given."""
 
 
 @section
-class MaskedLanguageModelRecipe:
-    """Everything that makes a run what it is."""
+class MaskedLanguageModelRecipe(Recipe):
+    """Recipe of a masked language model."""
 
     task: Literal["masked-language-model"] = "masked-language-model"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, the order of the data, and what is hidden."""
     data: TextsData = TextsData()
     text: TextConfig = TextConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
@@ -96,7 +79,6 @@ class MaskedLanguageModelRecipe:
     or, half of the time, is from another; else as many lines of a document as fit are read."""
     fine_tune: FineTuneConfig | None = None
     """Begin with the weights and the tokenizer of another run."""
-    training: TrainingConfig = TrainingConfig()
 
     def __post_init__(self) -> None:
         check_room(self.model, self.text)
@@ -108,13 +90,13 @@ class MaskedLanguageModelRecipe:
 def parse_masked_language_model(
     settings: Mapping[str, Any], where: str
 ) -> MaskedLanguageModelRecipe:
-    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
     filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
     return rooted(parse(MaskedLanguageModelRecipe, filled, where))
 
 
 def documents_of(config: TextsData, split: Split) -> Iterator[str]:
-    """The documents of a split, streamed.  Raises DataError for what cannot be read."""
+    """Stream the documents of a split. Raises DataError if reading fails."""
     return read_split(config, split, read_documents, lambda text: text)
 
 
@@ -241,7 +223,7 @@ class TextRows:
 
 
 class MaskedLanguageModelling:
-    """Guesses hidden tokens of rows: what training and evaluation have in common."""
+    """Prediction of masked tokens, shared by training and evaluation."""
 
     def __init__(
         self,
@@ -261,9 +243,9 @@ class MaskedLanguageModelling:
         generator: torch.Generator | None = None,
         count_right: bool = False,
     ) -> MaskedPredictions:
-        """Hide some tokens of a batch, guess them, and compare.
+        """Mask some tokens of a batch and predict them.
 
-        generator: of the random numbers, all of which are drawn on the CPU; by default torch's.
+        generator: for random numbers, drawn on the CPU; by default torch's.
         """
         device = next(self.model.parameters()).device
         rows, follows = batch.rows, None
@@ -303,7 +285,7 @@ class MaskedLanguageModelling:
             n, right = n + found.tokens, right + found.right
             n_pairs, pairs_right = n_pairs + found.pairs, pairs_right + found.pairs_right
         if not n:
-            raise DataError("there is no token that could be hidden: the texts are empty")
+            raise DataError("no tokens to mask: the texts are empty")
         loss = nll / n
         perplexity = math.exp(min(loss, 700.0))
         scores = {"loss": loss, "perplexity": perplexity, "accuracy": 100 * right / n}
@@ -313,7 +295,7 @@ class MaskedLanguageModelling:
 
 
 class MaskedLanguageModelTraining:
-    """Texts, model and loss as the training loop wants them."""
+    """Texts, model and loss for the training loop."""
 
     unit = "hidden tokens"
 
@@ -327,8 +309,8 @@ class MaskedLanguageModelTraining:
         self.batches = data["train"].batches(tokens, self.recipe.seed)
 
     def loss(self, batch: TextBatch) -> LossSums:
-        """Mean cross-entropy of the hidden tokens, plus that of the next sentence if it is asked
-        for, times the number of tokens that masking aims at."""
+        """Mean cross-entropy of masked tokens, plus next-sentence loss if enabled, times the number
+        of tokens targeted by masking."""
         smoothing = self.recipe.training.label_smoothing
         found = self.modelling.guess(self._data["train"], batch, smoothing)
         # How many tokens whole words come to is known only now; the loop counts with the aim.
@@ -338,7 +320,7 @@ class MaskedLanguageModelTraining:
         return LossSums(found.total * share + pairs, nll, batch.target_tokens)
 
     def describe(self, batch: TextBatch) -> str:
-        """Which rows a batch holds."""
+        """Describe a batch by the numbers of its rows."""
         return describe_batch("training rows", batch.numbers)
 
     def validate(self) -> dict[str, float]:
@@ -346,12 +328,12 @@ class MaskedLanguageModelTraining:
         return self.modelling.measure(self._data["valid"])
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         lines = self._data["valid"].lines
         return checksum(lines.offsets, lines.tokens)
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score not in ("loss", "perplexity")
 
 
@@ -365,8 +347,8 @@ def rows_of(
     if not len(data):
         if len(data.lines):
             raise DataError(
-                f"no {split} document has two lines, so none has a next one; set next_sentence = "
-                "false, or let documents end elsewhere"
+                f"next_sentence needs documents of two or more lines, but no {split} document has "
+                "them; set next_sentence = false, or separate documents differently"
             )
         own = split == "train" or getattr(recipe.data, split) is not None
         texts = () if own else documents_of(recipe.data, "train")
@@ -374,8 +356,8 @@ def rows_of(
         raise DataError(f"there are no {split} texts{remedy}")
     if data.in_pairs and data.lines.n_documents < 2:
         raise DataError(
-            f"next_sentence needs {split} texts of two documents or more, and there is one; let "
-            "documents end elsewhere"
+            f"next_sentence needs two or more {split} documents, but there is only one; separate "
+            "documents differently"
         )
     message = "%s: %d lines in %d rows, %d tokens"
     logger.info(message, split, len(data.lines), len(data), len(data.lines.tokens))

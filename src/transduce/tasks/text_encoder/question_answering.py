@@ -1,4 +1,4 @@
-"""The task of answering a question by a piece of a passage (extractive question answering)."""
+"""Extractive question answering: training."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from transduce.tasks.common import (
     find_device,
     prepare_training,
     rooted,
-    sampled,
     with_base_model,
     with_weights,
 )
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.splits import sampled
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.answerer import Answerer, SpanConfig, WindowsConfig
 from transduce.tasks.text_encoder.question_answering_data import (
     READ_TOGETHER,
@@ -52,7 +52,6 @@ from transduce.tasks.text_inputs import (
 )
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
-from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
@@ -60,36 +59,33 @@ from transduce.training.trainer import Outcome, train
 logger = logging.getLogger("transduce")
 
 OF_WINDOWS = ("text.stride", "text.max_question")
-"""What a run of questions has beside `READ_AT_ONCE`."""
+"""Window settings of a base run, in addition to `READ_AT_ONCE`."""
 
 METRICS = ("exact_match", "f1")
 
 
 @section
 class AnswersEvaluation:
-    """What is measured."""
+    """Evaluation settings."""
 
     language: str = ""
     """Code of the language of the answers, such as "en" or "zh"; Chinese is measured by
     characters."""
     validation_questions: Annotated[int, Field(ge=1)] = 1000
-    """How many questions each validation reads."""
+    """Questions read at each validation."""
 
 
 @section
-class QuestionAnsweringRecipe:
-    """Everything that makes a run what it is."""
+class QuestionAnsweringRecipe(Recipe):
+    """Recipe of extractive question answering."""
 
     task: Literal["question-answering"] = "question-answering"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout and the order of the data."""
     data: QuestionsData = QuestionsData()
     text: WindowsConfig = WindowsConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
     span: SpanConfig = SpanConfig()
     fine_tune: FineTuneConfig | None = None
     """Begin with the weights and the tokenizer of another run."""
-    training: TrainingConfig = TrainingConfig()
     evaluation: AnswersEvaluation = AnswersEvaluation()
 
     def __post_init__(self) -> None:
@@ -98,13 +94,13 @@ class QuestionAnsweringRecipe:
 
 
 def parse_question_answering(settings: Mapping[str, Any], where: str) -> QuestionAnsweringRecipe:
-    """Settings of a file as a recipe; with `fine_tune`, the model is that of the other run."""
+    """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
     filled = with_base_model(settings, ENCODERS, (*READ_AT_ONCE, *OF_WINDOWS))
     return rooted(parse(QuestionAnsweringRecipe, filled, where))
 
 
 class QuestionAnsweringTraining:
-    """Questions, model and loss as the training loop wants them."""
+    """Questions, model and loss for the training loop."""
 
     unit = "ends of answers"
 
@@ -130,7 +126,7 @@ class QuestionAnsweringTraining:
         ]
         if not any(span for spans in self._spans for span in spans):
             raise DataError(
-                f"none of the {len(valid)} validation questions has its answer in its passage"
+                f"none of the {len(valid)} validation questions has an answer in its passage"
             )
 
     def loss(self, batch: SpanBatch) -> LossSums:
@@ -141,7 +137,7 @@ class QuestionAnsweringTraining:
         return span_loss(scores, batch.allowed.to(device), batch.spans.to(device), smoothing)
 
     def describe(self, batch: SpanBatch) -> str:
-        """Which windows a batch holds."""
+        """Describe a batch by the numbers of its windows."""
         return describe_batch("training windows", batch.rows)
 
     def validate(self) -> dict[str, float]:
@@ -168,7 +164,7 @@ class QuestionAnsweringTraining:
         }
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         lengths = [
             [len(window.row.ids) for window in encoded_passage.windows]
             for encoded_passage in self._encoded_passages
@@ -176,7 +172,7 @@ class QuestionAnsweringTraining:
         return checksum_of(self._references, self._spans, lengths)
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score != "loss"
 
 
@@ -193,7 +189,7 @@ def span_loss(scores: Tensor, allowed: Tensor, spans: Tensor, smoothing: float =
 
 
 class TrainedAnswerer(Answerer):
-    """An answerer that knows the recipe it was trained by, and so its data."""
+    """Answerer with the recipe of its training, and so its data."""
 
     def __init__(self, recipe: QuestionAnsweringRecipe, tokenizer: Tokenizer) -> None:
         super().__init__(recipe.model, recipe.text, recipe.span, tokenizer)
@@ -216,7 +212,7 @@ class TrainedAnswerer(Answerer):
             items = (((question, context), [answer]) for (question, context), answer in examples)
         listed = list(items)
         if not listed:
-            raise DataError("there are no questions to evaluate on")
+            raise DataError("no questions to evaluate")
         inputs = [texts for texts, _ in listed]
         references = [right for _, right in listed]
         hypotheses = [
@@ -262,6 +258,15 @@ def train_question_answering(recipe: QuestionAnsweringRecipe, run: Path, resume:
 def load_question_answering(
     recipe: QuestionAnsweringRecipe, run: Path, device: str
 ) -> TrainedAnswerer:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer = tokenizer_of(run)
     return with_weights(lambda: TrainedAnswerer(recipe, tokenizer), run, device)
+
+
+QUESTION_ANSWERING = Task(
+    QuestionAnsweringRecipe,
+    parse_question_answering,
+    train_question_answering,
+    load_question_answering,
+    pipeline_tag="question-answering",
+)

@@ -1,4 +1,4 @@
-"""Questions of a recipe's files, as the windows that a model learns to answer from."""
+"""Questions of a recipe, as windows for training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from transduce.data.batches import TokenBatches, in_halves
 from transduce.data.questions import Question, QuestionsConfig, read_questions
 from transduce.errors import DataError
 from transduce.sequence import Padded
-from transduce.tasks.common import Root, read_split
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import read_split
 from transduce.tasks.task import Split
 from transduce.tasks.text_encoder.answerer import Answerer, EncodedPassage, Window
 from transduce.tasks.text_inputs import EncodedTexts, chunks
@@ -31,18 +32,12 @@ READ_TOGETHER = 512
 
 
 @section
-class QuestionsData:
+class QuestionsData(SplitsConfig):
     """Which questions to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: QuestionsConfig | None = None
-    """Needed for training."""
     valid: QuestionsConfig | None = None
-    """Without it, `hold_out` of the training questions are set aside."""
     test: QuestionsConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training questions is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.1
     """Share that is set aside where no file is given, of the articles or passages: where these
     are few, the share of the questions may be another."""
@@ -51,7 +46,7 @@ class QuestionsData:
 
 
 def questions_of(config: QuestionsData, split: Split) -> Iterator[Question]:
-    """The questions of a split, streamed.  Raises DataError for what cannot be read."""
+    """Stream the questions of a split. Raises DataError if reading fails."""
 
     return read_split(config, split, read_questions, functools.partial(split_key, config))
 
@@ -121,9 +116,9 @@ class EncodedWindows:
 
 
 def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows:
-    """The training questions as windows with their answers; what is left out is counted.
+    """Training questions as windows with their answers; logs the number of skipped ones.
 
-    Raises DataError where nothing is left.
+    Raises DataError if none is left.
     """
     n_questions, n_unanswered, n_lost = 0, 0, 0
 
@@ -147,13 +142,13 @@ def encoded_windows(config: QuestionsData, answerer: Answerer) -> EncodedWindows
 
     data = EncodedWindows(windows())
     if n_lost:
-        message = "%d of %d training questions are left out: no answer stands in the passage"
+        message = "skipping %d of %d training questions: their answers are not in the passage"
         logger.warning(message, n_lost, n_questions)
     if n_unanswered and not answerer.span.no_answer:
-        message = "%d of %d training questions have no answer and are left out (span.no_answer)"
+        message = "skipping %d of %d training questions without an answer (span.no_answer)"
         logger.warning(message, n_unanswered, n_questions)
     if not len(data):
-        raise DataError("no training question has its answer in its passage")
+        raise DataError("no training question has an answer in its passage")
     message = "train: %d questions in %d windows, %d tokens"
     logger.info(message, n_questions - n_lost, len(data), data.texts.lengths.sum())
     return data
@@ -176,7 +171,7 @@ def span_in(
 def spans_of(
     question: Question, encoded_passage: EncodedPassage, no_answer: bool
 ) -> list[tuple[int, int] | None]:
-    """For each window of a passage what `span_in` says; None where the answer was not found."""
+    """Answer span in each window of a passage, by `span_in`; None if the answer was not found."""
     answer = tokens_of_answer(question, encoded_passage)
     if answer is None and question.answers:
         return [None] * len(encoded_passage.windows)
@@ -190,7 +185,8 @@ def tokens_of_answer(question: Question, encoded_passage: EncodedPassage) -> tup
 
 
 def texts_of(data: QuestionsData) -> Iterator[str]:
-    """What a vocabulary is made from: each question, and each passage once while it lasts."""
+    """Texts to learn a vocabulary from: each question, and each passage once per run of equal
+    ones."""
     before = ""
     for question in questions_of(data, "train"):
         yield question.question

@@ -1,4 +1,4 @@
-"""Other segmentations, in each epoch, of the texts that an encoder reads between its marks."""
+"""Subword sampling for encoder-only tasks: other segmentations in each epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transduce.text.sampling import SegmentationSampler
 
 
 class HasRows(Protocol):
-    """A batch that knows which items it is made of."""
+    """Batch with the numbers of its items."""
 
     @property
     def rows(self) -> NDArray[np.integer[Any]]: ...  # noqa: D102
@@ -34,10 +34,10 @@ def sampled_batches(
     segmented: bool,
     with_tokens: Callable[[B, Padded], B],
 ) -> TokenBatches[B] | SampledBatches[B]:
-    """The same batches with sampled segmentations of their texts; plain ones without a sampler.
+    """Batches with sampled segmentations of their texts; unchanged without a sampler.
 
-    max_length: tokens of a row, marks included.  segmented: whether the model has segments to
-    tell.  with_tokens: a batch with other tokens, (b, t) or (b, t, 2).
+    max_length: tokens of a row, special tokens included. segmented: the model uses segments.
+    with_tokens: replaces the tokens of a batch, (b, t) or (b, t, 2).
     """
     if sampler is None:
         return plain
@@ -56,10 +56,9 @@ def sampled_batches(
 def resegmented(
     rows: Sequence[Row], sampler: SegmentationSampler, max_length: int, share: int, seed: int
 ) -> list[Row]:
-    """Rows whose texts are cut into other subwords, and cut off at `max_length` as in
-    `with_special_tokens`.
+    """Resample the segmentation of rows, truncated at `max_length` as in `with_special_tokens`.
 
-    share: positions beyond which a row stays as it is.  Equal seeds give equal rows.
+    share: longer rows stay unchanged.  Equal seeds give equal rows.
     """
     texts = [_texts(row) for row in rows]
     drawn = iter(sampler.draw([ids for parts in texts for ids in parts], seed))

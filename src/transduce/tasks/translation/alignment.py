@@ -1,4 +1,4 @@
-"""Which words of a source and of its target belong together, by a translator's attention."""
+"""Word alignment of a source and its target, by a translator's attention."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Weights = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class AlignmentOptions:
-    """Which attention to look at, and how to read links from it."""
+    """Alignment: attention to use, and extraction of links from it."""
 
     layer: int | None = None
     """Layer of the decoder, from 0, or from the last on -1; by default the one that guided
@@ -46,13 +46,13 @@ class AlignmentOptions:
     mean: bool = False
     """The mean of all heads even where one was trained to align."""
     threshold: float | None = None
-    """Link all that is looked at with more than this weight; by default each target token to the
-    source token that it looks at most."""
+    """Link token pairs with more than this attention weight; by default each target token to the
+    source token with the highest weight."""
     unit: Unit = "words"
-    """What is counted; a word is linked where one of its tokens is."""
+    """Unit of links; a word is linked if one of its tokens is."""
     shifted: bool = False
-    """Look at the step that reads a target token instead of the one that predicts it (Chen et al.
-    2020), which untrained heads align better by."""
+    """Take attention of the step that reads a target token instead of the step that predicts it
+    (Chen et al. 2020), which is better for heads without guided alignment."""
 
 
 class PairLinks(NamedTuple):
@@ -68,11 +68,10 @@ def align_pairs(
     pairs: Iterable[tuple[str, str]],
     options: AlignmentOptions = AlignmentOptions(),
 ) -> Iterator[PairLinks]:
-    """The links of each (source, target) pair, in order, whatever else is in the batch.
+    """Links of each (source, target) pair, in order, independent of the batch.
 
     Pairs beyond `max_scored_length` tokens get no links, and a warning.  Raises RunError for a
-    model that pays no attention to the source, SettingError for a layer or head that it does not
-    have.
+    model without cross-attention, SettingError for a missing layer or head.
     """
     module, head = attention_of(translator, options)
     rest, first = iter(pairs), 0
@@ -95,8 +94,8 @@ def align_both_ways(
     for number, (a, b) in enumerate(zip(there, back, strict=True), 1):
         if (a.n_source, a.n_target) != (b.n_target, b.n_source):
             raise DataError(
-                f"pair {number} has {a.n_source} and {a.n_target} tokens for the one run, "
-                f"{b.n_target} and {b.n_source} for the other; align words, not tokens"
+                f"pair {number} has {a.n_source} and {a.n_target} tokens in one run, but "
+                f"{b.n_target} and {b.n_source} in the other; align words instead of tokens"
             )
         turned = {(source, target) for target, source in b.links}
         links = frozenset(symmetrised(a.links, turned, symmetry))
@@ -104,7 +103,7 @@ def align_both_ways(
 
 
 def attention_of(translator: Translator, options: AlignmentOptions) -> tuple[nn.Module, int | None]:
-    """The attention of the layer that options ask for, and the head, None for the mean of all."""
+    """Attention of the layer selected by the options, and the head; None for the mean of all."""
     trained_layer, trained_head = translator.config.alignment_head
     layer = trained_layer if options.layer is None else options.layer
     head = options.head
@@ -116,7 +115,7 @@ def attention_of(translator: Translator, options: AlignmentOptions) -> tuple[nn.
     n_heads = int(getattr(layers[layer], "n_heads", 1))
     if head is not None and not 0 <= head < n_heads:
         raise SettingError(
-            f"there is no head {head} to align by; the layer has {n_heads}: 0 to {n_heads - 1}"
+            f"alignment head {head} is out of range: the layer has heads 0 to {n_heads - 1}"
         )
     return layers[layer], head
 
@@ -145,7 +144,7 @@ def _align(
     order, max_length = [], max_scored_length(translator.model)
     for i in sorted(range(len(pairs)), key=lengths.__getitem__, reverse=True):
         if lengths[i] > max_length:
-            message = "pair %d has %d tokens on a side, more than the %d that are aligned"
+            message = "pair %d has %d tokens on one side; alignment is limited to %d"
             logger.warning(message, first + i + 1, lengths[i], max_length)
         elif sources[i] and targets[i]:
             order.append(i)

@@ -1,7 +1,7 @@
-"""How sure a translator is of what it said, token by token and line by line.
+"""Confidence of a translator, by token and by line.
 
-The outputs are read once more by forced scoring, so that the figures are the model's own
-probabilities over its whole vocabulary, however the outputs were found.
+The outputs are scored again by forced decoding, so that the values are model probabilities over the
+whole vocabulary, independent of the search.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from transduce.tasks.translation.translator import Translator
 
 
 class Confidence(NamedTuple):
-    """What the model thinks of one output.
+    """Model probabilities of one output.
 
     token_log_probs: natural logarithm of each token's probability, given all before it.
-    end_log_probs:   those of the end, one for each piece that the source was translated in.
+    end_log_probs:   log-probabilities of the end, one for each translated piece of the source.
     source_length:   tokens of the source.
     """
 
@@ -39,7 +39,7 @@ class Confidence(NamedTuple):
         return math.exp(self.mean_log_prob)
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         rounded = [round(log_prob, 6) for log_prob in self.token_log_probs]
         return {"confidence": round(self.mean, 6), "token_log_probs": rounded}
 
@@ -47,7 +47,7 @@ class Confidence(NamedTuple):
 def confidences(
     translator: Translator, texts: Sequence[str], translations: Sequence[Translation]
 ) -> list[Confidence | None]:
-    """One for each translation of a text, in order; None for what was blank."""
+    """Confidence of each translation of a text, in order; None for blank texts."""
     pieces: list[tuple[int, list[int], list[int]]] = []  # (text, source ids, target ids)
     lengths = [len(ids) for ids in translator.source.encode_batch(list(texts))]
     for i, (text, translation) in enumerate(zip(texts, translations, strict=True)):

@@ -1,13 +1,13 @@
-"""CTranslate2 as the engine of a translator: it searches; lines, pieces and batches stay ours.
+"""CTranslate2 as the search engine of a translator; lines and batches stay ours.
 
-Its search is ours with `stop = "first"`, but for some details, which are mended here:
+Its search equals the built-in one with `stop = "first"`, except for details corrected here:
 
-    ranking   only powers of the length divide its scores: the whole beam is ranked anew
-    limits    a batch has one: a beam that reaches its sentence's own, lower one begins again
-    the end   at the limit it cuts: what is cut gets its end, at the cost that the model says
-    scores    they leave out a prefix, and what is ruled out: these outputs are scored anew
+    ranking   scores are divided only by powers of the length: the beam is ranked again
+    limits    one per batch: a beam that reaches a lower limit of its sentence is repeated
+    the end   outputs are cut at the limit: the end is added, with its model score
+    scores    prefixes and banned tokens are not scored: these outputs are scored again
 
-What cannot be mended is refused by `check`.
+Other differences are refused by `check`.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ IMPOSSIBLE = -1e9
 
 @dataclass
 class EngineHypothesis:
-    """A hypothesis whose score may not be known yet.
+    """Hypothesis with a possibly unknown score.
 
-    tokens:   ids without the end.  log_prob: None where CTranslate2's own is not the model's.
-    cut:      it has reached the limit, where an end may be free, and may have none of its own.
+    tokens:   ids without the end.  log_prob: None if CTranslate2's differs from the model's.
+    cut:      ended by the limit, possibly without an end of sentence.
     """
 
     tokens: list[int]
@@ -64,9 +64,9 @@ class EngineHypothesis:
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """What is asked of a search.
+    """Search request.
 
-    min_tokens: tokens before an end may come.  strict: `NEVER` is ruled out beforehand.
+    min_tokens: tokens before an end may come.  strict: `NEVER` tokens are banned.
     """
 
     options: DecodingOptions
@@ -75,7 +75,7 @@ class EngineRequest:
 
     @property
     def is_exact(self) -> bool:
-        """Whether scores are the model's: where tokens are ruled out, the rest share their part."""
+        """True if scores are the model's; banned tokens would be redistributed over the rest."""
         return not (self.min_tokens or self.strict or self.options.no_repeat_ngram)
 
 
@@ -91,7 +91,9 @@ class CTranslate2Engine:
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError that names all options which CTranslate2 cannot follow."""
         if refused := ", ".join(_refused(options)):
-            raise SettingError(f"engine 'ctranslate2' cannot follow {refused}; leave out --engine")
+            raise SettingError(
+                f"engine 'ctranslate2' does not support {refused}; leave out --engine"
+            )
 
     def search(
         self, segments: Sequence[SourceSegment], limits: Sequence[int], options: DecodingOptions
@@ -118,10 +120,10 @@ class CTranslate2Engine:
         options: DecodingOptions,
         strict: bool = False,
     ) -> list[list[Hypothesis]]:
-        """The same for pieces with one least length.
+        """Candidates of pieces with a common minimum length.
 
-        strict: padding and beginning of sentence are ruled out beforehand.  That costs time and
-        changes scores, and so is left until an output has one of them.
+        strict: ban padding and beginning of sentence. This takes time and changes scores, so it is
+        done only if an output contains one.
         """
         asked = EngineRequest(options, segments[0].output_constraints.min_length, strict)
         candidates = self._candidates(segments, limits, asked)
@@ -137,7 +139,7 @@ class CTranslate2Engine:
     def _candidates(
         self, segments: Sequence[SourceSegment], limits: Sequence[int], asked: EngineRequest
     ) -> list[list[EngineHypothesis]]:
-        """What each piece gets, each once."""
+        """Distinct candidates of each piece."""
         raw = self._ask(segments, max(limits), asked)
         again: dict[int, list[int]] = {}
         for i, limit in enumerate(limits):
@@ -194,7 +196,7 @@ class CTranslate2Engine:
                 if log_prob > IMPOSSIBLE:
                     rows.append((ids[:-1] if ids[-1] == EOS else ids, log_prob))
             if not rows:
-                raise TransduceError("the model's scores are not numbers; its weights are damaged")
+                raise TransduceError("the model's scores are NaN; its weights are damaged")
             found.append(rows)
         return found
 
@@ -230,10 +232,10 @@ class CTranslate2Engine:
 def with_ctranslate2(
     translator: TrainedTranslator, precision: Precision = "float32"
 ) -> TrainedTranslator:
-    """The same translator with CTranslate2's search, with the same weights.
+    """Translator with the same weights and CTranslate2's search.
 
-    It computes on the CPU, with as many threads as PyTorch.  The translator's model stays, for
-    scores and alignments.  Raises RunError for a model that CTranslate2 cannot express.
+    It computes on the CPU, with as many threads as PyTorch.  The model is kept for scores and
+    alignments. Raises RunError for an unsupported model.
     """
     model = translator.recipe.model
     try:
@@ -243,8 +245,7 @@ def with_ctranslate2(
     options = translator.options
     if options.stop != "first":
         logger.warning(
-            "CTranslate2 ends a search as decoding.stop = 'first' does; the recipe's %r is not "
-            "followed",
+            "CTranslate2 supports only decoding.stop = 'first'; ignoring the recipe's %r",
             options.stop,
         )
         options = dataclasses.replace(options, stop="first")

@@ -1,4 +1,4 @@
-"""From a translation recipe's files to vocabularies, and to pairs of token ids on the disk."""
+"""Vocabularies and encoded pairs of a translation recipe."""
 
 from __future__ import annotations
 
@@ -23,15 +23,9 @@ from transduce.data.pairs import (
 from transduce.data.rows import Side
 from transduce.data.workers import available_cores
 from transduce.errors import DataError, RunError, SettingError
-from transduce.tasks.common import (
-    base_settings,
-    cached_tokenizer,
-    is_held_out,
-    own_section,
-    saved_tokenizer,
-    split_fingerprint,
-)
+from transduce.tasks.common import base_settings, cached_tokenizer, saved_tokenizer
 from transduce.tasks.held_out import remedy_for_nothing_held_out
+from transduce.tasks.splits import bounds_of, own_section, split_fingerprint
 from transduce.tasks.task import Split
 from transduce.tasks.translation.recipe import (
     DataConfig,
@@ -48,7 +42,7 @@ logger = logging.getLogger("transduce")
 
 
 def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Those of the run directory, or else new ones trained on the training pairs."""
+    """Vocabularies of the run directory, or new ones learnt from the training pairs."""
     if (saved := _saved(run)) is not None:
         return saved
     if checkpoints_of(run):  # their weights are of those very tokenizers
@@ -83,16 +77,16 @@ def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Token
 def _base_vocabularies(
     recipe: TranslationRecipe, base: Path, run: Path
 ) -> tuple[Tokenizer, Tokenizer]:
-    """Those of the run to start from, kept in this run's directory too.
+    """Vocabularies of the base run, copied into this run's directory.
 
-    Raises RunError where there are none, SettingError where the recipe asks for others.
+    Raises RunError if there are none, SettingError if the recipe sets others.
     """
     source, target = saved_vocabularies(base)
     text = parse(TextConfig, base_settings(base).get("text", {}))
     if text.without_sampling() != recipe.text.without_sampling():
         raise SettingError(
-            f"text is not as in {base}, whose vocabulary the weights to start from are of; leave "
-            "the section out"
+            f"the text section differs from {base}, but its weights need the same vocabulary; "
+            "leave it out"
         )
     _save(source, target, run)
     for tokenizer, side in ((source, 0), (target, 1)):
@@ -110,9 +104,9 @@ def _save(source: Tokenizer, target: Tokenizer, run: Path) -> None:
 
 
 def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Those of a run directory; one and the same where they are joint.
+    """Vocabularies of a run directory; identical objects if joint.
 
-    Raises RunError where one is missing.
+    Raises RunError if one is missing.
     """
     if (saved := _saved(run)) is None:
         raise _missing(run)
@@ -120,7 +114,7 @@ def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer]:
 
 
 def _saved(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
-    """Those of the run directory, or None where one is missing, as after a kill in between."""
+    """Vocabularies of the run directory, or None if one is missing, as after a kill."""
     if (joint := saved_tokenizer(run)) is not None:
         return joint, joint
     source, target = (
@@ -133,7 +127,7 @@ def _saved(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
 
 
 def _missing(run: Path) -> RunError:
-    return RunError(f"{run} has no tokenizer files; is it a run directory, and is it whole?")
+    return RunError(f"{run} has no tokenizer files; is it a complete run directory?")
 
 
 def encoded_pairs(
@@ -147,8 +141,8 @@ def encoded_pairs(
         if recipe.data.valid is not None:
             raise
         raise DataError(
-            f"nothing to validate with: holding out {recipe.data.hold_out:g} of the sources of "
-            f"{len(train)} training pairs left no pair; {_remedy(recipe.data)}"
+            f"no validation data: holding out {recipe.data.hold_out:g} of the sources of "
+            f"{len(train)} training pairs leaves no pair; {_remedy(recipe.data)}"
         ) from error
     return {"train": train, "valid": valid}
 
@@ -162,9 +156,10 @@ def _remedy(data: DataConfig) -> str:
 def training_pairs(
     recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer, cache: Path
 ) -> EncodedPairs | MixedPairs:
-    """What is trained on, as token ids on disk, made now unless they are there.
+    """Training data as token ids on disk, created if missing.
 
-    Each corpus is encoded by itself, so that another weight or company encodes none anew.
+    Corpora are encoded separately, so that a change of weights or corpora does not repeat the
+    others.
     """
     parts, weights = [], []
     corpora = recipe.data.corpora()
@@ -177,7 +172,7 @@ def training_pairs(
 
 
 def _name_of(config: PairsConfig) -> str:
-    """What tells one corpus from another in a message."""
+    """Name of a corpus in messages."""
     return str(config.source if isinstance(config, ParallelFiles) else config.path)
 
 
@@ -226,5 +221,5 @@ def _about_how_many(config: DataConfig, split: Split) -> int | None:
         return about_how_many(named, Path(root))
     parts = [part.train for part, _ in config.corpora()] if split == "train" else [config.train]
     counts = [about_how_many(part, Path(root)) for part in parts if part is not None]
-    low, high = is_held_out(config, split)
+    low, high = bounds_of(config, split)
     return round(sum(n or 0 for n in counts) * (high - low)) if all(counts) else None

@@ -22,7 +22,7 @@ from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.data.pairs import read_pairs, stamp, without_marks
 from transduce.errors import DataError, RunError
 from transduce.inspect.alignment import symmetrised
-from transduce.tasks.common import read_split
+from transduce.tasks.splits import read_split
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.text import Tokenizer
 from transduce.text.pharaoh import check_inside, parse_links
@@ -38,7 +38,7 @@ from transduce.training.loss import LossSums
 from transduce.training.weights import read_tensors, write_tensors
 
 VERSION = 1
-"""Goes up when links are made otherwise, so that those on disk are made anew."""
+"""Version of the link format; a new one recreates links on disk."""
 READ_TOGETHER = 1000
 
 Aligned = tuple[str, str, str, str]
@@ -46,7 +46,7 @@ Aligned = tuple[str, str, str, str]
 
 
 class AlignmentGuide:
-    """Adds the loss of a head that is taught to align to that of a batch."""
+    """Adds the loss of guided alignment to the loss of a batch."""
 
     def __init__(self, model: nn.Module, config: GuidedAlignmentConfig, links: LinkRows) -> None:
         self.attention = guided_attention(model, config)
@@ -54,10 +54,9 @@ class AlignmentGuide:
         self.links = links
 
     def loss(self, batch: PairBatch, loss: Callable[[], LossSums]) -> LossSums:
-        """What `loss` says of the batch, and the loss of its alignment.
+        """Loss of the batch plus its alignment loss.
 
-        The model may pass over the rows of the batch several times side by side, as in R-Drop;
-        then it is the mean over these.
+        If the model takes several passes of the batch side by side, as in R-Drop, the mean is used.
         """
         with weights_with_gradient(self.attention) as recorded:
             sums = loss()
@@ -150,7 +149,7 @@ def _from_file(
         rows = itertools.zip_longest(read_pairs(pairs, root), read_lines(file))
         for number, (pair, line) in enumerate(rows, 1):
             if pair is None or line is None:
-                raise DataError(f"{file} has not one line for each pair of data.train")
+                raise DataError(f"{file} must have one line for each pair of data.train")
             yield *pair, line, f"{file}: line {number}"
 
     items = read_split(data, "train", read, lambda item: without_marks(item[0]))

@@ -1,4 +1,4 @@
-"""From the hypotheses of a text's pieces to its translation."""
+"""Translation of a text, joined from the hypotheses of its segments."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Outputs:
         self._target_language = target_language
 
     def line(self, ids: Sequence[int], source: str) -> str:
-        """The text of ids, in one line whatever the model gave.
+        """Text of ids, always on one line.
 
-        Where both sides are written in units of one kind, the unknown ones of the output are those
-        of the source, in order.
+        If both sides use the same kind of units, unknown units of the output are copied from the
+        source, in order.
         """
         own = self._source
         if isinstance(own, ListedTokenizer) and isinstance(self._target, type(own)):

@@ -1,4 +1,4 @@
-"""From texts and options to what a translator decodes: checks, tokens, pieces."""
+"""Preparation of texts for decoding: checks, tokens, segments, options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from transduce.text import Tokenizer
 logger = logging.getLogger("transduce")
 
 SEGMENT_BITS = 40
-"""Where the number of a piece begins in the number of its random stream, above the text's."""
+"""Bit offset of the piece number above the text number in a random stream."""
 
 
 class Prepared(NamedTuple):
@@ -61,7 +61,7 @@ class Preparation:
     def prepare(
         self, texts: Sequence[Lines], options: Sequence[OwnOptions], first: int
     ) -> list[Prepared | TransduceError]:
-        """Each text ready to be decoded, or what is wrong with its options.
+        """Each text prepared for decoding, or the error in its options.
 
         options: of each text.  first: number of the first text in a longer input, for messages
         and for the random streams of sampling.
@@ -106,14 +106,14 @@ class Preparation:
         max_target_length = self._config.max_target_length
         if max_target_length is not None and len(output_constraints.prefix) > max_target_length:
             raise SettingError(
-                f"prefix: {len(output_constraints.prefix)} tokens "
-                f"are more than the {max_target_length} that this "
-                "model has positions for"
+                f"prefix: {len(output_constraints.prefix)} tokens exceed "
+                f"the {max_target_length} positions of this model; "
+                "shorten it"
             )
         return output_constraints
 
     def _encoded(self, texts: Sequence[Lines], first: int) -> list[list[int]]:
-        """The ids of all lines, with warnings of what training had not prepared the model for."""
+        """Ids of all lines, with warnings about inputs unlike the training data."""
         config = self._config
         if config.expected_tags is not None:
             config.expected_tags.check((lines.with_breaks(lines.texts) for lines in texts), first)
@@ -155,7 +155,7 @@ class Preparation:
     def _warn_of_length(self, n_tokens: int, number: int) -> None:
         logger.warning(
             "line %d has %d tokens, more than the %d this model was trained for; "
-            "it is translated in pieces",
+            "translating it in pieces",
             number,
             n_tokens,
             self._config.max_source_length,
@@ -170,8 +170,8 @@ class Preparation:
             what = "constraints" if options.constraints else "prefix"
             remedy = "raise max_length_extra"
             if room == self._config.max_target_length:
-                remedy = f"this model has positions for {room} tokens"
-            logger.warning("line %d: there is no room for its %s; %s", number, what, remedy)
+                remedy = f"the model is limited to {room} tokens"
+            logger.warning("line %d: no room for the %s; %s", number, what, remedy)
 
     def _check_search(self, options: DecodingOptions) -> None:
         """Raises SettingError or RunError for options that the search cannot follow."""
@@ -187,8 +187,8 @@ class Preparation:
             raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
         if options.coverage_penalty and not self._has_attention:
             raise RunError(
-                "coverage_penalty: this model has no attention that could cover a source; its "
-                "decoder sees it as one fixed vector"
+                "coverage_penalty needs cross-attention, but this model's decoder has a fixed "
+                "context; leave it out"
             )
 
     @functools.cached_property

@@ -1,8 +1,7 @@
-"""An estimate of how good a translation is, without a reference, calibrated on held-out pairs.
+"""Quality estimation without a reference, calibrated on held-out pairs.
 
-A few features of the model's confidence are weighed by ridge regression on the chrF of single
-sentences, and the sum is then bent by isotonic regression, so that of outputs estimated at 60 the
-mean chrF was 60.
+Ridge regression predicts sentence chrF from a few confidence features, and isotonic regression
+calibrates the prediction: outputs estimated at 60 have a mean chrF of 60.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class QualityModel(NamedTuple):
 
 
 class Correlation(NamedTuple):
-    """How an estimate goes along with what it estimates."""
+    """Correlation of estimates with scores."""
 
     pearson: float
     spearman: float
@@ -82,7 +81,7 @@ class QualityEstimator:
     def fields(
         self, texts: Sequence[str], translations: Sequence[Translation]
     ) -> list[dict[str, Any]]:
-        """For each translation what goes into a JSON record; nothing where it was blank."""
+        """Fields of a JSON record for each translation; none for blank texts."""
         known = confidences(self.translator, texts, translations)
         found = [{} if one is None else one.fields() for one in known]
         if self.quality is not None:
@@ -115,8 +114,7 @@ def fit_quality(confidences: Sequence[Confidence], scores: Floats) -> QualityMod
     """The estimate that fits scores (n,) best.  Raises DataError for fewer than `FEWEST`."""
     if len(confidences) < FEWEST:
         raise DataError(
-            f"{len(confidences)} pairs with an output are too few to calibrate on; "
-            f"it needs {FEWEST}"
+            f"calibration needs at least {FEWEST} pairs with an output, not {len(confidences)}"
         )
     features = features_of(confidences)
     mean, scale = features.mean(0), np.maximum(features.std(0), 1e-9)
@@ -178,8 +176,8 @@ def save_quality(quality: QualityModel, run: Path, facts: dict[str, Any]) -> Non
 
 
 def load_quality(run: Path) -> QualityModel | None:
-    """That of a run directory, or None.  Raises RunError for one that is damaged or of weights
-    that are not the run's any more."""
+    """Quality estimator of a run directory, or None. Raises RunError if it is damaged or belongs to
+    other weights."""
     path = run / QUALITY
     if not path.is_file():
         return None
@@ -195,9 +193,9 @@ def load_quality(run: Path) -> QualityModel | None:
     except (OSError, ValueError, KeyError, TypeError):
         whole = False
     if not whole:
-        raise RunError(f"{path} is damaged; make it anew with transduce calibrate {run}")
+        raise RunError(f"{path} is damaged; create it again with transduce calibrate {run}")
     if made_of != sha256_of(run / "weights.safetensors"):
         raise RunError(
-            f"{path} was calibrated for other weights; make it anew with transduce calibrate {run}"
+            f"{path} is for other weights; create it again with transduce calibrate {run}"
         )
     return quality

@@ -1,4 +1,4 @@
-"""The recipe of a task from text to text: one TOML file, one experiment."""
+"""Recipe of translation and every other task from text to text."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from transduce.models.encoder_decoder import EncoderDecoderConfig, check_tie
 from transduce.models.presets import PRESETS
 from transduce.models.stacks import cross_attention_heads, max_sequence_length
 from transduce.tasks.common import (
-    Root,
     base_settings,
     check_r_drop,
     check_selection,
     named_base,
-    read_split,
     rooted,
     with_base_model,
 )
-from transduce.tasks.task import Split
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import read_split
+from transduce.tasks.task import Recipe, Split
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.text.sampling import Alpha, check_sampling
 from transduce.training.fine_tuning import FineTuneConfig
@@ -50,23 +50,17 @@ class Corpus:
 
 
 @section
-class DataConfig:
+class DataConfig(SplitsConfig):
     """Which pairs to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
-    starts from the current directory."""
     train: PairsConfig | None = None
-    """Needed for training; an imported model has none."""
     train_weight: Weight = 1.0
     """How often an epoch sees `train`: 2 is twice, 0.25 a quarter of it, and another quarter in
     the next epoch.  With 0 it is there only to set `hold_out` aside."""
     mix: tuple[Corpus, ...] = ()
     """Further corpora, mixed with `train` in every batch; without sources that are set aside."""
     valid: PairsConfig | None = None
-    """Without it, `hold_out` of the training pairs are set aside."""
     test: PairsConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training pairs is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
     """Share of the sources that is set aside, with all their targets, where no file is given."""
     filters: FilterConfig = FilterConfig()
@@ -74,7 +68,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         if not self.train_weight and not any(corpus.weight for corpus in self.mix):
             raise SettingError(
-                "data.train_weight and every weight in data.mix are 0; there is nothing to train on"
+                "data.train_weight and all weights in data.mix are 0; raise one of them"
             )
 
     def corpora(self) -> list[tuple[DataConfig, float]]:
@@ -98,16 +92,17 @@ class DataConfig:
 
 @section
 class TextConfig:
-    """How texts become tokens."""
+    """Tokenizers of source and target."""
 
     source: TokenizerConfig = SubwordConfig()
     target: TokenizerConfig | None = None
-    """Without it, source and target share one joint vocabulary, made as `source` says."""
+    """Target tokenizer; without it, source and target share a joint vocabulary as set by
+    `source`."""
     source_sampling: Alpha = 0.0
-    """Cut each source into other subwords whenever training sees it: for BPE the probability of
-    leaving a merge out, for a unigram model the power that probabilities are raised to."""
+    """Subword sampling of sources in training: the dropout probability of merges for BPE, the
+    exponent of probabilities for a unigram model."""
     target_sampling: Alpha = 0.0
-    """The same for targets."""
+    """Subword sampling of targets."""
 
     def __post_init__(self) -> None:
         target = self.target or self.source
@@ -115,7 +110,7 @@ class TextConfig:
         check_sampling("text.target_sampling", self.target_sampling, target.kind)
 
     def without_sampling(self) -> TextConfig:
-        """What decides the tokenizers."""
+        """Settings that determine the tokenizers."""
         return dataclasses.replace(self, source_sampling=0.0, target_sampling=0.0)
 
 
@@ -126,15 +121,15 @@ class LanguagesConfig:
     source: str | tuple[str, ...] = ()
     """Code of the source language, such as "de" or "pt-BR", or a list of several."""
     target: str | tuple[str, ...] = ()
-    """The same of the target language.  Of several, each is asked for by the tag of its name."""
+    """Target language. With several, a tag with the code selects one."""
 
     def __post_init__(self) -> None:
         for side, codes in (("source", self.sources), ("target", self.targets)):
             for code in codes:
                 if not LANGUAGE_CODE.fullmatch(code):
                     raise SettingError(
-                        f"languages.{side}: {code!r} is no code of a language, such as 'de', "
-                        "'zh-Hant' or 'pt-BR'"
+                        f"languages.{side}: {code!r} is not a language code like 'de', 'zh-Hant' "
+                        "or 'pt-BR'"
                     )
 
     @property
@@ -150,20 +145,19 @@ class LanguagesConfig:
 
 @section
 class EvaluationConfig:
-    """What is measured."""
+    """Evaluation settings."""
 
     target_language: str = ""
     """Code of the target language, such as "de" or "zh"; some metrics need it.  By default the
     one of `languages.target`."""
     metrics: tuple[str, ...] = ()
-    """By default BLEU, chrF and TER for text; WER, PER and accuracy for symbols."""
+    """Metrics; by default BLEU, chrF and TER for text, and WER, PER and accuracy for symbols."""
     validation_metrics: tuple[str, ...] = ()
-    """What each validation during training measures by decoding; by default BLEU and chrF, or
-    WER and PER.  References are compared as the target vocabulary writes them, such as in lower
-    case."""
+    """Metrics measured by decoding at each validation; by default BLEU and chrF, or WER and PER.
+    References are normalised as by the target vocabulary, e.g. lower-cased."""
     validation_pairs: Annotated[int, Field(ge=0)] = 500
-    """How many pairs, drawn evenly from the validation set, always the same ones, each validation
-    decodes; 0 to validate by loss alone."""
+    """Pairs decoded at each validation, a fixed sample of the validation set; 0 to validate by loss
+    alone."""
     validation_beam_size: Annotated[int, Field(ge=1)] = 1
 
     def __post_init__(self) -> None:
@@ -171,24 +165,23 @@ class EvaluationConfig:
             check_metric(name)
 
     def validated(self, symbols: bool) -> tuple[str, ...]:
-        """What each validation measures by decoding.  symbols: are the targets such, not text?"""
+        """Metrics measured by decoding at each validation. symbols: targets are symbols, not
+        text."""
         if not self.validation_pairs:
             return ()
         return self.validation_metrics or default_metrics(symbols)[:2]
 
 
 def default_metrics(symbols: bool) -> tuple[str, ...]:
-    """What is worth measuring for outputs that are symbols, or for text."""
+    """Default metrics for outputs of symbols, or of text."""
     return ("wer", "per", "accuracy") if symbols else ("bleu", "chrf", "ter")
 
 
 @section
-class TranslationRecipe:
-    """Everything that makes a run what it is."""
+class TranslationRecipe(Recipe):
+    """Recipe of text to text."""
 
     task: Literal["translation"] = "translation"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout and the order of the data."""
     data: DataConfig
     text: TextConfig = TextConfig()
     model: EncoderDecoderConfig = EncoderDecoderConfig()
@@ -200,16 +193,15 @@ class TranslationRecipe:
     languages: LanguagesConfig = LanguagesConfig()
 
     def __post_init__(self) -> None:
-        """What the sections mean for each other, said before anything long has begun."""
+        """Check sections against each other before any long work."""
         check_tie(self.model, joint=self.text.target is None)
         limit = self.data.filters.max_length
         for stack in (self.model.encoder, self.model.decoder):
             room = max_sequence_length(stack)
             if room is not None and room < limit + 2:
                 raise SettingError(
-                    f"learned positions reach to {room}, but "
-                    f"data.filters.max_length = {limit} needs {limit + 2}; set max_positions "
-                    "or max_length accordingly"
+                    f"data.filters.max_length = {limit} needs {limit + 2} learned positions, "
+                    f"but there are {room}; lower it, or raise max_positions"
                 )
         check_r_drop(self.training, self.model)
         self._check_selection()
@@ -235,7 +227,7 @@ class TranslationRecipe:
         if measured and named and measured not in named:
             raise SettingError(
                 f"evaluation.target_language = {measured!r} is not in languages.target = "
-                f"{', '.join(named)}; leave it out or name it there"
+                f"{', '.join(named)}; leave it out or add it there"
             )
 
     def _check_selection(self) -> None:
@@ -258,17 +250,17 @@ def _check_guided(recipe: TranslationRecipe) -> None:
     for name in ("compile", "recompute"):
         if getattr(recipe.training, name):
             raise SettingError(
-                f"training.alignment looks into the attention; set training.{name} off"
+                f"training.alignment needs the attention weights; turn off training.{name}"
             )
     aligned = recipe.training.alignment
     if aligned is not None and aligned.links is not None and not recipe.data.train_weight:
-        raise SettingError("training.alignment.links are of data.train, whose weight is 0")
+        raise SettingError("training.alignment.links needs data.train, but train_weight is 0")
 
 
 def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRecipe:
     """Settings of a file as a recipe, with `model.preset` spelled out and the root resolved.
 
-    With `fine_tune`, model and text are those of the other run unless they are given.
+    With `fine_tune`, model and text default to the base run's.
     """
     model = settings.get("model")
     if isinstance(model, Mapping) and "preset" in model:
@@ -279,9 +271,9 @@ def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRec
 
 
 def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings whose `text` comes from the run that `fine_tune.run` names, unless it is given.
+    """Fill in a missing `text` from the run in `fine_tune.run`.
 
-    A section that names no tokenizer changes that of the other run.
+    A section without a tokenizer modifies the base run's.
     """
     base, own = named_base(settings), settings.get("text", {})
     if base is None or not isinstance(own, Mapping) or {"source", "target"} & set(own):
@@ -291,17 +283,17 @@ def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _preset(name: Any, where: str) -> dict[str, Any]:
     if not isinstance(name, str) or name not in PRESETS:
-        hint = did_you_mean(str(name), PRESETS) or f"; there are {', '.join(PRESETS)}"
-        raise SettingError(f"{where}: model.preset {name!r} is not known{hint}")
+        hint = did_you_mean(str(name), PRESETS) or f"; choose from {', '.join(PRESETS)}"
+        raise SettingError(f"{where}: unknown model.preset {name!r}{hint}")
     preset: dict[str, Any] = to_dict(PRESETS[name])
     return preset
 
 
 def read_pairs_of(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:
-    """The pairs of a split, streamed; all targets of a source are in one split, whatever its tags.
+    """Stream the pairs of a split; all targets of a source are in one split, regardless of tags.
 
-    Those to train on are of all corpora, each once, whatever its weight.  Raises DataError for
-    what cannot be read.
+    Training pairs come from all corpora, each once, regardless of weights. Raises DataError if
+    reading fails.
     """
     parts = [part for part, _ in config.corpora()] if split == "train" else [config]
     return itertools.chain.from_iterable(

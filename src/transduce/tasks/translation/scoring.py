@@ -58,8 +58,8 @@ def score_pairs(
 ) -> Iterator[float]:
     """Log-probability of each target text, end included, given its source text.
 
-    Pairs beyond `max_scored_length` tokens get nan and a warning.  check: looks at pairs and their
-    ids, given the number of the first.
+    Pairs beyond `max_scored_length` tokens get nan and a warning.  check: called with pairs, their
+    ids, and the number of the first.
     """
     max_length = max_scored_length(model)
     rest, first = iter(pairs), 0
@@ -72,7 +72,7 @@ def score_pairs(
         for i, (given, wanted) in enumerate(zip(sources, targets, strict=True)):
             length = 1 + max(len(given), len(wanted))
             if length > max_length:
-                message = "pair %d has %d tokens on a side, more than the %d that are scored"
+                message = "pair %d has %d tokens on one side; scoring is limited to %d"
                 logger.warning(message, first + i + 1, length, max_length)
             else:
                 short.append(i)

@@ -21,7 +21,7 @@ SHORTLIST = "shortlist.safetensors"
 
 
 class ShortlistCoverage(NamedTuple):
-    """What a shortlist is worth on pairs that it was not learnt from."""
+    """Coverage of a shortlist on held-out pairs."""
 
     covered: float
     """Share of the target tokens that their sentences' lists hold."""
@@ -53,7 +53,7 @@ def learn_shortlist(
 def coverage(
     shortlist: Shortlist, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
 ) -> ShortlistCoverage:
-    """How much of some targets their sources' lists hold, the ends left out."""
+    """Share of target tokens contained in their sources' lists, without the ends."""
     covered = tokens = size = n = 0
     for given, wanted in pairs:
         allowed = set(shortlist.of(source.encode(given)).tolist())
@@ -74,7 +74,7 @@ def save_shortlist(shortlist: Shortlist, run: Path) -> Path:
 
 
 def load_shortlist(run: Path, source: Tokenizer, target: Tokenizer) -> Shortlist | None:
-    """That of a run directory, or None.  Raises RunError for one of other vocabularies."""
+    """Shortlist of a run directory, or None. Raises RunError if it is for other vocabularies."""
     path = run / SHORTLIST
     if not path.is_file():
         return None
@@ -85,7 +85,7 @@ def load_shortlist(run: Path, source: Tokenizer, target: Tokenizer) -> Shortlist
     )
     if wrong or len(tensors["likely"]) != source.size or bool((tensors["frequent"] <= EOS).any()):
         raise RunError(
-            f"{path} is not of this run's vocabularies; make it anew with transduce shortlist {run}"
+            f"{path} is for other vocabularies; create it again with transduce shortlist {run}"
         )
     likely, frequent = (tensors[name].long().numpy() for name in ("likely", "frequent"))
     return Shortlist(likely, frequent, source is target)

@@ -25,7 +25,7 @@ class Lines(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to translate."""
+        """True if there is nothing to translate."""
         return not any(map(str.strip, self.texts))
 
     def with_breaks(self, outputs: Iterable[str]) -> str:
@@ -44,10 +44,10 @@ def lines_of(text: str) -> Lines:
 def split_source(
     ids: list[int], max_length: int, tokenizer: Tokenizer, tagged: bool = False
 ) -> Iterator[list[int]]:
-    """The ids whole, or in pieces of at most `max_length`, cut after ends of sentences or words.
+    """Ids in pieces of at most `max_length`, cut after sentences or words; whole if short enough.
 
-    tagged: a text may begin with tags.  So does each of its pieces then, for they say what is
-    wanted of all of it; and with the language code of a Marian tokenizer.
+    tagged: a text may begin with tags, or the language code of a Marian tokenizer, which are then
+    repeated in each piece.
     """
     if len(ids) <= max_length:
         yield ids
@@ -67,9 +67,9 @@ def split_source(
 
 
 def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
-    """The ids of a whole output of those of its pieces.
+    """Join the ids of the outputs of pieces.
 
-    Subwords bring the blank between two pieces along; letters get one, where their script has any.
+    Subwords include the blank between two pieces; characters get one if their script uses blanks.
     """
     ids: list[int] = []
     for part in parts:
@@ -100,7 +100,7 @@ def head_of(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> list[int]:
 
 
 def _cut(tokens: Sequence[str]) -> int:
-    """Where to cut: after the last end of a sentence in the later half, else before a word."""
+    """Cut after the last end of a sentence in the later half, else before a word."""
     half = len(tokens) // 2
     for i in range(len(tokens) - 1, half, -1):
         if tokens[i - 1].endswith(SENTENCE_ENDS):

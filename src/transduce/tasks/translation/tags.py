@@ -1,4 +1,4 @@
-"""Warnings of sources without the tags that a run was trained with."""
+"""Warnings of sources without the tags of the training data."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from transduce.text.characters import CharacterTokenizer, leading_tags
 logger = logging.getLogger("transduce")
 
 NAMED = 40
-"""So many tags are named in a message."""
+"""Limit on the tags listed in a message."""
 
 
 class ExpectedTags:
-    """Says once of a run's sources that one has no tag, or an unknown one; a typo is no error."""
+    """Warns once if a source has no tag, or an unknown one, which may be a typo."""
 
     def __init__(self, data: DataConfig, source: Tokenizer) -> None:
-        """data: what was trained on.  Tags are expected where all of it has them."""
+        """data: training data. Tags are expected if all of it has them."""
         corpora = [part.train for part, _ in data.corpora() if part.train is not None]
         by_column = [not isinstance(p, ParallelFiles) and bool(p.tag_columns) for p in corpora]
         self.used = any(by_column) or any(pairs.tag for pairs in corpora)
-        """Whether some of it has them."""
+        """True if any training data has tags."""
         self._expected = bool(corpora) and all(
             pairs.tag or columns for pairs, columns in zip(corpora, by_column, strict=True)
         )
         self._normalize = source.normalizer.apply
         self._known: list[str] = []
-        """Empty where nothing tells which there are."""
+        """Known tags; empty if they are not recorded."""
         if isinstance(source, CharacterTokenizer):
             self._known = sorted(source.tags)
         elif not any(by_column):
@@ -46,7 +46,7 @@ class ExpectedTags:
         for line, text in enumerate(texts, first + 1):
             problem = self._problem(text) if text.strip() else ""
             if problem:
-                logger.warning("line %d %s; said once", line, problem)
+                logger.warning("line %d %s; further lines are not reported", line, problem)
                 self._expected = False
                 return
 
@@ -57,6 +57,6 @@ class ExpectedTags:
             named += ", ..."
         if not tags:
             such = f": {named}" if named else ""
-            return f"begins with no tag, but this model was trained with tags{such}"
+            return f"has no tag, but this model was trained with tags{such}"
         unknown = [tag.strip() for tag in tags if self._known and tag not in self._known]
-        return f"has the tag {unknown[0]}, but this model knows {named}" if unknown else ""
+        return f"has the unknown tag {unknown[0]}; known are {named}" if unknown else ""

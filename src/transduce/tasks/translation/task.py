@@ -1,4 +1,4 @@
-"""The task of turning text into text, trained on pairs: translation, spelling to sound, …"""
+"""Translation and every other task from text to text: training and evaluation."""
 
 from __future__ import annotations
 
@@ -31,14 +31,19 @@ from transduce.tasks.common import (
     describe_batch,
     find_device,
     prepare_training,
-    sampled,
     with_weights,
 )
 from transduce.tasks.provenance import record_provenance
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.splits import sampled
+from transduce.tasks.task import Evaluation, Example, Split, Task
 from transduce.tasks.translation.data import encoded_pairs, saved_vocabularies, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
-from transduce.tasks.translation.recipe import TranslationRecipe, default_metrics, read_pairs_of
+from transduce.tasks.translation.recipe import (
+    TranslationRecipe,
+    default_metrics,
+    parse_translation,
+    read_pairs_of,
+)
 from transduce.tasks.translation.shortlist import load_shortlist
 from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.translation.translator import Translator
@@ -58,7 +63,7 @@ TRANSLATED_TOGETHER = 512
 
 
 class TranslationTraining:
-    """Pairs, model and loss as the training loop wants them."""
+    """Pairs, model and loss for the training loop."""
 
     unit = "tokens"
 
@@ -106,7 +111,7 @@ class TranslationTraining:
         check_selection(recipe.training.select_by, measured)
 
     def _warn_of_length(self, sources: Sequence[str]) -> None:
-        """Warn here of what each validation would warn of again, by numbers of no file's lines."""
+        """Warn once of long validation sources, instead of at each validation."""
         translator = self.translator
         max_source_length = translator.config.max_source_length
         n_long = sum(
@@ -114,8 +119,8 @@ class TranslationTraining:
         )
         if n_long:
             logger.warning(
-                "%d of the %d sources that each validation decodes have more than %d tokens; they "
-                "are translated in pieces",
+                "%d of the %d sources decoded at each validation have more than %d tokens and are "
+                "translated in pieces",
                 n_long,
                 len(sources),
                 max_source_length,
@@ -130,7 +135,7 @@ class TranslationTraining:
         return loss() if self.guide is None else self.guide.loss(batch, loss)
 
     def describe(self, batch: PairBatch) -> str:
-        """Which pairs a batch holds."""
+        """Describe a batch by the numbers of its pairs."""
         return describe_batch("training pairs", batch.rows)
 
     def validate(self) -> dict[str, float]:
@@ -151,7 +156,7 @@ class TranslationTraining:
         return scores
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         facts: list[Any] = [self._valid.checksum()]
         if score != "loss":
             facts += [
@@ -162,7 +167,7 @@ class TranslationTraining:
         return checksum_of(*facts)
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score != "loss" and make_metric(score).higher_is_better
 
 
@@ -209,7 +214,7 @@ def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Out
 
 
 class TrainedTranslator(Translator):
-    """A translator that knows the recipe it was trained by, and so its data and metrics."""
+    """Translator with the recipe of its training, and so its data and metrics."""
 
     def __init__(
         self,
@@ -239,7 +244,7 @@ class TrainedTranslator(Translator):
             pairs = ((source, target) for (source,), target in examples)
         sources, references = references_by_source(pairs, self.target)
         if not sources:
-            raise DataError("there are no pairs to evaluate on")
+            raise DataError("no pairs to evaluate")
         hypotheses = [
             translation.text
             for first in range(0, len(sources), TRANSLATED_TOGETHER)
@@ -295,7 +300,7 @@ def new_translator(
 
 
 def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> TrainedTranslator:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     source, target = saved_vocabularies(run)
     shortlist = load_shortlist(run, source, target)
     return with_weights(lambda: new_translator(recipe, source, target, shortlist), run, device)
@@ -312,9 +317,9 @@ def warn_of_writing(
     references: Sequence[Sequence[str]],
     written: Sequence[Sequence[str]],
 ) -> None:
-    """Say that a score counts as wrong what the model cannot write.
+    """Warn of references that the target vocabulary cannot produce.
 
-    other: the scores with `written` for references.
+    other: scores against `written`, the normalised references.
     """
     found = [
         f"{name} {value:.2f}"
@@ -324,8 +329,8 @@ def warn_of_writing(
     if found:
         apart = sum(item != mine for item, mine in zip(references, written, strict=True))
         logger.warning(
-            "%d of %d references hold letters that the target vocabulary never writes (see "
-            "text.target); with references as it would write them: %s",
+            "%d of %d references contain characters that the target vocabulary cannot produce "
+            "(see text.target); scores with normalised references: %s",
             apart,
             len(references),
             ", ".join(found),
@@ -344,3 +349,12 @@ def references_by_source(
         listed = list(pairs)
         return [s for s, _ in listed], [[t] for _, t in listed]
     return group_by_source(pairs)
+
+
+TRANSLATION = Task(
+    TranslationRecipe,
+    parse_translation,
+    train_translation,
+    load_translation,
+    pipeline_tag="translation",
+)

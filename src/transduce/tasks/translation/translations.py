@@ -1,4 +1,4 @@
-"""What a translator gives: translations, the candidates among them, and alignments."""
+"""Results of a translator: translations, candidates, alignments."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from transduce.decoding.mbr import expected_utilities
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError, SettingError
+from transduce.inspect.attention import record_attention
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.sequence import Padded
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Candidate:
     tokens: tuple[str, ...] = field(repr=False)
     """Pieces as the model made them."""
     score: float
-    """What candidates are ranked by: log-probability after the length penalty."""
+    """Ranking score of candidates: log-probability after the length penalty."""
     log_prob: float
     """Natural logarithm of the probability of the tokens and the end."""
     parts: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
@@ -42,13 +46,13 @@ class Translation:
     """The n best, best first; the first is this translation itself."""
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {"translation": self.text, "score": self.score, "tokens": self.tokens}
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How the target looked at the source."""
+    """Cross-attention between target and source."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -57,17 +61,30 @@ class Alignment:
 
 
 def check_layer(layer: int, n_layers: int) -> None:
-    """Raises RunError where no layer looks at the source, SettingError where this one is none."""
+    """Raises RunError for a model without cross-attention, SettingError for a missing layer."""
     if not n_layers:
         raise RunError(
-            "this model has no attention to align by: its decoder sees the source as one fixed "
-            "vector; train one with another model.decoder.context.kind, such as 'general'"
+            "alignment needs cross-attention, but this model's decoder has a fixed context; train "
+            "one with another model.decoder.context.kind, such as 'general'"
         )
     if not -n_layers <= layer < n_layers:
         raise SettingError(
-            f"there is no layer {layer} to align by; this model has {n_layers}: 0 to "
-            f"{n_layers - 1}, or from the last on -1 to {-n_layers}"
+            f"alignment layer {layer} is out of range: this model has layers 0 to "
+            f"{n_layers - 1}, or -1 to {-n_layers} counted from the last"
         )
+
+
+@torch.inference_mode()
+def attended(model: EncoderDecoder, source: Padded, target: Padded, layer: int) -> Tensor:
+    """Weights (b, t, s) of the cross-attention of one layer, the mean of its heads.
+
+    Raises as `check_layer` does.
+    """
+    with record_attention(model) as maps:
+        layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
+        check_layer(layer, len(layers))
+        model(source, target)
+    return layers[layer][0].mean(1)  # (b, h, t, s) -> (b, t, s)
 
 
 def mbr_rerank(

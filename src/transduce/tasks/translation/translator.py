@@ -1,4 +1,4 @@
-"""A trained model with its tokenizers: texts in, texts out."""
+"""Translator: a trained model with its tokenizers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import Self
 import torch
 
 from transduce.data.batches import in_batches
-from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels, smallest_limit
+from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import OutputConstraints
 from transduce.decoding.search import SearchRequest, Snapshot, search_steps
 from transduce.decoding.shortlist import ShortlistedModel
 from transduce.decoding.stable_prefix import stable_prefix
 from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.errors import SettingError, TransduceError
-from transduce.inspect.attention import record_attention
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
 from transduce.tasks.per_input import (
@@ -35,14 +33,16 @@ from transduce.tasks.translation.outputs import Outputs
 from transduce.tasks.translation.preparation import Preparation, Prepared
 from transduce.tasks.translation.scoring import score_pairs
 from transduce.tasks.translation.splitting import Lines, joined, lines_of
-from transduce.tasks.translation.translations import Alignment, Translation, check_layer
-from transduce.tasks.translation.translator_config import SourceSegment, TranslatorConfig, batch_key
+from transduce.tasks.translation.translations import Alignment, Translation, attended
+from transduce.tasks.translation.translator_config import (
+    Question,
+    SourceSegment,
+    TranslatorConfig,
+    batch_key,
+)
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
-
-Question = tuple[tuple[int, ...], OutputConstraints, int]
-"""A source's ids, constraints of its output, its random stream: equal ones are decoded once."""
 
 
 class Translator:
@@ -74,12 +74,12 @@ class Translator:
 
     @property
     def options(self) -> DecodingOptions:
-        """Options of a call that gives none: the recipe's."""
+        """Default options of a call, from the recipe."""
         return self.config.options
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     @property
@@ -93,20 +93,20 @@ class Translator:
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """One translation for each text, in order; a blank text gives a blank one.
+        """Translate each text, in order; blank texts stay blank.
 
-        options: by default the recipe's; or a list with those of each text.  first: number of the
-        first text in a longer input, for messages and for the random streams of sampling.
+        options: by default the recipe's; or a list with options for each text.  first: number of
+        the first text in a longer input, for messages and for the random streams of sampling.
 
         Raises SettingError for a prefix or a phrase that the vocabulary cannot spell, and
-        RunError where coverage is asked for of a model without attention.
+        RunError for a coverage penalty with a model without cross-attention.
         """
         return self._translated(list(map(lines_of, texts)), options, first)
 
     def translate_lines(
         self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
     ) -> list[Translation]:
-        """The same for texts that are one line each, line breaks within or not, as in training."""
+        """Translate texts of one line each; line breaks within are handled as in training."""
         return self._translated([Lines((text,)) for text in texts], options, first)
 
     def attempt(
@@ -116,10 +116,10 @@ class Translator:
         first: int = 0,
         cancelled: Cancelled | None = None,
     ) -> list[Translation | TransduceError]:
-        """The translation of each text, or what is wrong with its options, in order.
+        """Translation of each text, or the error in its options, in order.
 
-        cancelled: called between steps with the place of a text, from 0; a text for which it is
-        true leaves its batch, and a CancelledError is the answer.  The others are unchanged.
+        cancelled: called between steps with the index of a text, from 0; if true, the text leaves
+        its batch and its result is a CancelledError. Other texts are not affected.
         """
         prepared = self._prepared(list(map(lines_of, texts)), options, first)
         cancellation = Cancellation(cancelled)
@@ -147,9 +147,9 @@ class Translator:
         """
         options = options or self.options
         if options.minimum_risk != "none":
-            raise SettingError("minimum_risk chooses at the end; leave it out to stream")
+            raise SettingError("minimum_risk cannot be streamed; leave it out")
         if self.config.engine is not None:
-            raise SettingError("streaming needs PyTorch's own search; leave out --engine")
+            raise SettingError("streaming needs the built-in search; leave out --engine")
         options = dataclasses.replace(options, n_best=1)
         (prepared,) = self._prepared([lines_of(text)], options, number)
         if isinstance(prepared, TransduceError):
@@ -158,38 +158,27 @@ class Translator:
         return self._parts(prepared, Cancellation(hook))
 
     def with_models(self, auxiliary: AuxiliaryModels) -> Self:
-        """The same translator decoding together with others.
+        """Translator that decodes with auxiliary models.
 
-        Raises SettingError for models that cannot go together.
+        Raises SettingError for incompatible models.
         """
         self.check_alone()
         auxiliary.check_compatible(self.model)
         self.check_own_search()
-        config = self.config
-        max_source_length = smallest_limit(config.max_source_length, auxiliary.max_source_length)
-        assert max_source_length is not None
-        max_target_length = smallest_limit(config.max_target_length, auxiliary.max_target_length)
-        return self.configured(
-            dataclasses.replace(
-                config,
-                auxiliary=auxiliary,
-                max_source_length=max_source_length,
-                max_target_length=max_target_length,
-            )
-        )
+        return self.configured(self.config.with_auxiliary(auxiliary))
 
     def check_alone(self) -> None:
         """Raises SettingError where it decodes together with others, which would be forgotten."""
         if self.config.auxiliary is not NO_AUXILIARY:
             raise SettingError(
-                "others stand beside this run already; name all of them in one call of with_models"
+                "this run already has auxiliary models; pass all of them in one call of with_models"
             )
 
     def check_own_search(self) -> None:
         """Raises SettingError where the search is another library's, which follows one model."""
         if self.config.engine is not None:
             raise SettingError(
-                "an ensemble, a language model or a draft needs PyTorch's own search; leave out "
+                "an ensemble, a language model or a draft needs the built-in search; leave out "
                 "--engine"
             )
 
@@ -199,7 +188,7 @@ class Translator:
         options: DecodingOptions | Sequence[DecodingOptions] | None = None,
         first: int = 0,
     ) -> list[Translation]:
-        """The same as `translate`, for inputs of one text each."""
+        """As `translate`, for inputs of one text each."""
         return self.translate([text for (text,) in inputs], options, first)
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
@@ -210,21 +199,18 @@ class Translator:
         return score_pairs(self.model, self.source, self.target, pairs, self.check_pairs)
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
-        """How each target token, and the end, looked at the source tokens in one layer.
+        """Attention of each target token, and the end, to the source tokens in one layer.
 
         Both are read as one line.  target: by default the model's own translation.  Raises RunError
-        for a model without attention to the source, SettingError for a layer that it lacks.
+        for a model without cross-attention, SettingError for a missing layer.
         """
         if target is None:
             target = self.translate_lines([source])[0].text
         source_ids = [*self.source.encode(source), EOS]
         target_ids = [BOS, *self.target.encode(target)]
         self.check_pairs([(source, target)], [source_ids], [target_ids], 0)
-        with torch.inference_mode(), record_attention(self.model) as maps:
-            layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
-            check_layer(layer, len(layers))
-            self.model(self._batch([source_ids]), self._batch([target_ids]))
-        weights = layers[layer][0][0].mean(0)  # (h, t, s) -> (t, s)
+        batches = self._batch([source_ids]), self._batch([target_ids])
+        (weights,) = attended(self.model, *batches, layer)
         return Alignment(
             (*self.source.tokens(source_ids[:-1]), "</s>"),
             (*self.target.tokens(target_ids[1:]), "</s>"),
@@ -239,9 +225,8 @@ class Translator:
         """The source ids of a text, in the pieces that it is translated in."""
         lines = lines_of(text)
         rows = self.source.encode_batch(lines.texts)
-        return [
-            ids for segments in self._preparation.source_pieces(lines, rows) for ids in segments
-        ]
+        pieces = self._preparation.source_pieces(lines, rows)
+        return list(itertools.chain.from_iterable(pieces))
 
     def check_pairs(
         self,
@@ -313,10 +298,7 @@ class Translator:
         if options.minimum_risk != "none":
             count = options.candidates if sampled else options.beam_size
             options = dataclasses.replace(options, n_best=count)
-        questions = [
-            (tuple(segment.ids), segment.output_constraints, segment.stream if sampled else 0)
-            for segment in segments
-        ]
+        questions = [segment.question(sampled) for segment in segments]
         distinct: dict[Question, list[SourceSegment]] = {}
         for question, segment in zip(questions, segments, strict=True):
             distinct.setdefault(question, []).append(segment)
@@ -426,7 +408,7 @@ class Translator:
     def _shortlisted(
         self, sources: list[list[int]], options: DecodingOptions
     ) -> ShortlistedModel | None:
-        """The model with the shortlists of some sources, if options ask for them."""
+        """Model restricted to the shortlists of some sources, if the options request it."""
         if not options.shortlist:
             return None
         assert self.config.shortlist is not None, "checked"

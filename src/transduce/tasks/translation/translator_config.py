@@ -1,4 +1,4 @@
-"""Everything about a translator beside its model and tokenizers, known when it is made."""
+"""Settings and auxiliary models of a translator, fixed when it is made."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
+from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels, smallest_limit
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
 from transduce.decoding.shortlist import Shortlist
 from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.unknown_tokens import UnknownTokens
+
+Question = tuple[tuple[int, ...], OutputConstraints, int]
+"""A source's ids, constraints of its output, its random stream."""
 
 
 class SourceSegment(NamedTuple):
@@ -29,6 +32,10 @@ class SourceSegment(NamedTuple):
     ids: list[int]
     stream: int
     output_constraints: OutputConstraints
+
+    def question(self, sampled: bool) -> Question:
+        """Everything that decides its hypotheses; segments with equal ones are decoded once."""
+        return tuple(self.ids), self.output_constraints, self.stream if sampled else 0
 
 
 class Engine(Protocol):
@@ -48,7 +55,7 @@ class TranslatorConfig:
     """Options, limits and companions of a translator."""
 
     options: DecodingOptions
-    """Options of a call that gives none."""
+    """Default options of a call."""
     max_source_length: int
     """Source tokens that the model was trained for; longer texts go in pieces."""
     max_target_length: int | None = None
@@ -58,7 +65,7 @@ class TranslatorConfig:
     target_language: str = ""
     """Code of the language, for a measure that chooses among outputs."""
     alignment_head: tuple[int, int | None] = (-1, None)
-    """Layer and head to align by unless another is asked for; no head for the mean of all."""
+    """Default layer and head of alignment; no head for the mean of all."""
     shortlist: Shortlist | None = None
     """The target tokens that sources can need, for `options.shortlist`."""
     engine: Engine | None = None
@@ -70,9 +77,18 @@ class TranslatorConfig:
     warn_of_length: bool = True
     """Warn of each text that is translated in pieces."""
 
+    def with_auxiliary(self, auxiliary: AuxiliaryModels) -> TranslatorConfig:
+        """The same together with other models, within the limits of them all."""
+        source = smallest_limit(self.max_source_length, auxiliary.max_source_length)
+        target = smallest_limit(self.max_target_length, auxiliary.max_target_length)
+        assert source is not None
+        return dataclasses.replace(
+            self, auxiliary=auxiliary, max_source_length=source, max_target_length=target
+        )
+
 
 def batch_key(options: DecodingOptions) -> DecodingOptions:
-    """Options in common of texts that are decoded together, without those of a text alone."""
+    """Options shared by texts that are decoded together."""
     if not (options.prefix or options.constraints or options.avoid):
         return options
     return dataclasses.replace(options, prefix="", constraints=(), avoid=())

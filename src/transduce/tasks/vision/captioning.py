@@ -1,4 +1,4 @@
-"""The task of saying in words what an image shows: image front end, text decoder."""
+"""Image captioning: image front end, text decoder."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
@@ -37,7 +36,7 @@ from transduce.tasks.common import (
     rooted,
     with_weights,
 )
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import READ_AT_ONCE, TextConfig, tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
@@ -50,7 +49,6 @@ from transduce.tasks.vision.images import (
     with_base,
 )
 from transduce.text import BOS, EOS, PAD, Tokenizer
-from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
@@ -61,12 +59,12 @@ CAPTIONED_TOGETHER = 32
 
 @section
 class CaptioningEvaluation:
-    """What is measured."""
+    """Evaluation settings."""
 
     target_language: str = ""
     """Code of the language of the captions, such as "de" or "zh"; some metrics need it."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
-    """Of the test; an image with several captions has them all as references."""
+    """Metrics of the test; all captions of an image are its references."""
 
     def __post_init__(self) -> None:
         for name in self.metrics:
@@ -74,12 +72,10 @@ class CaptioningEvaluation:
 
 
 @section
-class CaptioningRecipe:
-    """Everything that makes a run what it is."""
+class CaptioningRecipe(Recipe):
+    """Recipe of image captioning."""
 
     task: Literal["captioning"] = "captioning"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, augmentation and the order of the data."""
     data: ImageDataConfig
     image: ImageConfig
     augmentation: AugmentationConfig = AugmentationConfig()
@@ -87,7 +83,6 @@ class CaptioningRecipe:
     model: CaptioningConfig = CaptioningConfig()
     fine_tune: FineTuneConfig | None = None
     """Start from the weights of another run."""
-    training: TrainingConfig = TrainingConfig()
     decoding: DecodingOptions = DecodingOptions()
     evaluation: CaptioningEvaluation = CaptioningEvaluation()
 
@@ -97,23 +92,22 @@ class CaptioningRecipe:
         room = max_sequence_length(self.model.decoder)
         if room is not None and room < self.text.max_length:
             raise SettingError(
-                f"learned positions reach to {room}, but text.max_length = "
-                f"{self.text.max_length}; set model.decoder.max_positions or text.max_length "
-                "accordingly"
+                f"text.max_length = {self.text.max_length} exceeds the {room} learned "
+                "positions; lower it, or raise model.decoder.max_positions"
             )
         check_selection(self.training.select_by, ("loss",))
 
 
 @dataclass(frozen=True)
 class Caption:
-    """What the model says to an image."""
+    """Caption of an image."""
 
     text: str = ""
     score: float = 0.0
     """Log-probability after the length penalty."""
 
     def fields(self) -> dict[str, Any]:
-        """What goes into a JSON record."""
+        """Fields of a JSON record."""
         return {"caption": self.text, "score": self.score}
 
 
@@ -142,7 +136,7 @@ class CaptionBatch(NamedTuple):
 
 
 class Captioner:
-    """A trained model that says what an image shows."""
+    """Trained captioning model."""
 
     inputs = ("image",)
 
@@ -159,12 +153,12 @@ class Captioner:
 
     @functools.cached_property
     def token_surfaces(self) -> TokenSurfaces:
-        """What the tokens spell."""
+        """Surfaces of the tokens."""
         return TokenSurfaces(self.tokenizer)
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     def predict(
@@ -173,7 +167,7 @@ class Captioner:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[Caption]:
-        """A caption for each image, given by its path; a blank path gives a blank caption.
+        """Caption each image, given by its path; blank paths get a blank caption.
 
         Raises DataError for a file that is no image.
         """
@@ -256,7 +250,7 @@ class Captioner:
 
 
 class CaptioningTraining:
-    """Images, captions, model and loss as the training loop wants them."""
+    """Images, captions, model and loss for the training loop."""
 
     unit = "tokens"
 
@@ -277,7 +271,7 @@ class CaptioningTraining:
         return self._loss(images, batch.target, self.recipe.training.label_smoothing)
 
     def describe(self, batch: CaptionBatch) -> str:
-        """Which images a batch holds."""
+        """Describe a batch by the numbers of its images."""
         return self._images.describe(batch.rows)
 
     def validate(self) -> dict[str, float]:
@@ -292,11 +286,11 @@ class CaptioningTraining:
         return {"loss": nll / tokens}
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         return checksum_of(self._valid.checksum())
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return False
 
     def _loss(self, images: Tensor, target: Padded, smoothing: float) -> LossSums:
@@ -346,6 +340,15 @@ def train_captioning(recipe: CaptioningRecipe, run: Path, resume: bool) -> Outco
 
 
 def load_captioning(recipe: CaptioningRecipe, run: Path, device: str) -> Captioner:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
     return with_weights(lambda: Captioner(recipe, tokenizer, cache), run, device)
+
+
+CAPTIONING = Task(
+    CaptioningRecipe,
+    parse_captioning,
+    train_captioning,
+    load_captioning,
+    pipeline_tag="image-to-text",
+)

@@ -1,17 +1,16 @@
-"""The task of telling what an image shows: ViT."""
+"""Image classification by a ViT."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
 from transduce.config import parse, section
@@ -37,7 +36,7 @@ from transduce.tasks.labels import (
     load_labels,
     new_head,
 )
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vision.images import (
     ImageDataConfig,
@@ -48,7 +47,6 @@ from transduce.tasks.vision.images import (
     training_images,
     with_base,
 )
-from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
@@ -60,19 +58,16 @@ PREDICTED_TOGETHER = 64
 
 
 @section
-class ImageClassificationRecipe:
-    """Everything that makes a run what it is."""
+class ImageClassificationRecipe(Recipe):
+    """Recipe of an image classifier."""
 
     task: Literal["image-classification"] = "image-classification"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides first weights, dropout, augmentation and the order of the data."""
     data: ImageDataConfig
     image: ImageConfig
     augmentation: AugmentationConfig = AugmentationConfig()
     model: VisionConfig = VisionConfig()
     fine_tune: FineTuneConfig | None = None
     """Start from the weights of another run."""
-    training: TrainingConfig = TrainingConfig()
 
     def __post_init__(self) -> None:
         self.model.check_size(self.image.size)
@@ -106,7 +101,7 @@ class ImageBatch(NamedTuple):
 
 
 class ImageClassifier:
-    """A trained model that tells what an image shows."""
+    """Trained image classifier."""
 
     inputs = ("image",)
     options: DecodingOptions | None = None
@@ -125,7 +120,7 @@ class ImageClassifier:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     def predict(
@@ -134,7 +129,7 @@ class ImageClassifier:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[LabelPrediction]:
-        """What each image, given by its path, shows; a blank path gives a blank answer.
+        """Classify each image, given by its path; blank paths get an empty label.
 
         Raises DataError for a file that is no image.
         """
@@ -177,7 +172,7 @@ class ImageClassifier:
 
 
 class ImageClassificationTraining:
-    """Images, model and loss as the training loop wants them."""
+    """Images, model and loss for the training loop."""
 
     unit = "images"
 
@@ -199,7 +194,7 @@ class ImageClassificationTraining:
         return label_loss(self.model(images), batch.labels, self.recipe.training.label_smoothing)
 
     def describe(self, batch: ImageBatch) -> str:
-        """Which images a batch holds."""
+        """Describe a batch by the numbers of its images."""
         return self._images.describe(batch.rows)
 
     def validate(self) -> dict[str, float]:
@@ -217,11 +212,11 @@ class ImageClassificationTraining:
         return {"loss": nll / known, "accuracy": 100 * right / count}
 
     def validation_checksum(self, score: str) -> str:
-        """Checksum of what this score is measured on and by."""
+        """Checksum of the data and settings behind a score."""
         return checksum_of(self._valid.checksum(), self._valid_labels)
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""
         return score == "accuracy"
 
     def _batches(self, data: SplitImages, split: Split) -> TokenBatches[ImageBatch]:
@@ -244,7 +239,7 @@ def _numbers(data: SplitImages, labels: Sequence[str], split: Split) -> NDArray[
     numbers = np.array([places.get(label, -1) for label in data.classes])
     unknown = int((numbers < 0).sum())
     if unknown and split == "train":
-        raise DataError("the training images have other labels than when this run was begun")
+        raise DataError("the labels of the training images have changed; start a new run")
     if unknown == len(numbers):
         raise DataError(f"no {split} image has a label of the training images ({labels[0]!r}, …)")
     if unknown:
@@ -288,6 +283,15 @@ def _check_labels(data: SplitImages) -> None:
 def load_image_classification(
     recipe: ImageClassificationRecipe, run: Path, device: str
 ) -> ImageClassifier:
-    """The trained model of a run directory.  Raises RunError for what is missing or damaged."""
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
     labels, cache = load_labels(run), run.parent / ".cache"
     return with_weights(lambda: ImageClassifier(recipe, labels, cache), run, device)
+
+
+IMAGE_CLASSIFICATION = Task(
+    ImageClassificationRecipe,
+    parse_image_classification,
+    train_image_classification,
+    load_image_classification,
+    pipeline_tag="image-classification",
+)

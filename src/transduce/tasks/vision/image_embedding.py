@@ -1,14 +1,13 @@
-"""The task of turning an image into a vector, with the encoder of an imported ViT."""
+"""Embedding of images, by the encoder of an imported ViT."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.config import parse, section
@@ -19,31 +18,27 @@ from transduce.models.vision import VisionConfig, vision_encoder
 from transduce.nn.heads.label import Pooling, pool
 from transduce.nn.initialise import initialise
 from transduce.tasks.common import rooted, with_weights
-from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.sections import RootedData
+from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.embedding import (
-    EmbeddingData,
     EmbeddingEvaluation,
     EmbeddingPrediction,
     nothing_to_measure,
 )
 from transduce.tasks.vision.images import named_images
-from transduce.training.config import TrainingConfig
 
 PREDICTED_TOGETHER = 64
 """Images in a batch."""
 
 
 @section
-class ImageEmbeddingRecipe:
-    """Everything that makes a run what it is."""
+class ImageEmbeddingRecipe(Recipe):
+    """Recipe of an imported encoder of images."""
 
     task: Literal["image-embedding"] = "image-embedding"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides nothing."""
-    data: EmbeddingData = EmbeddingData()
+    data: RootedData = RootedData()
     image: ImageConfig
     model: VisionConfig = VisionConfig()
-    training: TrainingConfig = TrainingConfig()
     evaluation: EmbeddingEvaluation = EmbeddingEvaluation()
 
     def __post_init__(self) -> None:
@@ -87,9 +82,9 @@ class ImageEmbedder:
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> list[EmbeddingPrediction]:
-        """The embedding of each image, given by its path, in order; a blank path has none.
+        """Embed each image, given by its path, in order; blank paths get none.
 
-        There is nothing to decode, so `options` says nothing.  Raises DataError for a file that
+        `options` has no effect, as nothing is decoded.  Raises DataError for a file that
         is no image.
         """
         found = [EmbeddingPrediction()] * len(inputs)
@@ -112,18 +107,27 @@ class ImageEmbedder:
         raise nothing_to_measure()
 
     def facts(self) -> dict[str, Any]:
-        """How long the vectors are."""
+        """Dimension of the vectors."""
         return {"dimensions": self.recipe.model.d_model}
 
 
 def train_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, resume: bool) -> NoReturn:
     """Raises SettingError: there is no such training."""
     raise SettingError(
-        "embeddings are not trained but imported (transduce import); what can be trained on "
-        'images is task = "image-classification" or "captioning"'
+        "embedding models are imported (transduce import), not trained; to train on images, "
+        'set task = "image-classification" or "captioning"'
     )
 
 
 def load_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, device: str) -> ImageEmbedder:
-    """The encoder of a run directory.  Raises RunError for what is missing or damaged."""
+    """Encoder of a run directory. Raises RunError if a file is missing or damaged."""
     return with_weights(lambda: ImageEmbedder(recipe), run, device)
+
+
+IMAGE_EMBEDDING = Task(
+    ImageEmbeddingRecipe,
+    parse_image_embedding,
+    train_image_embedding,
+    load_image_embedding,
+    pipeline_tag="image-feature-extraction",
+)

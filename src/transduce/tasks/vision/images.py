@@ -1,4 +1,4 @@
-"""What the tasks on images share: where their images come from, and the splits of them."""
+"""Shared code of tasks on images: sources of images, and their splits."""
 
 from __future__ import annotations
 
@@ -20,34 +20,20 @@ from transduce.data.images import ImageFolder, ImagesConfig, fingerprint
 from transduce.errors import DataError, InputError, printable_name
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
-from transduce.tasks.common import (
-    Root,
-    base_settings,
-    check_own_data,
-    describe_batch,
-    has_split,
-    is_held_out,
-    named_base,
-    own_section,
-    place_of,
-    with_base_model,
-)
+from transduce.tasks.common import base_settings, describe_batch, named_base, with_base_model
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import bounds_of, check_own_data, has_split, own_section, place_of
 from transduce.tasks.task import Split
 from transduce.training.display import ProgressCounter
 
 
 @section
-class ImageDataConfig:
+class ImageDataConfig(SplitsConfig):
     """Which images to train on, to validate with, and to test on."""
 
-    root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`."""
     train: ImagesConfig | None = None
-    """Needed for training; an imported model has none."""
     valid: ImagesConfig | None = None
-    """Without it, `hold_out` of the training images are set aside."""
     test: ImagesConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training images is set aside."""
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.05
     """Share of the training images that is set aside; equal images stay together."""
 
@@ -103,8 +89,7 @@ def training_images(
     for name, images in found.items():
         if not len(images):
             raise DataError(
-                f"hold_out leaves no images to {name} with; change data.hold_out, or name "
-                "data.valid"
+                f"data.hold_out leaves no images to {name} with; change it, or set data.valid"
             )
     return found
 
@@ -112,10 +97,10 @@ def training_images(
 def read_images_of(
     data: ImageDataConfig, shape: ImageConfig, split: Split, cache: Path
 ) -> SplitImages:
-    """The images of a split, decoded into `cache` unless they are there already.
+    """Images of a split, decoded into `cache` if missing.
 
-    Where a split is set aside from the training images, their pixels decide, so that equal
-    images stay together.  Raises DataError for what cannot be read.
+    Held-out splits of the training images go by pixels, so that equal images stay together. Raises
+    DataError if reading fails.
     """
     own = own_section(data, split)
     if own is not None:
@@ -123,13 +108,12 @@ def read_images_of(
         return SplitImages(store, np.arange(len(store)))
     if not has_split(data, split):
         raise DataError(
-            "the recipe has no test images; name them as data.test, or give --source and "
-            "--reference"
+            "the recipe has no test images; set data.test, or give --source and --reference"
         )
     check_own_data(data, split)
     assert data.train is not None
     store = _stored(data.train, Path(data.root), shape, cache)
-    low, high = is_held_out(data, split)
+    low, high = bounds_of(data, split)
     if (low, high) == (0.0, 1.0):
         return SplitImages(store, np.arange(len(store)))
     places = np.array([place_of(_digest(image)) for image in store.images])
@@ -169,10 +153,9 @@ def named_images(
 def with_base(
     settings: Mapping[str, Any], tasks: Sequence[str], also: Sequence[str] = ()
 ) -> Mapping[str, Any]:
-    """Settings whose `model` and `image` come from the run that `fine_tune.run` names.
+    """Fill in missing `model` and `image` from the run in `fine_tune.run`.
 
-    Of `image`, what is given goes before what the other run says.  tasks, also, what is raised:
-    as for `with_base_model`.
+    Given settings of `image` take precedence. tasks, also, errors: as in `with_base_model`.
     """
     base, filled = named_base(settings), with_base_model(settings, tasks, also)
     if base is None or filled is settings:  # a run's own recipe leaves nothing open

@@ -1,0 +1,102 @@
+"""Recipes: the settings of one experiment, read from a file, a run directory or a mapping.
+
+`config.py` has the machinery of settings; a task has the sections of its recipe; this module joins
+the two.  `as_recipe` is for recipes that users write, `read_recipe` for the one that a run keeps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict
+from transduce.config_paths import literal
+from transduce.errors import RunError, SettingError
+from transduce.renamed_settings import overrides_with_new_names, with_new_names
+from transduce.tasks import TASKS
+from transduce.tasks.run_files import check_files
+from transduce.tasks.task import Recipe
+from transduce.training.checkpoints import checkpoints_of
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.weights_header import read_header
+
+
+def as_recipe(
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe,
+    overrides: Iterable[str],
+) -> tuple[Recipe, str]:
+    """The parsed recipe, and the name for its run."""
+    if not isinstance(recipe, str | os.PathLike):
+        settings = with_overrides(to_dict(recipe), overrides)
+        return parse_recipe(settings, "recipe"), str(settings.get("task", "run"))
+    path = Path(recipe)
+    file, settings = load_settings(path)
+    settings = with_overrides(settings, overrides)
+    return parse_recipe(settings, str(file)), path.stem if file is path else path.resolve().name
+
+
+def load_settings(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The file of a recipe and its settings; `path` is a TOML file or a run directory.
+
+    Paths in the recipe of a run are literal; `~` and `$VARIABLE` are for recipes that users write.
+    """
+    file = path / "recipe.toml" if (path / "recipe.toml").is_file() else path
+    settings = load_toml(file)
+    home = file.parent
+    marks = (home / ".lock", home / "weights.safetensors", *checkpoints_of(home))
+    of_a_run = file.name == "recipe.toml" and any(mark.exists() for mark in marks)
+    return file, literal(settings) if of_a_run else settings
+
+
+def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Settings of a recipe with each `--set a.b=value` applied, by the sections of their task."""
+    task = settings.get("task")
+    kind = TASKS[task].recipe if isinstance(task, str) and task in TASKS else None
+    overrides = overrides_with_new_names(overrides)
+    return with_new_names(apply_overrides(with_new_names(settings), overrides, kind))
+
+
+def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
+    """Settings as the recipe of their task; `where` goes before messages."""
+    task = settings.get("task")
+    if task is None:
+        raise SettingError(f"{where}: task is missing; there are {', '.join(TASKS)}")
+    if not isinstance(task, str) or task not in TASKS:
+        hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
+        raise SettingError(f"{where}: task {task!r} is not known{hint}")
+    return TASKS[task].parse(with_new_names(settings), where)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe of a run directory.  Raises RunError when there is none."""
+    if not path.is_dir():
+        raise RunError(f"{path} is not a directory; a run is a directory made by training")
+    if not (path / "recipe.toml").is_file():
+        raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
+    check_files(path)
+    settings = literal(load_toml(path / "recipe.toml"))
+    try:
+        return _parse_kept(settings, str(path / "recipe.toml"))
+    except SettingError:
+        if (path / "weights.safetensors").is_file():
+            read_header(path / "weights.safetensors")  # a newer format may have other settings
+        raise
+
+
+def _parse_kept(settings: Mapping[str, Any], where: str) -> Recipe:
+    """The recipe kept by a run, parsed without opening the run that it was fine-tuned from.
+
+    It spells everything out, and the other run may be gone.
+    """
+    settings = with_new_names(settings, warn=False)
+    fine_tune = settings.get("fine_tune")
+    if not isinstance(fine_tune, Mapping) or not isinstance(fine_tune.get("run"), str):
+        return parse_recipe(settings, where)
+    closed = {**settings, "fine_tune": {**fine_tune, "run": os.devnull}}
+    recipe: Any = parse_recipe(closed, where)
+    run = parse(FineTuneConfig, fine_tune, where).run
+    opened = dataclasses.replace(recipe.fine_tune, run=run)
+    return dataclasses.replace(recipe, fine_tune=opened)  # type: ignore[no-any-return]

@@ -1,0 +1,116 @@
+"""Splits of a recipe's data: named by it, or set aside from the training data by a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transduce.errors import DataError, SettingError
+from transduce.tasks.sections import SplitsConfig, TrainingData
+from transduce.tasks.task import Split
+
+T = TypeVar("T")
+
+PLACE_VERSION = 3
+"""Goes up when places change (see `read_split`): what was encoded before is not that of now."""
+
+
+def check_trainable(config: TrainingData) -> None:
+    """Raises SettingError for a recipe without training data."""
+    if config.train is None:
+        raise SettingError("data.train is missing; set it to the training files")
+
+
+def check_own_data(config: TrainingData, split: Split) -> None:
+    """Raises SettingError or DataError where there is nothing that a split could be part of."""
+    if split == "train":
+        check_trainable(config)
+    elif config.train is None:
+        raise DataError("the run has no data (it may be imported); give --source and --reference")
+
+
+def has_split(config: SplitsConfig, split: Split) -> bool:
+    """Whether there are items for this split."""
+    return split != "test" or config.test is not None or config.valid is None
+
+
+def read_split(
+    config: SplitsConfig,
+    split: Split,
+    read: Callable[[Any, Path], Iterator[T]],
+    key: Callable[[T], str],
+) -> Iterator[T]:
+    """The items of a split, streamed.  Raises DataError for what cannot be read.
+
+    read: reads the items that a section names, under a root.  key: the text that decides in which
+    split an item is, where splits are set aside from the training data: by its hash, so that all
+    items of one key are in one split, whatever the order of the file.
+    """
+    root = Path(config.root)
+    own = own_section(config, split)
+    if own is not None:
+        yield from read(own, root)
+        return
+    if not has_split(config, split):
+        raise DataError(
+            "the recipe has no test data; set data.test, or give --source and --reference"
+        )
+    check_own_data(config, split)
+    low, high = bounds_of(config, split)
+    if (low, high) == (0.0, 1.0):
+        yield from read(config.train, root)
+        return
+    for item in read(config.train, root):
+        if low <= place_of(key(item)) < high:
+            yield item
+
+
+def bounds_of(config: SplitsConfig, split: Split) -> tuple[float, float]:
+    """Bounds of the hash (see `place_of`) of the training data that belong to a split."""
+    begin = 0.0
+    parts: dict[str, tuple[float, float]] = {}
+    for name in ("valid", "test"):
+        if getattr(config, name) is None and has_split(config, name):
+            parts[name] = (begin, begin := begin + config.hold_out)
+    return parts.get(split, (begin, 1.0))
+
+
+def own_section(config: SplitsConfig, split: Split) -> Any:
+    """What the recipe names for a split; None for what is trained on, and for what is set aside."""
+    return {"train": None, "valid": config.valid, "test": config.test}[split]
+
+
+def split_fingerprint(
+    config: SplitsConfig, split: Split, fingerprint: Callable[[Any, Path], str]
+) -> str:
+    """Changes whenever the items of a split may have changed; `fingerprint` is of one section."""
+    own = own_section(config, split)
+    source = own if own is not None else config.train
+    made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
+    return f"{fingerprint(source, Path(config.root))} {made}"
+
+
+def place_of(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone, however its letters are written.
+
+    "Dog" and "dog" are in one split, or a tokenizer that lowers case would see the test.
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold().strip()
+    digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def sampled(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
+    """So many of the items, in their order.
+
+    A hash of the text of each chooses, the same ones wherever they stand: a file may be sorted,
+    by language, by length or by article, and its first items then stand for none of the others.
+    """
+    if not count:
+        return []
+    found = heapq.nsmallest(count, enumerate(items), key=lambda item: place_of(text(item[1])))
+    return [item for _, item in sorted(found, key=lambda item: item[0])]

@@ -1,0 +1,56 @@
+"""The protocol of tasks, as training knows them: everything that a task gives the trainer."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import nn
+
+from transduce.data.batches import Batches
+from transduce.training.loss import LossSums
+
+
+class Batch(Protocol):
+    """One of a task's batches."""
+
+    @property
+    def target_tokens(self) -> int:
+        """Number of predictions: the divisor of its loss."""
+
+    def halves(self) -> tuple[Batch, Batch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+
+
+class TrainingTask(Protocol):
+    """Model, data, loss and validation of a task."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model to train."""
+
+    @property
+    def d_model(self) -> int:
+        """Width of the model, for schedules of the learning rate."""
+
+    @property
+    def unit(self) -> str:
+        """Unit of the loss, for the log: "tokens", "images"."""
+
+    @property
+    def batches(self) -> Batches:
+        """Training batches, which can be taken up again at any place."""
+
+    def loss(self, batch: Any) -> LossSums:
+        """Loss of one batch, as sums."""
+
+    def describe(self, batch: Any) -> str:
+        """A batch in a few words, for messages about it."""
+
+    def validate(self) -> dict[str, float]:
+        """Scores on held-out data, "loss" among them."""
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of the data and settings that this score is measured by."""
+
+    def higher_is_better(self, score: str) -> bool:
+        """Whether a larger value of this score is a better one."""
