@@ -158,6 +158,19 @@ class TestWhatIsRefused:
             (gzip.compress(b"a.txt".ljust(257, b"\0") + b"ustar\0"), "tar archive"),
             (bz2.compress(zipped()), "zip archive"),
         ],
+        ids=[
+            "zip",
+            "zstd",
+            "lz4",
+            "7z",
+            "pdf",
+            "rtf",
+            "parquet",
+            "utf-32",
+            "tar",
+            "tar.gz",
+            "zip.bz2",
+        ],
     )
     def test_what_cannot_be_read_names_its_format(
         self, tmp_path: Path, content: bytes, said: str
