@@ -129,7 +129,7 @@ def test_a_terminal(talker: Path, terminal: tuple[int, IO[bytes]]) -> None:
         preexec_fn=heeding_interrupts,
     ) as process:
         assert process.stdout is not None
-        assert b"/reset to forget" in told(process, b"> ")
+        assert b"/reset to clear" in told(process, b"> ")
         os.write(master, b"hi\n")
         assert process.stdout.read(2)
         process.send_signal(signal.SIGINT)

@@ -145,7 +145,10 @@ def test_pairs(tmp_path: Path, here: Here) -> None:
     assert done.code == 0, done.err
     assert len(done.lines) == 3 and done.lines[1] == "" and done.lines[0] in ("good", "poor")
     file.write_text("one text only\n")
-    assert "needs text and second with a tab" in here("predict", tmp_path / "run", file).complaint
+    assert (
+        "expected tab-separated text and second"
+        in here("predict", tmp_path / "run", file).complaint
+    )
 
 
 def test_mistakes_are_one_line(tmp_path: Path, here: Here) -> None:

@@ -90,7 +90,10 @@ def test_a_classifier_of_pairs(here: Here, tmp_path: Path) -> None:
     answers = here("predict", run, tmp_path / "pairs").lines
     assert answers[0] in ("no", "yes") and answers[1:] == [""]
     (tmp_path / "texts").write_text("abc def\n")
-    assert "needs text and second" in here("predict", run, tmp_path / "texts").complaint
+    assert (
+        "expected tab-separated text and second"
+        in here("predict", run, tmp_path / "texts").complaint
+    )
     complaint = here("import", source, tmp_path / "a", "--set", "data.pair=true").complaint
     assert "did you mean 'pairs'" in complaint
 

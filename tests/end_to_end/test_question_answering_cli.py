@@ -144,7 +144,9 @@ def test_the_lines_before_it_are_answered(run: Path, here: Here, tmp_path: Path)
     for name, text in zip(("all", "before"), lines, strict=True):
         (tmp_path / name).write_text(text, encoding="utf-8")
     done = here("predict", run, tmp_path / "all")
-    assert done.complaint.startswith(f"{tmp_path / 'all'}: line 3 needs question and context")
+    assert done.complaint.startswith(
+        f"{tmp_path / 'all'}: line 3: expected tab-separated question and context"
+    )
     assert done.lines == here("predict", run, tmp_path / "before").lines and len(done.lines) == 2
 
 

@@ -19,7 +19,7 @@ from transduce.data.labelled import (
 )
 from transduce.tasks.text_inputs import (
     EncodedTexts,
-    encode_inputs,
+    RowMaker,
     leave_out_tokens,
     one_line,
     to_padded,
@@ -111,9 +111,10 @@ class TestLayout:
 
     def test_cuts_are_counted(self, caplog: pytest.LogCaptureFixture) -> None:
         tokenizer = train_tokenizer(CharactersConfig(), ["ab"])
-        encode_inputs(tokenizer, [("a" * 6,), ("b",)], 8)
+        maker = RowMaker(tokenizer, 8)
+        maker.rows([("a" * 6,), ("b",)], range(2))
         assert not caplog.records
-        rows = encode_inputs(tokenizer, [("a" * 7,), ("b",), ("a" * 3, "b" * 3)], 8)
+        rows = maker.rows([("a" * 7,), ("b",), ("a" * 3, "b" * 3)], range(3))
         assert [len(row.ids) for row in rows] == [8, 3, 8]
         assert "2 of 3 inputs exceed 8 tokens" in caplog.text
 

@@ -80,7 +80,7 @@ class TestNonFinite:
         for path, policy in ((tmp_path / "stop", "stop"), (tmp_path / "skip", "skip")):
             task = Spoilt(losses={2})
             if policy == "stop":
-                with pytest.raises(TrainingError, match=r"is in non_finite/step-00000003.json; "):
+                with pytest.raises(TrainingError, match=r"in non_finite/step-00000003.json; "):
                     run(path, task, non_finite=policy)
             else:
                 run(path, task, non_finite=policy)
@@ -213,7 +213,7 @@ class TestMemory:
         assert len(said) == 1 and "splitting it in half" in said[0]
 
     def test_one_row_that_does_not_fit(self, tmp_path: Path) -> None:
-        expected = "out of memory at step 1 in a batch of 1, which"
+        expected = "out of memory at step 1 in a batch of 1, a single row"
         with pytest.raises(MemoryLimitError, match=expected):
             run(tmp_path, Small(0, MemoryError()))
 

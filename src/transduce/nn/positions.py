@@ -134,8 +134,8 @@ class LearnedPositions(Positions):
         room = self.table.num_embeddings
         if at.numel() and int(at.max()) >= room:
             raise DataError(
-                f"a sequence has more than the {room} tokens of the model's learned positions; "
-                "shorten it or train with a larger max_positions"
+                f"a sequence has more than {room} tokens, the limit of the model's learned "
+                "positions; shorten it or train with a larger max_positions"
             )
         return x + self.table(at)  # type: ignore[no-any-return]
 

@@ -22,7 +22,7 @@ class PatchFrontEnd(nn.Module):
     image_size: side in pixels of training images; other sizes are accepted if patches divide their
     sides. class_token: prepend a trained vector, whose output represents the whole image.  stem:
     widths of 3x3 convolutions before the patches, each followed by GELU and max pooling that halves
-    the sides (Hassani et al. 2021, CCT), so that patch_size is in pixels of what is left.
+    the sides (Hassani et al. 2021, CCT), so that patch_size is in pixels of the stem's output.
     Positions belong to the stack above.
     """
 
