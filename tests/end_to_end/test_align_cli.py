@@ -95,7 +95,7 @@ def test_what_cannot_be_scored_leaves_no_links(
         (["RUN", "FILE", "--method", "union"], 2, "--method requires --reverse"),
         (["RUN", "FILE", "--json"], 2, "--json requires --against"),
         (["RUN", "FILE", "--heads", "all"], 2, "--heads: expected mean or the number of a head"),
-        (["RUN", "FILE", "--heads", "9"], 2, "no head 9"),
+        (["RUN", "FILE", "--heads", "9"], 2, "head 9 is out of range"),
         (["RUN", "FILE", "--threshold", "1"], 2, "Must be < 1"),
         (["FILE"], 2, "to evaluate its links, add --against"),
         (["FILE", "--against", "FILE", "--shifted"], 2, "only --against and --json apply to it"),

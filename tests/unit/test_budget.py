@@ -127,8 +127,9 @@ class TestMinutes:
     ) -> None:
         clock = Clock(monkeypatch, step=1.0, validation=1e-6, writing=0.0)
         alone = run(tmp_path / "alone", Timed(clock), validate_every=100, **SETTINGS)
-        plain = Ranks.largest
-        monkeypatch.setattr(Ranks, "largest", lambda self, *n: [2 * x for x in plain(self, *n)])
+        plain = Ranks.all_reduce_max
+        doubled = lambda self, *n: [2 * x for x in plain(self, *n)]  # noqa: E731
+        monkeypatch.setattr(Ranks, "all_reduce_max", doubled)
         slower = run(tmp_path / "slower", Timed(clock), validate_every=100, **SETTINGS)
         assert alone.step == 59 and slower.step == 29
 

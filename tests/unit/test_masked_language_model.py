@@ -152,7 +152,7 @@ def test_lines_are_packed_within_their_documents() -> None:
     def encode(lines: Any) -> list[list[int]]:
         return [[words[word] for word in line.split(" ")] for line in lines]
 
-    lines = EncodedLines(texts, encode, longest=5)
+    lines = EncodedLines(texts, encode, max_length=5)
     assert [lines.line(i).tolist() for i in range(len(lines))] == [
         [4, 5], [6, 7, 8], [9], [10], [11, 12, 13, 14, 15], [16], [17]
     ]  # fmt: skip
