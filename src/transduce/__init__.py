@@ -28,6 +28,7 @@ from transduce.errors import (
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
     from transduce.inspect.attention import record_attention
+    from transduce.inspect.explanation import Explanation
     from transduce.run import Run, load
     from transduce.tasks.labels import LabelPrediction
     from transduce.tasks.language_model.generator import Continuation
@@ -52,6 +53,7 @@ __all__ = [
     "DecodingOptions",
     "EmbeddingPrediction",
     "Evaluation",
+    "Explanation",
     "FilledText",
     "InputError",
     "LabelPrediction",
@@ -79,6 +81,7 @@ _HOMES = {
     "DecodingOptions": "transduce.decoding.options",
     "EmbeddingPrediction": "transduce.tasks.text_encoder.embedding",
     "Evaluation": "transduce.tasks.task",
+    "Explanation": "transduce.inspect.explanation",
     "FilledText": "transduce.tasks.text_encoder.mask_filler",
     "LabelPrediction": "transduce.tasks.labels",
     "Prediction": "transduce.tasks.task",

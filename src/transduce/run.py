@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import logging
 import os
@@ -16,13 +17,14 @@ from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, sma
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
 from transduce.deprecation import forwarded
-from transduce.errors import RunError, SettingError, TransduceError
+from transduce.errors import DataError, RunError, SettingError, TransduceError
+from transduce.inspect.explanation import Explanation
 from transduce.nn.kernels.bf16 import relative_slowdown, to_bf16
 from transduce.nn.kernels.int8 import to_int8
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.recipes import read_recipe
-from transduce.tasks import TASKS
+from transduce.tasks import EXPLAINERS, TASKS
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
@@ -310,6 +312,20 @@ class Run:
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
         """Attention of the target (by default the model's own) to the source, in one layer."""
         return self.translator.align(source, target, layer)
+
+    def explain(self, text: str | Sequence[str]) -> Explanation:
+        """One input on its way through the model: tokens, attention, steps, search, layers.
+
+        text: a text or the path of an image, or for a task with several texts an input a tuple of
+        them.  The answer is the one that `predict` gives.  Raises DataError for another number of
+        texts, SettingError for a run beside others or with an engine.
+        """
+        parts = (text,) if isinstance(text, str) else tuple(text)
+        names = self.predictor.inputs
+        if len(parts) != len(names):
+            raise DataError(f"{self.path} takes {' and '.join(names)}, not {len(parts)} texts")
+        found = EXPLAINERS[self.recipe.task](self.predictor, parts)
+        return dataclasses.replace(found, run=self.path.resolve().name)
 
     def evaluate(
         self,

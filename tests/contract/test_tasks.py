@@ -30,7 +30,7 @@ from transduce.cli import main as cli
 from transduce.config import merge, to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
-from transduce.tasks import TASKS
+from transduce.tasks import EXPLAINERS, TASKS
 from transduce.tasks.sections import RootedData
 from transduce.tasks.task import Recipe
 from transduce.training.signals import InterruptedTraining
@@ -199,7 +199,7 @@ def command(
 
 
 def test_every_task_is_here() -> None:
-    assert {*CASES, *IMPORTED} == set(TASKS)
+    assert {*CASES, *IMPORTED} == set(TASKS) == set(EXPLAINERS)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -275,6 +275,30 @@ def test_an_answer_does_not_depend_on_the_others(trained: Any) -> None:
     alone = [answer.fields() for one in inputs for answer in run.predict([one], greedy)]
     for a, b, c in zip(together, turned, alone, strict=True):
         assert close(b, a) and close(c, a)
+
+
+def test_looking_changes_no_answer(trained: Any, command: Callable[..., list[str]]) -> None:
+    path, recipe, lines = trained
+    run = transduce.load(path, "cpu")
+    inputs = [tuple(line.split("\t")) for line in lines]
+    before = [answer.fields() for one in inputs for answer in run.predict([one])]
+    fresh = transduce.load(path, "cpu")
+    seen = [fresh.explain(one) for one in inputs]
+    assert [run.explain(one).answer for one in inputs] == [one.answer for one in seen]
+    after = [answer.fields() for one in inputs for answer in run.predict([one])]
+    assert after == before, "not bitwise the same"
+    assert [one.answer for one in seen] == [a.text for one in inputs for a in run.predict([one])]
+    for one in seen:
+        assert one.task == recipe["task"] and one.run == "run"
+        assert one.attention and one.by_hand and one.stacks and one.shapes
+        for attention in one.attention:
+            sizes = len(one.sequences[attention.rows]), len(one.sequences[attention.columns])
+            assert attention.weights.shape[1:] == sizes
+            assert ((attention.weights >= 0) & (attention.weights <= 1 + 1e-5)).all()
+        assert len(one.page().encode()) < 300_000
+    told = command("explain", path, "--json", lines=lines)
+    assert [json.loads(line)["answer"] for line in told] == [one.answer for one in seen]
+    assert command("explain", path, lines=lines[:1])
 
 
 def test_evaluate_and_info(trained: Any, command: Callable[..., list[str]]) -> None:

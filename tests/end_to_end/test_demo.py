@@ -73,7 +73,7 @@ def test_what_is_there_is_not_lost(folder: Path) -> None:
 
 def test_it_leaves_a_run_and_a_page(folder: Path) -> None:
     run = folder / "runs" / "demo"
-    assert "quizzle" in (run / "attention.html").read_text(encoding="utf-8")
+    assert "quizzle" in (run / "explain.html").read_text(encoding="utf-8")
     spoken = subprocess.run(
         [sys.executable, "-m", "transduce", "translate", str(run)],
         env=ENVIRONMENT, input="hello\n\nworld\n", text=True, capture_output=True, check=True,

@@ -1,13 +1,6 @@
 """Pictures of attention say what the weights say."""
 
-from html.parser import HTMLParser
-
-from transduce.inspect.picture import (
-    SHADES,
-    attention_figure,
-    attention_in_terminal,
-    attention_page,
-)
+from transduce.inspect.picture import SHADES, attention_in_terminal, padded
 
 WEIGHTS = [[0.9, 0.1, 0.0], [0.0, 0.0, 1.0]]
 
@@ -36,32 +29,9 @@ def test_weights_of_exactly_zero_and_one_are_shades() -> None:
     assert SHADES[-1] in grid
 
 
-class _Cells(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.titles: list[str] = []
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta",):
-            self.open.append(tag)
-        if tag == "td":
-            self.titles.append(dict(attrs)["title"] or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_an_empty_output_has_no_rows() -> None:
     assert attention_in_terminal(["h", "i"], [], []) == " h i"
 
 
-def test_page_is_well_formed_and_escapes_tokens() -> None:
-    figure = attention_figure("<b> & co", ["<", "&", '"'], ["X", "<script>"], WEIGHTS)
-    page = attention_page("A <title>", "Why & how", [figure])
-    parser = _Cells()
-    parser.feed(page)
-    assert parser.open == []
-    assert "<script>" not in page
-    assert len(parser.titles) == 6
-    assert "X looks at <: 0.900" in parser.titles[0]
+def test_columns_of_a_list_line_up_too() -> None:
+    assert padded(["我", "abc", ""]) == ["我 ", "abc", "   "]

@@ -173,10 +173,10 @@ def _measure(model: Run, seconds: float) -> dict[str, Any]:
 
 def _show_inside(model: Run, show: Show) -> None:
     """Pronounce made-up words, with the attention of each phone to the letters."""
-    from transduce.inspect.picture import attention_figure, attention_in_terminal, attention_page
+    from transduce.inspect.page import page_of
+    from transduce.inspect.picture import attention_in_terminal
 
     show("Made-up words, with the attention from each phone to the letters (darker is more):\n")
-    figures = []
     for word in INVENTED:
         sounds = model(word).text
         seen = model.align(word, sounds, layer=0)
@@ -185,18 +185,9 @@ def _show_inside(model: Run, show: Show) -> None:
         weights = seen.weights[:-1, :-1].tolist()
         show(f"{word}  ->  {sounds}\n")
         show(attention_in_terminal(letters, rows, weights) + "\n")
-        figures.append(attention_figure(f"{word} → {sounds}", letters, rows, weights))
-    page = model.path / "attention.html"
-    page.write_text(
-        attention_page(
-            "Attention from phones to letters",
-            "Rows are output phones, columns are input letters. Darker cells have a higher "
-            "attention weight (first layer, mean over the heads).",
-            figures,
-        ),
-        encoding="utf-8",
-    )
-    show(f"The same as a web page: {page}\n")
+    page = model.path / "explain.html"
+    page.write_text(page_of([model.explain(word).packed() for word in INVENTED]), encoding="utf-8")
+    show(f"Steps, heads, search and layers of each as a web page: {page}\n")
 
 
 def _what_next(run: Path) -> str:

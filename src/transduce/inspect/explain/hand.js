@@ -1,0 +1,251 @@
+// Screen 5: one head by hand.
+function hand() {
+  const c = (S.hand = clamp(S.hand, 0, D.by_hand.length - 1)),
+    one = D.by_hand[c],
+    a = D.attention[one.attention],
+    rows = seq(a.rows),
+    columns = seq(a.columns),
+    w = weightsOf(a);
+  const i = (S.asks = S.asks < 0 ? Math.min(3, rows.length - 1) : clamp(S.asks, 0, rows.length - 1)),
+    j = (S.looked = clamp(S.looked, 0, columns.length - 1));
+  const bare = edits.noPositions && one.bare ? one.bare : one,
+    q = halves(bare.query),
+    k = halves(bare.key),
+    v = halves(bare.value),
+    bias = one.bias && !edits.noPositions ? halves(one.bias) : null,
+    d = q.d;
+  const at = (what, r) =>
+    Object.assign((what === "q" ? q : what === "k" ? k : v).row(r), edits[`${c}${what}${r}`] || {});
+  const asked = at("q", i);
+  const table = columns.map((name, r) => {
+    const key = at("k", r),
+      product = asked.reduce((sum, x, n) => sum + x * key[n], 0),
+      scaled = edits.noScale ? product : product / Math.sqrt(d),
+      biased = scaled + (bias ? bias.at(i, r) : 0),
+      hidden = a.causal && r > i;
+    return { name, product, scaled, biased, hidden, score: hidden && !edits.noMask ? -Infinity : biased };
+  });
+  const most = Math.max(...table.map((r) => r.score)),
+    sum = table.reduce((s, r) => s + Math.exp(r.score - most), 0);
+  table.forEach((r) => {
+    r.weight = edits.sigmoid
+      ? r.score === -Infinity
+        ? 0
+        : 1 / (1 + Math.exp(-r.score))
+      : Math.exp(r.score - most) / sum;
+  });
+  const mixed = Array.from({ length: d }, (_, n) =>
+    table.reduce((s, r, m) => s + r.weight * at("v", m)[n], 0),
+  );
+  const flip = (name) =>
+    el(
+      "label",
+      {},
+      el("input", {
+        type: "checkbox",
+        "data-k": name,
+        ...(edits[name] ? { checked: true } : {}),
+        onchange: (e) => {
+          edits[name] = e.target.checked;
+          render();
+        },
+      }),
+      t(name),
+    );
+  const vector = (what, r, label) => {
+    const values = at(what, r),
+      top = Math.max(...values.map(Math.abs), 1e-9),
+      mine = edits[`${c}${what}${r}`] || {};
+    return [
+      el("h3", {}, label),
+      el(
+        "div",
+        { class: "vector" },
+        values.map((x, n) =>
+          el("input", {
+            type: "number",
+            step: 0.1,
+            value: Number(x.toFixed(3)),
+            class: n in mine ? "changed" : "",
+            "data-k": `${what}${r}.${n}`,
+            "aria-label": `${label} ${n + 1}`,
+            style: { "--a": (0.45 * Math.abs(x)) / top, "--tint": `var(${x > 0 ? "--red" : "--blue"})` },
+            onchange: (e) => {
+              const value = Number(e.target.value);
+              if (Number.isFinite(value)) {
+                (edits[`${c}${what}${r}`] ??= {})[n] = value;
+                render();
+              }
+            },
+          }),
+        ),
+      ),
+    ];
+  };
+  const notes = [
+    edits.noScale && t("variance", d),
+    edits.noMask && a.causal && t("noMaskNote"),
+    edits.sigmoid && t("sigmoidNote"),
+    edits.noPositions && one.bare && t("noPositionsNote"),
+  ].filter(Boolean);
+  return [
+    note(t("handNote")),
+    el(
+      "label",
+      { class: "row" },
+      t("whichHead"),
+      el(
+        "select",
+        { "data-k": "hand", onchange: (e) => set({ hand: Number(e.target.value), asks: -1, looked: 0 }) },
+        D.by_hand.map((x, n) => {
+          const b = D.attention[x.attention],
+            [name, value] = b.patterns[x.head];
+          return el(
+            "option",
+            { value: n, ...(n === c ? { selected: true } : {}) },
+            `${headName(b, x.head)} — ${t(name)} ${value.toFixed(2)}`,
+          );
+        }),
+      ),
+    ),
+    tokenRow(
+      t("asks"),
+      rows.map((s, r) =>
+        el(
+          "button",
+          { "data-k": "asks" + r, "aria-pressed": String(r === i), onclick: () => set({ asks: r }) },
+          token(s),
+        ),
+      ),
+    ),
+    tokenRow(
+      t("lookedAt"),
+      columns.map((s, r) =>
+        el(
+          "button",
+          { "data-k": "looked" + r, "aria-pressed": String(r === j), onclick: () => set({ looked: r }) },
+          token(s),
+        ),
+      ),
+    ),
+    el(
+      "p",
+      { class: "switches" },
+      flip("noScale"),
+      a.causal ? flip("noMask") : null,
+      flip("sigmoid"),
+      one.bare ? flip("noPositions") : null,
+      el(
+        "button",
+        {
+          "data-k": "reset",
+          onclick: () => {
+            edits = {};
+            render();
+          },
+        },
+        t("reset"),
+      ),
+    ),
+    notes.map(note),
+    el(
+      "div",
+      { class: "two" },
+      el(
+        "div",
+        { class: "scroll" },
+        el(
+          "table",
+          {},
+          el(
+            "thead",
+            {},
+            el(
+              "tr",
+              {},
+              [
+                t("token"),
+                t("product"),
+                t("scaled", d),
+                bias ? t("biased") : null,
+                a.causal ? t("masked") : null,
+                t("weight"),
+                t("own"),
+              ]
+                .filter((x) => x !== null)
+                .map((x) => el("th", { scope: "col" }, x)),
+            ),
+          ),
+          el(
+            "tbody",
+            {},
+            table.map((r, m) =>
+              el(
+                "tr",
+                { style: m === j ? { outline: "2px solid var(--hot)" } : {} },
+                el("th", { scope: "row" }, token(r.name)),
+                el("td", { class: "number" }, fixed(r.product, 2)),
+                el("td", { class: "number" }, edits.noScale ? "—" : fixed(r.scaled, 2)),
+                bias ? el("td", { class: "number" }, fixed(r.biased, 2)) : null,
+                a.causal
+                  ? el(
+                      "td",
+                      { class: "number" + (r.hidden && edits.noMask ? " masked" : "") },
+                      r.hidden ? (edits.noMask ? t("hidden") : "−∞") : "0",
+                    )
+                  : null,
+                el(
+                  "td",
+                  {
+                    class: "number",
+                    style: {
+                      ...shade(0.9 * clamp(r.weight, 0, 1)),
+                      background: "rgba(var(--blue), var(--a))",
+                      "min-width": "4rem",
+                    },
+                  },
+                  fixed(r.weight),
+                ),
+                el("td", { class: "number" }, fixed(w(one.head, i, m), 2)),
+              ),
+            ),
+            el(
+              "tr",
+              {},
+              el("td", { colspan: 3 + (bias ? 1 : 0) + (a.causal ? 1 : 0) }, ""),
+              el(
+                "td",
+                { class: "number" },
+                t(
+                  "sumIs",
+                  fixed(
+                    table.reduce((s, r) => s + r.weight, 0),
+                    2,
+                  ),
+                ),
+              ),
+              el("td", {}),
+            ),
+          ),
+        ),
+      ),
+      el(
+        "div",
+        { style: { flex: "1 1 20rem" } },
+        vector("q", i, t("query", isolated(rows[i]))),
+        vector("k", j, t("key", isolated(columns[j]))),
+        vector("v", j, t("value", isolated(columns[j]))),
+        el("h3", {}, t("mixNote", d)),
+        strip(mixed, 12),
+        el(
+          "p",
+          { class: "number note" },
+          mixed
+            .slice(0, 8)
+            .map((x) => fixed(x, 2))
+            .join("  ") + (d > 8 ? " …" : ""),
+        ),
+      ),
+    ),
+  ];
+}

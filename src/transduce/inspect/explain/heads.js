@@ -1,0 +1,165 @@
+// Screen 2: every head of every attention.
+function heads() {
+  if (S.att < 0 && D.by_hand.length) [S.att, S.head] = [D.by_hand.at(-1).attention, D.by_hand.at(-1).head];
+  S.att = clamp(S.att, 0, D.attention.length - 1);
+  const a = D.attention[S.att],
+    h = (S.head = clamp(S.head, 0, a.shape[0] - 1)),
+    rows = seq(a.rows),
+    columns = seq(a.columns),
+    w = weightsOf(a);
+  const row = (S.row = clamp(S.row < 0 ? 2 : S.row, 0, rows.length - 1)),
+    counts = {};
+  D.attention.forEach((x) =>
+    x.patterns.forEach(([name]) => {
+      counts[name] = (counts[name] || 0) + 1;
+    }),
+  );
+  const patterns = el(
+    "div",
+    { class: "row" },
+    el(
+      "button",
+      { "data-k": "pattern", "aria-pressed": String(!S.pattern), onclick: () => set({ pattern: "" }) },
+      t("all"),
+    ),
+    Object.entries(counts)
+      .sort((x, y) => y[1] - x[1])
+      .map(([name, n]) =>
+        el(
+          "button",
+          {
+            "data-k": "pattern" + name,
+            "aria-pressed": String(S.pattern === name),
+            onclick: () => {
+              const found = D.attention.findIndex((x) => x.patterns.some(([p]) => p === name));
+              const best = D.attention
+                .flatMap((x, k) => x.patterns.map(([p, v], hh) => [p === name ? v : -1, k, hh]))
+                .sort((x, y) => y[0] - x[0])[0];
+              set(found < 0 ? { pattern: name } : { pattern: name, att: best[1], head: best[2] });
+            },
+          },
+          `${t(name)} (${n})`,
+        ),
+      ),
+  );
+  const grid = el("div", { style: { flex: "0 1 auto" } });
+  for (const kind of ["encoderSelf", "decoderSelf", "cross"]) {
+    const of = D.attention.map((x, k) => [x, k]).filter(([x]) => kindOf(x).kind === kind);
+    if (!of.length) continue;
+    grid.append(el("h2", {}, t(kind)));
+    for (const [x, k] of of)
+      grid.append(
+        el(
+          "div",
+          { class: "layer" },
+          kindOf(x).layer < 0 ? null : el("span", {}, `${t("layer")} ${kindOf(x).layer + 1}`),
+          Array.from({ length: x.shape[0] }, (_, hh) => {
+            const [name, value] = x.patterns[hh],
+              wx = weightsOf(x),
+              caption = `${t(name)} ${value.toFixed(2)}`;
+            return el(
+              "button",
+              {
+                class: "thumb" + (S.pattern && S.pattern !== name ? " dim" : ""),
+                "data-k": `thumb${k}.${hh}`,
+                "aria-pressed": String(k === S.att && hh === h),
+                "aria-label": `${headName(x, hh)}: ${caption}`,
+                onclick: () => set({ att: k, head: hh }),
+              },
+              paint(el("canvas"), x.shape[1], x.shape[2], (i, j) => wx(hh, i, j)),
+              el("span", {}, caption),
+            );
+          }),
+        ),
+      );
+  }
+  const [name, value] = a.patterns[h];
+  const big = el(
+    "div",
+    { class: "big" },
+    el("h2", {}, headName(a, h)),
+    note(`${t(name)} ${value.toFixed(2)}`),
+    a.rows === "image" && D.picture
+      ? null
+      : heat((i, j) => w(h, i, j), rows, columns, {
+          chosen: row,
+          choose: (r) => set({ row: r }),
+          label: headName(a, h),
+          key: "big",
+        }),
+    D.picture && a.columns === "image"
+      ? [
+          overlay(
+            Array.from({ length: columns.length }, (_, j) => w(h, row, j)),
+            260,
+            headName(a, h),
+            a.rows === "image" ? (patch) => set({ row: patch, patch }) : null,
+          ),
+          note(`${t("patch")}: ${rows[row]}`),
+        ]
+      : [el("h3", {}, t("lines", isolated(rows[row]))), lines((j) => w(h, row, j), rows, columns, row)],
+  );
+  return [
+    note(t("headsNote")),
+    D.attentionLeftOut ? note(t("leftOut", D.attentionLeftOut)) : null,
+    patterns,
+    el("div", { class: "two" }, big, grid),
+  ];
+}
+function lines(value, rows, columns, row) {
+  const places = (names) => {
+    let x = 8;
+    return names.map((s) => {
+      const w = Math.max(10 + breadth(s), 26),
+        mid = x + w / 2;
+      x += w;
+      return mid;
+    });
+  };
+  const top = places(columns),
+    bottom = places(rows),
+    width = Math.max(top.at(-1) || 0, bottom.at(-1) || 0) + 60;
+  const svg = el("svg", {
+    width,
+    height: 170,
+    role: "img",
+    "aria-label": columns
+      .map((c, j) => [value(j), c])
+      .sort((x, y) => y[0] - x[0])
+      .slice(0, 5)
+      .map(([v, c]) => `${visible(c)} ${fixed(v, 2)}`)
+      .join(", "),
+  });
+  columns.forEach((c, j) =>
+    svg.append(
+      el("line", {
+        x1: top[j],
+        y1: 24,
+        x2: bottom[row],
+        y2: 142,
+        stroke: css("--accent"),
+        "stroke-width": 1 + 8 * value(j),
+        opacity: value(j) < 0.02 ? 0 : 0.2 + 0.8 * value(j),
+      }),
+    ),
+  );
+  columns.forEach((c, j) =>
+    svg.append(el("text", { x: top[j], y: 16, "text-anchor": "middle" }, visible(c))),
+  );
+  rows.forEach((c, i) =>
+    svg.append(
+      el(
+        "text",
+        {
+          x: bottom[i],
+          y: 160,
+          "text-anchor": "middle",
+          class: i === row ? "" : "muted",
+          style: i === row ? { fill: css("--hot"), "font-weight": 700 } : {},
+        },
+        visible(c),
+      ),
+    ),
+  );
+  return el("div", { class: "scroll" }, svg);
+}

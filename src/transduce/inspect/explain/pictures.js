@@ -1,0 +1,191 @@
+// Pieces of pictures: heat maps, bars, strips, attention over an image.
+function paint(canvas, rows, columns, value, signed) {
+  canvas.width = Math.max(columns, 1);
+  canvas.height = Math.max(rows, 1);
+  const g = canvas.getContext("2d"),
+    blue = css("--blue").split(",").map(Number),
+    red = css("--red").split(",").map(Number);
+  const image = g.createImageData(canvas.width, canvas.height);
+  for (let i = 0; i < rows; i++)
+    for (let j = 0; j < columns; j++) {
+      const v = value(i, j),
+        c = signed && v > 0 ? red : blue,
+        at = 4 * (i * columns + j);
+      image.data[at] = c[0];
+      image.data[at + 1] = c[1];
+      image.data[at + 2] = c[2];
+      image.data[at + 3] = 255 * clamp(Math.abs(v), 0, 1);
+    }
+  g.putImageData(image, 0, 0);
+  return canvas;
+}
+// A heat map with labels: pointer and arrow keys tell each cell; rows can be chosen.
+function heat(value, rows, columns, { size, chosen, choose, label, key } = {}) {
+  const px = size || clamp(Math.floor(640 / Math.max(columns.length, 1)), 4, 28),
+    py = rows.length > 64 ? Math.min(px, 10) : rows.length > 40 ? Math.max(px, 14) : Math.max(px, 17);
+  const canvas = el("canvas", {
+    tabindex: 0,
+    role: "img",
+    "data-k": key,
+    "aria-label": `${label || ""}. ${rows.length} × ${columns.length}. ${t("arrows")}`,
+    style: { width: px * columns.length + "px", height: py * rows.length + "px" },
+  });
+  paint(canvas, rows.length, columns.length, value);
+  let at = [chosen ?? 0, 0];
+  const tell = () => say(t("cell", isolated(rows[at[0]]), isolated(columns[at[1]]), fixed(value(...at), 2)));
+  const place = (e) => {
+    const r = canvas.getBoundingClientRect();
+    return [
+      clamp(Math.floor((e.clientY - r.top) / py), 0, rows.length - 1),
+      clamp(Math.floor((e.clientX - r.left) / px), 0, columns.length - 1),
+    ];
+  };
+  canvas.addEventListener("mousemove", (e) => {
+    at = place(e);
+    tell();
+  });
+  canvas.addEventListener("click", (e) => {
+    if (choose) choose(place(e)[0]);
+  });
+  canvas.addEventListener("keydown", (e) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[e.key];
+    if (step) {
+      e.preventDefault();
+      at = [clamp(at[0] + step[0], 0, rows.length - 1), clamp(at[1] + step[1], 0, columns.length - 1)];
+      tell();
+    }
+    if ((e.key === "Enter" || e.key === " ") && choose) {
+      e.preventDefault();
+      choose(at[0]);
+    }
+  });
+  const tops = el(
+    "div",
+    { class: "tops" },
+    px < 13
+      ? null
+      : columns.map((c) =>
+          el("span", { class: breadth(c) <= px ? "flat" : "", style: { width: px + "px" } }, token(c)),
+        ),
+  );
+  const side = (r, i) =>
+    choose
+      ? el(
+          "button",
+          {
+            class: chosen === i ? "on" : "",
+            "aria-pressed": String(chosen === i),
+            "data-k": `side${key}${i}`,
+            style: { height: py + "px" },
+            onclick: () => choose(i),
+          },
+          token(r),
+        )
+      : el("span", { style: { height: py + "px" } }, token(r));
+  const sides = el("div", { class: "sides" }, py < 13 ? null : rows.map(side));
+  return el(
+    "div",
+    { class: "scroll" },
+    el(
+      "div",
+      { class: "heat", style: { "grid-template-columns": "auto auto" } },
+      el("span"),
+      tops,
+      sides,
+      canvas,
+    ),
+  );
+}
+function bars(guesses, said) {
+  return el(
+    "div",
+    { class: "bars" },
+    guesses.map(([name, p]) => {
+      const on = name === said ? " said" : "";
+      return [
+        token(name, on),
+        el(
+          "div",
+          { class: "track" },
+          el("span", { class: "fill" + on, style: { width: clamp(p, 0, 1) * 100 + "%" } }),
+        ),
+        el("span", { class: "number" + on }, fixed(p)),
+      ];
+    }),
+  );
+}
+const tokenRow = (name, children) =>
+  el("div", { class: "tokens" }, name ? el("span", { class: "name" }, name) : null, children);
+const breadth = (s) => [...visible(s)].reduce((n, c) => n + (c.codePointAt(0) > 0x2e7f ? 15 : 9), 0);
+const chip = (s) => el("span", { class: "chip" }, token(s));
+const titled = (title, ...children) => el("div", {}, el("h2", {}, title), children);
+function table(heads, rows) {
+  const head = heads.map((text) => el("th", { scope: "col" }, text));
+  const parts = [el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)];
+  return el("div", { class: "scroll" }, el("table", {}, parts));
+}
+const note = (text) => el("p", { class: "note" }, text);
+function strip(values, px = 8) {
+  const most = Math.max(...values.map(Math.abs), 1e-9),
+    canvas = el("canvas", {
+      class: "strip",
+      role: "img",
+      "aria-label":
+        values
+          .slice(0, 8)
+          .map((v) => fixed(v, 2))
+          .join(", ") + " …",
+      style: { width: px * values.length + "px" },
+    });
+  return paint(canvas, 1, values.length, (_, j) => values[j] / most, true);
+}
+// Weights over the patches of the image, laid over it.
+function overlay(weights, px, label, click) {
+  const [rows, columns] = D.picture.grid,
+    first = D.picture.first,
+    canvas = el("canvas", { class: "picture", width: px, height: px, role: "img", "aria-label": label });
+  const g = canvas.getContext("2d"),
+    image = new Image();
+  const most = Math.max(...weights.slice(first), 1e-9);
+  image.onload = () => {
+    g.imageSmoothingEnabled = false;
+    g.drawImage(image, 0, 0, px, px);
+    for (let i = 0; i < rows; i++)
+      for (let j = 0; j < columns; j++) {
+        const w = weights[first + i * columns + j] / most,
+          x = Math.round((j * px) / columns),
+          y = Math.round((i * px) / rows),
+          x2 = Math.round(((j + 1) * px) / columns),
+          y2 = Math.round(((i + 1) * px) / rows);
+        g.fillStyle = `rgba(0,0,0,${0.72 * (1 - w)})`;
+        g.fillRect(x, y, x2 - x, y2 - y);
+        if (S.patch === first + i * columns + j && click) {
+          g.strokeStyle = css("--hot");
+          g.lineWidth = 3;
+          g.strokeRect(x + 1, y + 1, x2 - x - 2, y2 - y - 2);
+        }
+      }
+  };
+  image.src = "data:image/png;base64," + D.picture.png;
+  if (click) {
+    canvas.tabIndex = 0;
+    canvas.dataset.k = "patch";
+    canvas.addEventListener("keydown", (e) => {
+      const step = { ArrowUp: -columns, ArrowDown: columns, ArrowLeft: -1, ArrowRight: 1 }[e.key];
+      if (step) {
+        e.preventDefault();
+        click(first + clamp(Math.max(S.patch - first, 0) + step, 0, rows * columns - 1));
+      }
+    });
+  }
+  if (click)
+    canvas.addEventListener("click", (e) => {
+      const r = canvas.getBoundingClientRect();
+      click(
+        first +
+          Math.floor(((e.clientY - r.top) / r.height) * rows) * columns +
+          Math.floor(((e.clientX - r.left) / r.width) * columns),
+      );
+    });
+  return canvas;
+}

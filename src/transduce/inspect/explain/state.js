@@ -1,0 +1,116 @@
+// The data, the state of the page, and helpers for text and numbers.
+// All text of the data goes into the page through textContent or attributes, never as HTML.
+const DOCS = JSON.parse(document.getElementById("data").textContent);
+const S = {
+  doc: 0,
+  tab: "",
+  lang: (navigator.language || "en").toLowerCase().startsWith("zh") ? "zh" : "en",
+  step: 0,
+  att: -1,
+  head: 0,
+  row: -1,
+  pattern: "",
+  cut: true,
+  layer: -1,
+  place: 0,
+  hand: 0,
+  asks: -1,
+  looked: 0,
+  temperature: 1,
+  hidden: -1,
+  patch: -1,
+};
+for (const [k, v] of new URLSearchParams(location.hash.slice(1)))
+  if (k in S) S[k] = typeof S[k] === "number" ? Number(v) || 0 : typeof S[k] === "boolean" ? v === "true" : v;
+let D = DOCS[S.doc] || DOCS[0],
+  timer = 0,
+  edits = {};
+if (!WORDS[S.lang]) S.lang = "en";
+
+const t = (key, ...args) => (WORDS[S.lang][key] ?? key).replace(/\{(\d)\}/g, (_, i) => args[i]);
+function el(tag, attrs, ...children) {
+  const svg = ["svg", "g", "path", "line", "rect", "text", "tspan", "title"].includes(tag);
+  const e = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [k, v] of Object.entries(attrs || {})) {
+    if (v === undefined || v === null || v === false) continue;
+    if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
+    else if (k === "style") for (const [p, x] of Object.entries(v)) e.style.setProperty(p, x);
+    else e.setAttribute(k, v === true ? "" : v);
+  }
+  e.append(...there(children));
+  return e;
+}
+const there = (children) => children.flat(9).filter((c) => c !== null && c !== undefined && c !== false);
+const fill = (node, children) => node.replaceChildren(...there(children));
+const token = (text, cls) => el("bdi", { class: "token " + (cls || "") }, visible(text));
+const visible = (s) =>
+  s === ""
+    ? "∅"
+    : String(s).replace(/[\u0000-\u001f\u007f]/g, (c) =>
+        String.fromCharCode(0x2400 + (c.charCodeAt(0) % 0x7f)),
+      );
+const fixed = (x, n = 3) => (Number.isFinite(x) ? x.toFixed(n) : "−∞").replace("-", "−");
+const say = (text) => {
+  document.getElementById("said").textContent = text;
+};
+const isolated = (s) => "\u2068" + visible(s) + "\u2069";
+const set = (changes) => {
+  Object.assign(S, changes);
+  render();
+};
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const shade = (a) => ({ "--a": a, ...(a > 0.65 ? { color: "var(--on)" } : {}) });
+const clamp = (x, lo, hi) => Math.max(lo, Math.min(hi, x));
+
+function bytes(text) {
+  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+}
+function halves(packed) {
+  const raw = new DataView(bytes(packed.half).buffer),
+    out = new Float32Array(raw.byteLength / 2);
+  for (let i = 0; i < out.length; i++) {
+    const x = raw.getUint16(2 * i, true),
+      sign = x >> 15 ? -1 : 1,
+      exponent = (x >> 10) & 31,
+      part = x & 1023;
+    out[i] =
+      sign *
+      (exponent === 0
+        ? part * 2 ** -24
+        : exponent === 31
+          ? Infinity
+          : (1 + part / 1024) * 2 ** (exponent - 15));
+  }
+  return {
+    n: packed.shape[0],
+    d: packed.shape[1] ?? 1,
+    at: (i, j) => out[i * (packed.shape[1] ?? 1) + j],
+    row(i) {
+      return Array.from(out.subarray(i * this.d, (i + 1) * this.d));
+    },
+  };
+}
+function weightsOf(a) {
+  if (!a.decoded) a.decoded = bytes(a.weights);
+  const [, rows, columns] = a.shape;
+  if (a.causal && rows === columns)
+    return (h, i, j) => (j > i ? 0 : a.decoded[(h * rows * (rows + 1)) / 2 + (i * (i + 1)) / 2 + j] / 255);
+  return (h, i, j) => a.decoded[(h * rows + i) * columns + j] / 255;
+}
+function kindOf(a) {
+  const parts = a.name.split("."),
+    at = parts.indexOf("layers");
+  const kind = a.name.endsWith("cross_attention")
+    ? "cross"
+    : parts[0] === "decoder"
+      ? "decoderSelf"
+      : "encoderSelf";
+  return { kind, layer: at < 0 ? -1 : Number(parts[at + 1]) };
+}
+function headName(a, h, short) {
+  const { kind, layer } = kindOf(a),
+    place = (layer < 0 ? "" : `${t("layer")} ${layer + 1} · `) + `${t("head")} ${h + 1}`;
+  return short ? place : `${t(kind)} · ${place}`;
+}
+const seq = (name) => D.sequences[name] || [];
+const crosses = () => D.attention.filter((a) => kindOf(a).kind === "cross");

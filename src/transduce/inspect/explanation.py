@@ -1,0 +1,102 @@
+"""One input on its way through a model, as plain data: tokens, attention, steps, search, shapes.
+
+`Explanation.as_dict` is the JSON layout of docs/explain.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from transduce.inspect.page import frame_of, packed, page_of
+from transduce.inspect.parts import (
+    Array,
+    Attention,
+    Feature,
+    Guess,
+    HeadVectors,
+    Hidden,
+    Picture,
+    SearchTree,
+    Span,
+    Stack,
+    Step,
+)
+
+FORMAT = 1
+"""Version of the JSON layout."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One input on its way through a model.  Parts that the task lacks are empty."""
+
+    task: str
+    run: str
+    inputs: Mapping[str, str]
+    answer: str
+    """The answer, exactly as `predict` gives it."""
+    sequences: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Tokens by name: "source", "read" and "written" of an encoder-decoder, "read" and "written"
+    of a decoder, "text" or "image" of an encoder."""
+    attention: tuple[Attention, ...] = ()
+    steps: tuple[Step, ...] = ()
+    first_step: int = 0
+    """Position in "read" of the first step; what stands before it was given."""
+    search: SearchTree | None = None
+    layers: tuple[tuple[tuple[Guess, ...], ...], ...] = ()
+    """Likeliest tokens or labels after each layer, for each position (one for labels)."""
+    layers_of: str = ""
+    """The sequence that `layers` are about; "" for labels."""
+    by_hand: tuple[HeadVectors, ...] = ()
+    stacks: Mapping[str, Stack] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shape of what each module gave, by name."""
+    labels: tuple[Guess, ...] = ()
+    hidden: tuple[Hidden, ...] = ()
+    span: Span | None = None
+    features: tuple[Feature, ...] = ()
+    picture: Picture | None = None
+    vectors: Mapping[str, Array] = field(default_factory=dict)
+    """Single vectors: "context", the fixed vector of a recurrent decoder; "embedding"."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON layout: plain data, numbers rounded to 5 digits."""
+        return {"format": FORMAT, **_plain(self)}
+
+    def packed(self) -> dict[str, Any]:
+        """The same for a page: arrays as text of few bytes, layers left out where they are many."""
+        stacks = {k: dataclasses.replace(v, waves=None) for k, v in self.stacks.items()}
+        small = dataclasses.replace(self, attention=(), by_hand=(), stacks=stacks, vectors={})
+        return packed(small.as_dict(), self.attention, self.by_hand, self.stacks, self.vectors)
+
+    def page(self) -> str:
+        """The self-contained HTML page."""
+        return page_of([self.packed()])
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, for a notebook."""
+        return frame_of(self.page())
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case np.ndarray():
+            return _plain(value.tolist())
+        case float():
+            return float(f"{value:.5g}")
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Mapping():
+            return {key: _plain(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case _ if dataclasses.is_dataclass(value):
+            names = (one.name for one in dataclasses.fields(value))
+            return {name: _plain(getattr(value, name)) for name in names}
+    return value

@@ -1,0 +1,171 @@
+"""Explanations as one self-contained HTML page: data beside a template, nothing to load."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from transduce.inspect.parts import Array, Attention, HeadVectors, Stack, Vectors
+
+MAX_WEIGHTS = 80_000
+"""Attention weights in a page, one byte each; layers in between are left out beyond it."""
+MAX_NUMBERS = 24_000
+"""Numbers of a head for the work by hand, two bytes each; positions stay in beyond it."""
+SCRIPTS = (
+    "words",
+    "state",
+    "pictures",
+    "steps",
+    "heads",
+    "search",
+    "layers",
+    "hand",
+    "figure",
+    "answer",
+    "page",
+)
+"""Files that make the page's script, in this order."""
+SHAPES = re.compile(
+    r"(target_)?front_end|head|(encoder|decoder)"
+    r"(\.layers\.0\.(self_attention|cross_attention|feed_forward(\.inner)?))?"
+)
+"""Modules whose shapes the page draws."""
+FRAME = (
+    '<iframe srcdoc="{page}" title="transduce explain" '
+    'style="width:100%;height:46rem;border:0"></iframe>'
+)
+
+
+def page_of(explanations: Sequence[Mapping[str, Any]]) -> str:
+    """One page for all of them, each as `Explanation.packed` gives it."""
+    data = json.dumps(explanations, ensure_ascii=False, separators=(",", ":"))
+    page, style = _part("page.html"), _part("page.css").replace("\n", " ")
+    script = "\n".join(_part(f"{name}.js") for name in SCRIPTS)
+    # In this order, so that no text of the data is ever taken for a place to fill.
+    page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
+    before, after = page.split("/*DATA*/")
+    return before + _harmless(data) + after
+
+
+def _part(name: str) -> str:
+    """A file of the template, without indentation and lines of comment."""
+    code = (resources.files("transduce.inspect") / "explain" / name).read_text(encoding="utf-8")
+    lines = (line.strip() for line in code.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("// "))
+
+
+def frame_of(page: str) -> str:
+    """A page inside a frame of a notebook."""
+    return FRAME.format(page=html.escape(page))
+
+
+def _harmless(data: str) -> str:
+    """JSON that cannot end the script element that it stands in, nor half a character."""
+    safe = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return safe.encode("utf-8", "replace").decode("utf-8")
+
+
+def packed(
+    data: dict[str, Any],
+    attention: Sequence[Attention],
+    by_hand: Sequence[HeadVectors],
+    stacks: Mapping[str, Stack],
+    vectors: Mapping[str, Array],
+) -> dict[str, Any]:
+    """The dictionary of an explanation without its arrays, and these as text of few bytes."""
+    shown = _shown(attention, by_hand)
+    numbers = {number: place for place, number in enumerate(shown)}
+    data["attention"] = [_attention(attention[number]) for number in shown]
+    data["attentionLeftOut"] = len(attention) - len(shown)
+    data["by_hand"] = [_head(head, numbers[head.attention]) for head in by_hand]
+    if data["search"] is not None:
+        data["search"]["nodes"] = [list(node.values()) for node in data["search"]["nodes"]]
+    data["shapes"] = {k: v for k, v in data["shapes"].items() if SHAPES.fullmatch(k)}
+    for name, stack in stacks.items():
+        data["stacks"][name]["waves"] = None if stack.waves is None else _small(stack.waves)
+    data["vectors"] = {name: _half(vector) for name, vector in vectors.items()}
+    return data
+
+
+def _shown(attention: Sequence[Attention], by_hand: Sequence[HeadVectors]) -> list[int]:
+    """Numbers of the attentions that are shown: of each kind as many layers as have room.
+
+    They lie evenly between the first and the last; a layer of the work by hand comes in the place
+    of the nearest.
+    """
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for number, one in enumerate(attention):
+        kinds.setdefault((one.rows, one.columns), []).append(number)
+    chosen: set[int] = set()
+    for numbers in kinds.values():
+        size = max(_visible(attention[numbers[0]]).size, 1)
+        room = min(max(1, MAX_WEIGHTS // len(kinds) // size), len(numbers))
+        shown = {numbers[int(place)] for place in np.linspace(len(numbers) - 1, 0, room).round()}
+        for wanted in {head.attention for head in by_hand} & set(numbers) - shown:
+            shown.remove(min(shown, key=lambda number: abs(number - wanted)))
+            shown.add(wanted)
+        chosen |= shown
+    return sorted(chosen)
+
+
+def _visible(one: Attention) -> Array:
+    """The weights (h, …) that are not hidden: of a causal square its lower triangle, by rows."""
+    _, t, s = one.weights.shape
+    return one.weights[:, *np.tril_indices(t)] if one.causal and t == s else one.weights
+
+
+def _attention(one: Attention) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "rows": one.rows,
+        "columns": one.columns,
+        "causal": one.causal,
+        "shape": one.weights.shape,
+        "patterns": [[name, round(float(value), 2)] for name, value in one.patterns],
+        "weights": _text((_visible(one) * 255).round().clip(0, 255).astype(np.uint8)),
+    }
+
+
+def _head(one: HeadVectors, attention: int) -> dict[str, Any]:
+    other = one.without_positions
+    own = one.vectors
+    if 2 * (own.query.size + own.key.size + own.value.size) > MAX_NUMBERS:
+        other = None
+    return {
+        "attention": attention,
+        "head": one.head,
+        **_vectors(one.vectors),
+        "bias": None if one.bias is None else _half(one.bias),
+        "bare": None if other is None else _vectors(other),
+    }
+
+
+def _vectors(one: Vectors) -> dict[str, Any]:
+    return {"query": _half(one.query), "key": _half(one.key), "value": _half(one.value)}
+
+
+def _half(array: Array) -> dict[str, Any]:
+    """Numbers of 16 bits."""
+    return {"shape": array.shape, "half": _text(array.astype("<f2"))}
+
+
+def _small(array: Array) -> dict[str, Any]:
+    """Numbers of 8 bits, as shares of the greatest."""
+    greatest = float(np.abs(array).max()) if array.size else 0.0
+    scaled = array / greatest * 127 if greatest else array
+    return {
+        "shape": array.shape,
+        "byte": _text((scaled.round() + 128).astype(np.uint8)),
+        "greatest": greatest,
+    }
+
+
+def _text(array: Any) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()

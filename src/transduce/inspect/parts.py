@@ -1,0 +1,160 @@
+"""The parts of an explanation: attention, steps, hypotheses, vectors of a head, stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.inspect.heads import Pattern
+
+Array = NDArray[np.float32]
+Guess = tuple[str, float]
+"""A token or a label, and its probability."""
+Fate = Literal["kept", "cut", "ended", "won"]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The weights of one attention in one pass.
+
+    name: of the module, such as `decoder.layers.0.cross_attention`.  rows, columns: keys of
+    `Explanation.sequences`.  weights: (h, t, s).  patterns: the measured pattern of each head.
+    causal: each row attends to itself and to earlier columns only.
+    """
+
+    name: str
+    rows: str
+    columns: str
+    weights: Array
+    patterns: tuple[Pattern, ...]
+    causal: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a decoder: the token read, the token written, and its likeliest rivals."""
+
+    read: str
+    written: str
+    probability: float
+    guesses: tuple[Guess, ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One hypothesis of a search, seen at its last token.
+
+    parent: index of the node that it continues, -1 for the root.  log_prob: cumulative.
+    score: log_prob over the length penalty, for a hypothesis that ended.
+    """
+
+    parent: int
+    token: str
+    log_prob: float
+    fate: Fate
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class SearchTree:
+    """All hypotheses that a search kept, and the best of those it cut."""
+
+    method: Literal["beam", "sample"]
+    width: int
+    length_penalty: str
+    alpha: float
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Query (t, d), key (s, d) and value (s, d) of one head."""
+
+    query: Array
+    key: Array
+    value: Array
+
+
+@dataclass(frozen=True)
+class HeadVectors:
+    """All that one head computes with.
+
+    attention: index in `Explanation.attention`.  bias: (t, s), added to the scores, where positions
+    are told so.  without_positions: the same head in a model whose positions are left out.
+    """
+
+    attention: int
+    head: int
+    vectors: Vectors
+    bias: Array | None = None
+    without_positions: Vectors | None = None
+
+
+@dataclass(frozen=True)
+class Stack:
+    """An encoder or a decoder.
+
+    kind: "transformer", "recurrent", "convolution" or "text-cnn".  positions: their kind;
+    waves: (48, width) the vectors, cosines or biases that tell the first positions apart.
+    """
+
+    sequence: str
+    kind: str
+    n_layers: int
+    d_model: int
+    n_heads: int = 0
+    d_head: int = 0
+    pre_norm: bool = False
+    context: str = ""
+    positions: str = "none"
+    waves: Array | None = None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The image that was read: bytes of a PNG, and its grid of patches.
+
+    first: row of the attention that belongs to the first patch; 1 behind a class token.
+    """
+
+    png: bytes
+    grid: tuple[int, int]
+    first: int
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One pooled feature of a text CNN: its winning window [start, end) of tokens, its value, and
+    its weight towards the predicted label."""
+
+    start: int
+    end: int
+    value: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """Probability of each token as the start and as the end of the answer."""
+
+    start: tuple[float, ...]
+    end: tuple[float, ...]
+    answer: tuple[int, int] | None
+    """First and last token of the answer."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The answer when one token is hidden: guesses for a masked token, or labels without it."""
+
+    position: int
+    guesses: tuple[Guess, ...]
+
+
+def as_guesses(names: Sequence[str], probabilities: Sequence[float]) -> tuple[Guess, ...]:
+    """Names with their probabilities."""
+    return tuple(zip(names, probabilities, strict=True))

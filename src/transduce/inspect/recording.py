@@ -1,0 +1,239 @@
+"""One pass of a model, recorded from outside by hooks: attention, layers, shapes, q, k and v."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from transduce.inspect.attention import record_attention
+from transduce.inspect.parts import Array, Stack, Vectors
+from transduce.nn.attention import CrossAttention, SelfAttention
+from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
+from transduce.nn.masks import Mask
+from transduce.nn.positions import (
+    AlibiPositions,
+    LearnedPositions,
+    Positions,
+    RotaryPositions,
+    SinusoidalPositions,
+    rotate,
+)
+from transduce.nn.recurrent import AdditiveScore, GeneralScore, RecurrentDecoder, RecurrentEncoder
+from transduce.nn.residual import PreNorm
+from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
+from transduce.sequence import Padded
+
+WAVES = 48
+WAVE_PAIRS = 64
+"""Positions whose vectors are shown, and pairs of dimensions of these."""
+
+
+@dataclass
+class HeadInput:
+    """Query (h, t, d), key and value (h, s, d) of an attention, and its bias (h, t, s)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor | None
+
+    def vectors(self, head: int) -> Vectors:
+        """Those of one head."""
+        return Vectors(*(as_array(x[head]) for x in (self.query, self.key, self.value)))
+
+    def after(self, first: int) -> HeadInput:
+        """Without the positions before `first`."""
+        bias = None if self.bias is None else self.bias[..., first:, first:]
+        query, key, value = (x[:, first:] for x in (self.query, self.key, self.value))
+        return HeadInput(query, key, value, bias)
+
+    def bias_of(self, head: int) -> Array | None:
+        """The bias (t, s) of one head, if any."""
+        if self.bias is None:
+            return None
+        t, s = self.query.shape[1], self.key.shape[1]
+        return as_array(self.bias.expand(len(self.query), t, s)[head])
+
+
+@dataclass
+class Recording:
+    """All that hooks saw of one pass over one row.
+
+    attention: (h, t, s) by name.  layers: (t, m) after each layer, by the name of the stack.
+    shapes: of each module's output.  heads: by name of the attention.
+    """
+
+    attention: dict[str, Tensor] = field(default_factory=dict)
+    layers: dict[str, list[Tensor]] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    heads: dict[str, HeadInput] = field(default_factory=dict)
+
+
+@contextmanager
+def record_pass(model: nn.Module) -> Iterator[Recording]:
+    """Record the one pass over one row that happens inside; results do not change."""
+    seen = Recording()
+    with ExitStack() as stack:
+        maps = stack.enter_context(record_attention(model))
+        for name, module in model.named_modules():
+            if name:
+                stack.callback(_note_shape(name, module, seen).remove)
+            if isinstance(module, SelfAttention | CrossAttention):
+                stack.callback(_note_heads(name, module, seen).remove)
+        for name, stacked in stacks_of(model).items():
+            for layer in _layers(stacked):
+                stack.callback(_note_layer(name, layer, seen).remove)
+        yield seen
+        for name, recorded in maps.items():
+            if recorded:
+                seen.attention[name] = recorded[0][0].float().cpu()
+
+
+@contextmanager
+def without_positions(model: nn.Module) -> Iterator[bool]:
+    """Leave all positions out while the context lasts; False where there are none to leave out."""
+    there = [
+        module
+        for module in model.modules()
+        if isinstance(getattr(module, "positions", None), Positions)
+        and type(module.positions) is not Positions
+    ]
+    kept: list[Any] = [module.positions for module in there]
+    try:
+        for module in there:
+            module.positions = Positions()
+        yield bool(there)
+    finally:
+        for module, positions in zip(there, kept, strict=True):
+            module.positions = positions
+
+
+def stacks_of(model: nn.Module) -> dict[str, nn.Module]:
+    """The encoder and the decoder that a model has."""
+    named = ((name, getattr(model, name, None)) for name in ("encoder", "decoder"))
+    return {name: stack for name, stack in named if isinstance(stack, nn.Module)}
+
+
+def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
+    """Facts of an encoder or decoder, with the waves of its positions."""
+    layers = _layers(stack)
+    match stack:
+        case TransformerEncoder() | TransformerDecoder():
+            first: Any = layers[0]
+            heads = first.self_attention
+            kind, waves = _waves(stack.positions, d_model)
+            return Stack(
+                sequence,
+                "transformer",
+                len(layers),
+                d_model,
+                n_heads=heads.n_heads,
+                d_head=heads.width // heads.n_heads,
+                pre_norm=isinstance(first.feed_forward_residual, PreNorm),
+                positions=kind,
+                waves=waves,
+            )
+        case ConvolutionEncoder():
+            kind, waves = _waves(stack.positions, d_model)
+            return Stack(sequence, "convolution", len(layers), d_model, positions=kind, waves=waves)
+        case TextCnnEncoder():
+            return Stack(sequence, "text-cnn", 1, d_model)
+        case RecurrentEncoder():
+            n_layers = stack.layers.cells.num_layers
+            return Stack(sequence, "recurrent", n_layers, d_model)
+        case RecurrentDecoder():
+            context = _context(stack)
+            n_heads = int(context not in ("", "fixed"))
+            return Stack(sequence, "recurrent", stack.n_layers, d_model, n_heads, context=context)
+    return Stack(sequence, type(stack).__name__, len(layers), d_model)
+
+
+def as_array(x: Tensor) -> Array:
+    """A tensor as a float32 array."""
+    found: Array = x.detach().float().cpu().numpy()
+    return found
+
+
+def _layers(stack: nn.Module) -> Sequence[nn.Module]:
+    """Modules whose outputs are the layers of a stack; none where PyTorch keeps them inside."""
+    layers = getattr(stack, "residuals", None) or getattr(stack, "layers", None)
+    return list(layers) if isinstance(layers, nn.ModuleList) else []
+
+
+def _note_shape(name: str, module: nn.Module, seen: Recording) -> Any:
+    def note(module: nn.Module, args: Any, output: Any) -> None:
+        value = output.values if isinstance(output, Padded) else output
+        if isinstance(value, Tensor):
+            seen.shapes.setdefault(name, tuple(value.shape))
+
+    return module.register_forward_hook(note)
+
+
+def _note_layer(name: str, layer: nn.Module, seen: Recording) -> Any:
+    def note(module: nn.Module, args: Any, output: Tensor) -> None:
+        seen.layers.setdefault(name, []).append(output.detach().flatten(0, -2))
+
+    return layer.register_forward_hook(note)
+
+
+def _note_heads(name: str, module: nn.Module, seen: Recording) -> Any:
+    def note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        mask = next(x for x in (*args, *kwargs.values()) if isinstance(x, Mask))
+        if isinstance(module, SelfAttention):
+            query, key, value = module.heads(module.query_key_value(args[0]), 3)
+            angles = args[2] if len(args) > 2 else kwargs.get("angles")
+            query, key = rotate(query, angles), rotate(key, angles)
+        else:
+            (query,) = module.heads(module.query(args[0]), 1)
+            key, value = args[1]
+        bias = None if mask.bias is None else mask.bias[0] if mask.bias.dim() > 3 else mask.bias
+        seen.heads[name] = HeadInput(query[0], key[0], value[0], bias)
+
+    return module.register_forward_hook(note, with_kwargs=True)
+
+
+def _waves(positions: nn.Module, d_model: int) -> tuple[str, Array | None]:
+    """The kind of positions, and a matrix that shows them."""
+    at = torch.arange(WAVES)
+    match positions:
+        case SinusoidalPositions() | LearnedPositions():
+            kind = "sinusoidal" if isinstance(positions, SinusoidalPositions) else "learned"
+            if isinstance(positions, LearnedPositions):
+                at = at[: positions.table.num_embeddings].to(positions.table.weight.device)
+            zeros = torch.zeros(1, len(at), d_model, device=at.device)
+            return kind, _spaced(as_array(positions.embed(zeros, at)[0]))
+        case RotaryPositions():
+            cosines = positions.angles(at, torch.float32).cos
+            return "rotary", as_array(cosines[:, : positions.d_head // 2])
+        case AlibiPositions():
+            where = at.to(positions.slopes.device)
+            bias = positions.bias(where, where)
+            return "alibi", np.zeros((0, 0), np.float32) if bias is None else as_array(bias[0])
+    return "none", None
+
+
+def _spaced(waves: Array) -> Array:
+    """The columns, or of many the pairs that lie evenly among them."""
+    pairs = waves.shape[1] // 2
+    if pairs <= WAVE_PAIRS:
+        return waves
+    chosen = np.linspace(0, pairs - 1, WAVE_PAIRS).round().astype(int)
+    return waves[:, np.stack([2 * chosen, 2 * chosen + 1], 1).ravel()]
+
+
+def _context(decoder: RecurrentDecoder) -> str:
+    """How a recurrent decoder sees the source."""
+    if not decoder.looks:
+        return ""
+    if decoder.cross_attention is None:
+        return "fixed"
+    score = decoder.cross_attention.score
+    if isinstance(score, AdditiveScore):
+        return "additive"
+    return "general" if isinstance(score, GeneralScore) else "dot"

@@ -1,0 +1,132 @@
+"""An explanation in a terminal: steps, the last attention, patterns of heads, the search."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from transduce.inspect.explanation import Explanation
+from transduce.inspect.parts import Guess, Node
+from transduce.inspect.picture import attention_in_terminal, padded
+
+MAX_COLUMNS = 40
+"""Tokens of a picture in a terminal."""
+RIVALS = 3
+SHOWN = 12
+"""Lines of a list."""
+
+
+def report_of(one: Explanation) -> str:
+    """The report, several lines."""
+    parts = [_head(one), *_parts(one)]
+    return "\n\n".join(parts)
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which a terminal would obey."""
+    return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+
+
+def _head(one: Explanation) -> str:
+    given = " · ".join(printable(" ".join(text.split())) for text in one.inputs.values())
+    answer = one.answer
+    if "embedding" in one.vectors:
+        answer = f"{len(one.vectors['embedding'])} numbers"
+    return f"{given} → {printable(' '.join(answer.splitlines()))}"
+
+
+def _parts(one: Explanation) -> Iterator[str]:
+    rows: list[tuple[str, ...]]
+    if one.steps:
+        rows = [("step", "p", "written", "likeliest")]
+        for number, step in enumerate(one.steps[: 3 * SHOWN], 1):
+            rows.append(
+                (str(number), f"{step.probability:.3f}", step.written, _guesses(step.guesses))
+            )
+        yield _table(rows)
+    if one.labels:
+        yield _table([(f"{p:.3f}", name) for name, p in one.labels])
+    if one.hidden:
+        rows = [("hidden", "guesses" if one.layers_of else "labels without it")]
+        text = one.sequences["text"]
+        rows += [(text[h.position], _guesses(h.guesses)) for h in one.hidden[: 3 * SHOWN]]
+        yield _table(rows)
+    if one.span is not None:
+        text = one.sequences["text"]
+        sides = (("start", one.span.start), ("end", one.span.end))
+        yield _table([(name, _guesses(_best(text, values))) for name, values in sides])
+    if one.features:
+        text = one.sequences["text"]
+        rows = [("value × weight", "n-gram")]
+        rows += [
+            (f"{f.value * f.weight:+.3f}", " ".join(text[f.start : f.end]))
+            for f in one.features[:SHOWN]
+        ]
+        yield _table(rows)
+    if one.attention:
+        yield _last_attention(one)
+        yield _patterns(one)
+    if one.search is not None and one.search.method == "beam":
+        yield _search(one)
+
+
+def _guesses(guesses: Sequence[Guess]) -> str:
+    return "  ".join(f"{name} {p:.3f}" for name, p in guesses[:RIVALS])
+
+
+def _best(names: Sequence[str], values: Sequence[float]) -> list[Guess]:
+    return sorted(zip(names, values, strict=True), key=lambda one: -one[1])
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Columns one above the other, the last one ragged."""
+    shown = [tuple(printable(cell) for cell in row) for row in rows]
+    columns = list(zip(*shown, strict=True))[:-1]
+    lined = [padded(column) for column in columns]
+    return "\n".join(
+        "  ".join([*(column[i] for column in lined), row[-1]]) for i, row in enumerate(shown)
+    )
+
+
+def _last_attention(one: Explanation) -> str:
+    last = one.attention[-1]
+    rows = [printable(name) for name in one.sequences[last.rows][:MAX_COLUMNS]]
+    columns = [printable(name) for name in one.sequences[last.columns][:MAX_COLUMNS]]
+    weights = last.weights.mean(0)[:MAX_COLUMNS, :MAX_COLUMNS].tolist()
+    picture = attention_in_terminal(columns, rows, weights)
+    return f"{last.name}, mean of {len(last.weights)} heads\n{picture}"
+
+
+def _patterns(one: Explanation) -> str:
+    rows = []
+    for attention in one.attention:
+        names = (f"{pattern.name} {pattern.value:.2f}" for pattern in attention.patterns)
+        rows.append((attention.name, "  ".join(names)))
+    return _table(rows)
+
+
+def _search(one: Explanation) -> str:
+    search = one.search
+    assert search is not None
+    nodes = search.nodes
+    ended = [n for n in range(len(nodes)) if nodes[n].score is not None]
+    ended.sort(key=lambda n: -(nodes[n].score or 0.0))
+    kept = sum(node.fate != "cut" for node in nodes)
+    title = (
+        f"beam of {search.width}, length penalty {search.length_penalty}: {kept - 1} hypotheses "
+        f"kept, {len(nodes) - kept} cut"
+    )
+    rows = [("score", "log p", "ended")]
+    for n in ended[:SHOWN]:
+        mark = "★ " if nodes[n].fate == "won" else ""
+        text = " ".join(_tokens(nodes, n))
+        rows.append((f"{nodes[n].score:.3f}", f"{nodes[n].log_prob:.3f}", mark + text))
+    return f"{title}\n{_table(rows)}" if ended else title
+
+
+def _tokens(nodes: Sequence[Node], at: int) -> list[str]:
+    found = []
+    while at > 0:
+        found.append(nodes[at].token)
+        at = nodes[at].parent
+    return found[::-1]

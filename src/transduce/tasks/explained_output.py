@@ -1,0 +1,117 @@
+"""Explanations of outputs: the search watched, and one pass over input and output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.output_constraints import SearchHooks, constraints_of
+from transduce.decoding.search import SearchRequest, Snapshot, search_steps
+from transduce.inspect.explanation import Explanation
+from transduce.inspect.parts import Array, Guess
+from transduce.inspect.recording import as_array
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.nn.state import RecurrentState
+from transduce.sequence import Padded
+from transduce.tasks.explained_pass import LENS, Pass, fitting, guesses_of, steps_of
+from transduce.tasks.search_watch import Names
+from transduce.text import BOS, EOS, PAD
+
+
+class OutputPass(NamedTuple):
+    """An input of an encoder-decoder, and what was written for it.
+
+    source: the name of its sequence, and its tokens.  written: ids without the end.
+    """
+
+    model: EncoderDecoder
+    batch: Padded | Tensor
+    source: tuple[str, Sequence[str]]
+    written: Sequence[int]
+    names: Names
+
+    def explain(self, bare: Explanation) -> Explanation:
+        """One pass over the pair, laid out."""
+        model, names = self.model, self.names
+        source, shown = self.source
+        ids = fitting(self.written, "output")
+        whole = len(ids) == len(self.written)
+        read = [BOS, *ids] if whole else [BOS, *ids[:-1]]
+        written = [*read[1:], EOS if whole else ids[-1]]
+        target = Padded.from_rows([read], PAD).to(model.head.weight.device)
+        tokens = {source: shown, "read": names(read), "written": names(written)}
+        kinds = {
+            "encoder": (source, source),
+            "decoder": ("read", "read"),
+            "cross": ("written", source),
+        }
+        seen = Pass(model, lambda: model(self.batch, target), kinds, tokens)
+        probabilities = seen.output[0].float().softmax(-1).cpu()
+        over = {"encoder": source, "decoder": "read"}
+        return replace(
+            bare,
+            sequences=tokens,
+            attention=seen.attention,
+            steps=steps_of(tokens["read"], tokens["written"], written, probabilities, names),
+            layers=layer_guesses(seen.lens("decoder", model.head), names),
+            layers_of="written",
+            by_hand=seen.by_hand,
+            stacks=seen.stacks(over, model.head.weight.shape[1]),
+            shapes=seen.shapes,
+            vectors=_fixed_context(model, self.batch),
+        )
+
+
+@torch.inference_mode()
+def search_of(
+    step: Callable[[Padded, Any], Tensor],
+    model: EncoderDecoder,
+    batch: Padded | Tensor,
+    limits: Tensor,
+    options: DecodingOptions,
+    hooks: SearchHooks,
+) -> Iterator[Snapshot]:
+    """The search for one output, from BOS on."""
+    prefix = torch.full((1, 1), BOS, device=model.head.weight.device)
+    return search_steps(
+        SearchRequest(
+            step,
+            model.start(batch),
+            Padded.unpadded(prefix),
+            limits,
+            EOS,
+            (BOS, PAD),
+            options,
+            [0],
+            hooks=hooks,
+        )
+    )
+
+
+def hooks_of(predictor: Any, options: DecodingOptions, length: int) -> SearchHooks:
+    """The constraints that options put on an output for a source of that length."""
+    constraints = constraints_of(options, lambda: predictor.token_surfaces)
+    return SearchHooks([replace(constraints, min_length=options.min_length_for(length))])
+
+
+def layer_guesses(
+    lens: Sequence[Tensor], names: Names
+) -> tuple[tuple[tuple[Guess, ...], ...], ...]:
+    """The likeliest tokens of logits (t, v) after each layer."""
+    return tuple(
+        tuple(guesses_of(row, names, LENS) for row in logits.softmax(-1)) for logits in lens
+    )
+
+
+@torch.inference_mode()
+def _fixed_context(model: EncoderDecoder, batch: Padded | Tensor) -> dict[str, Array]:
+    """The one vector that a decoder without attention sees its source as."""
+    state = model.start(batch)
+    if isinstance(state, RecurrentState) and state.summary is not None:
+        return {"context": as_array(state.summary[0])}
+    return {}

@@ -1,0 +1,220 @@
+"""Explanations of all tasks: one recorded pass, and its parts laid out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transduce.inspect.explanation import Explanation
+from transduce.inspect.heads import head_pattern, sharpness
+from transduce.inspect.parts import (
+    Attention,
+    Guess,
+    HeadVectors,
+    Stack,
+    Step,
+    Vectors,
+    as_guesses,
+)
+from transduce.inspect.recording import (
+    Recording,
+    as_array,
+    describe_stack,
+    record_pass,
+    stacks_of,
+    without_positions,
+)
+from transduce.nn.heads.label import LabelHead
+from transduce.sequence import Padded
+from transduce.text import SPECIAL_TOKENS, UNK, Tokenizer
+
+logger = logging.getLogger("transduce")
+
+MAX_TOKENS = 256
+"""Tokens of a sequence that are explained."""
+RIVALS = 8
+"""Tokens shown for a step, the written one included."""
+MAX_LABELS = 10
+LENS = 3
+"""Tokens shown for each position after each layer."""
+SHOWN_LAYER = (".layers.0.", ".residuals.0.")
+
+
+def token_names(tokenizer: Tokenizer, extra: Sequence[str] = ()) -> Callable[..., list[str]]:
+    """Names of ids to display; `extra` are those beyond the vocabulary."""
+
+    def names(ids: Sequence[int]) -> list[str]:
+        shown = tokenizer.tokens([i if i < tokenizer.size else UNK for i in ids])
+        found = []
+        for i, token in zip(ids, shown, strict=True):
+            if i < len(SPECIAL_TOKENS):
+                token = SPECIAL_TOKENS[i]
+            elif i >= tokenizer.size:
+                token = extra[i - tokenizer.size] if i - tokenizer.size < len(extra) else f"<{i}>"
+            found.append(token)
+        return found
+
+    return names
+
+
+def guesses_of(
+    probabilities: Tensor, names: Callable[[Sequence[int]], list[str]], count: int
+) -> tuple[Guess, ...]:
+    """The likeliest ids of probabilities (v,), by name."""
+    best = probabilities.topk(min(count, len(probabilities)))
+    return as_guesses(names(best.indices.tolist()), best.values.tolist())
+
+
+def fitting(ids: Iterable[int], what: str) -> list[int]:
+    """The ids, or the first `MAX_TOKENS` of them with a warning."""
+    found = list(ids)
+    if len(found) > MAX_TOKENS:
+        message = "the %s has %d tokens; the first %d of them are explained"
+        logger.warning(message, what, len(found), MAX_TOKENS)
+    return found[:MAX_TOKENS]
+
+
+class Pass:
+    """A pass over one row, recorded, and once more without positions for the work by hand.
+
+    sequences: of each attention (its rows and columns), by the stack and kind that it belongs to:
+    "encoder", "decoder" and "cross".  first: positions of a decoder by itself before this one are
+    read, but left out of all that is shown.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        run: Callable[[], Tensor],
+        sequences: Mapping[str, tuple[str, str]],
+        tokens: Mapping[str, Sequence[str]],
+        first: int = 0,
+    ) -> None:
+        model.eval()
+        self.model, self._first = model, first
+        with torch.inference_mode():
+            with record_pass(model) as seen:
+                self.output = run()
+            with without_positions(model) as left_out, record_pass(model) as bare:
+                if left_out:
+                    run()
+        self.seen = seen
+        self.attention = tuple(
+            _attention(name, as_array(weights[:, first:, first:]), sequences, tokens)
+            for name, weights in seen.attention.items()
+        )
+        self.by_hand = tuple(self._by_hand(bare))
+        self.shapes = {
+            name: shape
+            for name, shape in seen.shapes.items()
+            if ("layers." not in name and "residuals." not in name) or _is_shown(name)
+        }
+
+    def stacks(self, sequences: Mapping[str, str], d_model: int) -> dict[str, Stack]:
+        """Facts of the model's stacks, each over a sequence."""
+        return {
+            name: describe_stack(stack, sequences[name], d_model)
+            for name, stack in stacks_of(self.model).items()
+        }
+
+    @torch.inference_mode()
+    def lens(self, stack: str, read: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        """`read` of the vectors (t, m) after each layer of a stack, its last norm applied."""
+        whole: Any = stacks_of(self.model)[stack]
+        norm = getattr(whole, "norm", None) or nn.Identity()
+        return [
+            read(norm(layer[self._first :])).float().cpu()
+            for layer in self.seen.layers.get(stack, ())
+        ]
+
+    def _by_hand(self, bare: Recording) -> list[HeadVectors]:
+        """The sharpest head of each kind of attention."""
+        found: dict[tuple[str, str], list[tuple[float, int, int]]] = {}
+        for number, one in enumerate(self.attention):
+            if one.name in self.seen.heads:
+                for head, weights in enumerate(one.weights):
+                    ranked = found.setdefault((one.rows, one.columns), [])
+                    ranked.append((-sharpness(weights), number, head))
+        chosen = []
+        for ranked in found.values():
+            _, number, head = min(ranked)
+            name = self.attention[number].name
+            vectors = self.seen.heads[name].after(self._first)
+            other: Vectors | None = None
+            if name in bare.heads:
+                other = bare.heads[name].after(self._first).vectors(head)
+            bias = vectors.bias_of(head)
+            chosen.append(HeadVectors(number, head, vectors.vectors(head), bias, other))
+        return chosen
+
+
+def steps_of(
+    read: Sequence[str],
+    written: Sequence[str],
+    ids: Sequence[int],
+    probabilities: Tensor,
+    names: Callable[[Sequence[int]], list[str]],
+    count: int = RIVALS,
+) -> tuple[Step, ...]:
+    """Steps that wrote `ids`, by the probabilities (t, v) of each."""
+    return tuple(
+        Step(a, b, float(row[i]), guesses_of(row, names, count))
+        for a, b, i, row in zip(read, written, ids, probabilities, strict=True)
+    )
+
+
+def encoder_pass(
+    bare: Explanation, model: nn.Module, batch: Padded | Tensor, name: str, tokens: list[str]
+) -> tuple[Pass, Explanation]:
+    """One pass over a row, and the explanation with all that every encoder has."""
+    seen = Pass(model, lambda: model(batch), {"encoder": (name, name)}, {name: tokens})
+    d_model = seen.shapes["front_end"][-1]
+    return seen, replace(
+        bare,
+        sequences={name: tokens},
+        attention=seen.attention,
+        by_hand=seen.by_hand,
+        stacks=seen.stacks({"encoder": name}, d_model),
+        shapes=seen.shapes,
+    )
+
+
+def label_guesses(probabilities: Tensor, labels: Sequence[str]) -> tuple[Guess, ...]:
+    """The likeliest labels."""
+    return guesses_of(probabilities, _named(labels), MAX_LABELS)
+
+
+def _named(labels: Sequence[str]) -> Callable[[Sequence[int]], list[str]]:
+    return lambda ids: [labels[i] for i in ids]
+
+
+def label_layers(
+    seen: Pass, head: LabelHead, labels: Sequence[str]
+) -> tuple[tuple[tuple[Guess, ...], ...], ...]:
+    """The labels after each layer, as if it were the last."""
+    lens = seen.lens("encoder", lambda x: head(Padded.unpadded(x[None])))
+    return tuple((label_guesses(scores[0].softmax(-1), labels),) for scores in lens)
+
+
+def _is_shown(name: str) -> bool:
+    return any(part in f"{name}." for part in SHOWN_LAYER)
+
+
+def _attention(
+    name: str,
+    weights: Any,
+    sequences: Mapping[str, tuple[str, str]],
+    tokens: Mapping[str, Sequence[str]],
+) -> Attention:
+    kind = "cross" if name.endswith("cross_attention") else name.split(".")[0]
+    rows, columns = sequences[kind]
+    causal = kind == "decoder"
+    patterns = tuple(
+        head_pattern(head, tokens[columns], rows == columns, causal) for head in weights
+    )
+    return Attention(name, rows, columns, weights, patterns, causal)

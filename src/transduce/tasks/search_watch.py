@@ -1,0 +1,147 @@
+"""A search, watched from outside: which hypotheses it kept, and which it cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, Hypothesis, length_penalty
+from transduce.decoding.options import DecodingOptions
+from transduce.decoding.search import Snapshot
+from transduce.inspect.parts import Fate, Node, SearchTree
+from transduce.sequence import Padded
+from transduce.text import BOS, EOS
+
+SAMPLED_RIVALS = 4
+"""Tokens that are shown beside each one drawn."""
+MAX_NODES = 1500
+
+Path = tuple[int, ...]
+Names = Callable[[Sequence[int]], list[str]]
+StepFunction = Callable[[Padded, Any], Tensor]
+
+
+class _Candidate(NamedTuple):
+    total: float
+    path: Path
+    token: int
+
+
+class SearchWatch:
+    """Wraps the `step` of one search over one input; the search itself is not touched.
+
+    best: ids of the best hypothesis, once the search is over; finished: it ends with EOS.
+    """
+
+    def __init__(
+        self,
+        options: DecodingOptions,
+        forbidden: Sequence[int],
+        names: Names,
+        min_length: int | None = None,
+    ) -> None:
+        """min_length: tokens before which no hypothesis ends; by default as the options say."""
+        self._least = options.min_length if min_length is None else min_length
+        self._options, self._forbidden, self._names = options, set(forbidden), names
+        beam = options.method == "beam"
+        self._rivals = 2 * options.beam_size if beam else SAMPLED_RIVALS + options.n_best
+        self._best: list[tuple[list[float], list[int]]] = []
+        self._ends: list[float] = []
+        self._penalty = length_penalty(options)
+        self._nodes = [Node(-1, names([BOS])[0], 0.0, "kept")]
+        self._at: dict[Path, int] = {(): 0}
+        self.best: list[int] = []
+        self.finished = True
+
+    def step(self, step: StepFunction) -> StepFunction:
+        """The same step, observed."""
+
+        def observed(fed: Padded, state: Any) -> Tensor:
+            logits = step(fed, state)
+            log_probs = logits[:, -1].float().log_softmax(-1)
+            count = min(self._rivals + len(self._forbidden), log_probs.shape[1])
+            values, ids = log_probs.topk(count)
+            self._best = list(zip(values.tolist(), ids.tolist(), strict=True))
+            self._ends = log_probs[:, EOS].tolist()
+            return logits
+
+        return observed
+
+    def tree(self, snapshots: Iterator[Snapshot]) -> SearchTree:
+        """Run the search to its end."""
+        best: list[Hypothesis] = []
+        before = next(snapshots)
+        for after in snapshots:
+            if len(self._nodes) < MAX_NODES:
+                self._grow(before.active, after.active)
+            self._best, self._ends = [], []
+            before, best = after, after.best[0]
+        if best:
+            self._crown(best[0])
+        options = self._options
+        nodes = tuple(self._nodes)
+        return SearchTree(
+            options.method, options.width, options.length_penalty, options.alpha, nodes
+        )
+
+    def _crown(self, best: Hypothesis) -> None:
+        """Mark the winner."""
+        self.best, self.finished = best.tokens, best.finished
+        won = (*best.tokens, *([EOS] if best.finished else []))
+        if won not in self._at and won[:-1] in self._at:  # drawn, though no likely end
+            token = self._names(won[-1:])[0]
+            self._at[won] = len(self._nodes)
+            self._nodes.append(Node(self._at[won[:-1]], token, best.log_prob, "ended"))
+        if won in self._at:
+            place = self._at[won]
+            self._nodes[place] = replace(self._nodes[place], fate="won", score=best.score)
+
+    def _candidates(self, active: ActiveHypotheses) -> list[_Candidate]:
+        """The likeliest ways on, best first; at the greatest length the ends alone."""
+        found = []
+        for row, (path, total) in enumerate(_paths(active)):
+            if total == DEAD:
+                continue
+            if active.full:
+                free = self._options.free_end
+                found.append(_Candidate(total + (0.0 if free else self._ends[row]), path, EOS))
+                continue
+            early = {EOS} if active.length < self._least else set()
+            values, ids = self._best[row]
+            likeliest = [
+                _Candidate(total + value, path, token)
+                for value, token in zip(values, ids, strict=True)
+                if token not in self._forbidden | early
+            ]
+            found += likeliest[: self._rivals]
+        return sorted(found, key=lambda one: -one.total)[: self._rivals]
+
+    def _grow(self, old: ActiveHypotheses, new: ActiveHypotheses) -> None:
+        kept = dict(_paths(new)) if new.sentences else {}
+        shown = self._candidates(old)
+        beam = self._options.method == "beam"
+        there = {(*one.path, one.token) for one in shown}
+        for path, total in kept.items():  # drawn, or forced: not among the likeliest
+            if path and path not in there and total != DEAD:
+                shown.append(_Candidate(total, path[:-1], path[-1]))
+        for rank, one in enumerate(shown):
+            if one.path not in self._at:
+                continue
+            path = (*one.path, one.token)
+            fate: Fate = "kept" if path in kept else "cut"
+            score = None
+            if one.token == EOS and beam and rank < self._options.width:
+                fate, score = "ended", one.total / self._penalty(len(path))
+            self._at[path] = len(self._nodes)
+            token = self._names([one.token])[0]
+            self._nodes.append(Node(self._at[one.path], token, one.total, fate, score))
+
+
+def _paths(active: ActiveHypotheses) -> list[tuple[Path, float]]:
+    """The ids and the log-probability of each hypothesis of the one sentence."""
+    rows = zip(active.tokens[0].tolist(), active.log_probs[0].tolist(), strict=True)
+    return [(tuple(ids), total if math.isfinite(total) else DEAD) for ids, total in rows]

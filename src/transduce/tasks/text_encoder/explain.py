@@ -1,0 +1,187 @@
+"""Explanations of labels, masked tokens, spans and embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from transduce.inspect.explanation import Explanation
+from transduce.inspect.parts import Feature, Hidden, Span
+from transduce.models.encoder_only import EncoderOnly
+from transduce.nn.convolution import TextCnnEncoder
+from transduce.nn.heads.label import LabelHead
+from transduce.sequence import Padded
+from transduce.tasks.explained_output import layer_guesses
+from transduce.tasks.explained_pass import (
+    Pass,
+    encoder_pass,
+    fitting,
+    guesses_of,
+    label_guesses,
+    label_layers,
+    token_names,
+)
+from transduce.tasks.text_encoder.answerer import Answerer
+from transduce.tasks.text_encoder.classification import TextClassifier
+from transduce.tasks.text_encoder.embedding import TextEmbedder
+from transduce.tasks.text_encoder.mask_filler import MaskFiller
+from transduce.tasks.text_inputs import (
+    Row,
+    encode_counting_cuts,
+    mask_id,
+    rows_padded,
+    with_special_tokens,
+)
+from transduce.text import BOS, EOS, Tokenizer
+
+MAX_HIDDEN = 64
+"""Tokens that are hidden one by one."""
+MAX_FEATURES = 16
+HIDDEN_GUESSES = 5
+
+
+def explain_classification(classifier: TextClassifier, parts: tuple[str, ...]) -> Explanation:
+    """A text, its label, and the label without each of its tokens."""
+    prediction = classifier.predict([parts])[0]
+    inputs = dict(zip(classifier.inputs, parts, strict=True))
+    bare = Explanation("classification", "", inputs, prediction.text)
+    if not any(part.strip() for part in parts):
+        return bare
+    model = classifier.model
+    ((row,), _) = encode_counting_cuts(
+        classifier.tokenizer, [parts], classifier.recipe.text.max_length
+    )
+    row = Row(fitting(row.ids, "text"), fitting(row.segments, "text"))
+    batch = rows_padded([row], classifier.recipe.model.segments).to(classifier.device)
+    seen, bare = _read(bare, model, batch, classifier.tokenizer, row.ids)
+    assert isinstance(model.head, LabelHead)
+    scores = label_layers(seen, model.head, classifier.labels)
+    labels = label_guesses(seen.output[0].float().softmax(-1).cpu(), classifier.labels)
+    hidden = _left_out(model, row, classifier)
+    features = _features(seen, model, batch)
+    return replace(bare, labels=labels, layers=scores, hidden=hidden, features=features)
+
+
+def explain_masked_language_model(filler: MaskFiller, parts: tuple[str, ...]) -> Explanation:
+    """A text with its masks filled in, and the guesses where each token is hidden."""
+    filled = filler.predict([parts])[0]
+    bare = Explanation("masked-language-model", "", {"text": parts[0]}, filled.text)
+    if not parts[0].strip():
+        return bare
+    model, tokenizer = filler.model, filler.tokenizer
+    row = with_special_tokens(filler.ids(parts[0]), None, filler.recipe.text.max_length)
+    ids = fitting(row.ids, "text")
+    segmented = filler.recipe.model.segments
+    batch = rows_padded([Row(ids, [0] * len(ids))], segmented).to(filler.device)
+    seen, bare = _read(bare, model, batch, tokenizer, ids)
+    names = token_names(tokenizer, ["<mask>"])
+    lens = layer_guesses(seen.lens("encoder", model.head), names)
+    places = [i for i, token in enumerate(ids) if token not in (BOS, EOS)][:MAX_HIDDEN]
+    rows = []
+    for place in places:
+        changed = [*ids[:place], mask_id(tokenizer), *ids[place + 1 :]]
+        rows.append(Row(changed, [0] * len(ids)))
+    hidden = []
+    if rows:
+        with torch.inference_mode():
+            encoded = model.encode(rows_padded(rows, segmented).to(filler.device)).values
+            at = encoded[torch.arange(len(places)), torch.tensor(places)]
+            probabilities = model.head(at).float().softmax(-1).cpu()
+        for place, found in zip(places, probabilities, strict=True):
+            guesses = guesses_of(found, names, HIDDEN_GUESSES)
+            own = (names([ids[place]])[0], float(found[ids[place]]))
+            if own[0] not in [name for name, _ in guesses] and ids[place] != mask_id(tokenizer):
+                guesses = (*guesses, own)
+            hidden.append(Hidden(place, guesses))
+    return replace(bare, layers=lens, layers_of="text", hidden=tuple(hidden))
+
+
+def explain_question_answering(answerer: Answerer, parts: tuple[str, ...]) -> Explanation:
+    """A question and its passage: start and end of the answer in the window that holds it."""
+    prediction = answerer.predict([parts])[0]
+    inputs = dict(zip(answerer.inputs, parts, strict=True))
+    bare = Explanation("question-answering", "", inputs, prediction.text)
+    (reading,) = answerer.read([parts])
+    if not reading.windows:
+        return bare
+    tokens = None
+    if prediction.start is not None and prediction.end is not None:
+        tokens = reading.tokens_of(prediction.start, prediction.end)
+    window = reading.windows[0]
+    if tokens is not None:
+        holding = (w for w in reading.windows if w.begin <= tokens[0] and tokens[1] < w.end)
+        window = next(holding, window)
+    batch = rows_padded([window.row], answerer.config.segments).to(answerer.device)
+    seen, bare = _read(bare, answerer.model, batch, answerer.tokenizer, window.row.ids)
+    start, end = seen.output[0].float().softmax(0).cpu().unbind(1)
+    answer = None
+    if tokens is not None:
+        shift = window.first - window.begin
+        answer = (tokens[0] + shift, tokens[1] + shift)
+    return replace(bare, span=Span(tuple(start.tolist()), tuple(end.tolist()), answer))
+
+
+def explain_embedding(embedder: TextEmbedder, parts: tuple[str, ...]) -> Explanation:
+    """A text and its vector."""
+    found = embedder.predict([parts])[0]
+    bare = Explanation("embedding", "", {"text": parts[0]}, found.text)
+    if not parts[0].strip():
+        return bare
+    max_length = embedder.recipe.text.max_length
+    ((row,), _) = encode_counting_cuts(embedder.tokenizer, [parts], max_length)
+    row = Row(fitting(row.ids, "text"), fitting(row.segments, "text"))
+    device = next(embedder.model.parameters()).device
+    batch = rows_padded([row], embedder.recipe.model.segments).to(device)
+    _, bare = _read(bare, embedder.model, batch, embedder.tokenizer, row.ids)
+    return replace(bare, vectors={"embedding": np.array(found.embedding, np.float32)})
+
+
+def _read(
+    bare: Explanation, model: nn.Module, batch: Padded, tokenizer: Tokenizer, ids: Any
+) -> tuple[Pass, Explanation]:
+    """One pass over a row of text, and the explanation with all that every encoder has."""
+    tokens = token_names(tokenizer, ["<mask>"])([int(i) for i in ids])
+    return encoder_pass(bare, model, batch, "text", tokens)
+
+
+@torch.inference_mode()
+def _left_out(model: EncoderOnly, row: Row, classifier: TextClassifier) -> tuple[Hidden, ...]:
+    """The labels of the text without each of its tokens."""
+    places = [i for i, token in enumerate(row.ids) if token not in (BOS, EOS)][:MAX_HIDDEN]
+    if len(places) < 2:
+        return ()
+    rows = [
+        Row([*row.ids[:i], *row.ids[i + 1 :]], [*row.segments[:i], *row.segments[i + 1 :]])
+        for i in places
+    ]
+    batch = rows_padded(rows, classifier.recipe.model.segments).to(classifier.device)
+    found = model(batch).float().softmax(-1).cpu()
+    return tuple(
+        Hidden(place, label_guesses(scores, classifier.labels))
+        for place, scores in zip(places, found, strict=True)
+    )
+
+
+@torch.inference_mode()
+def _features(seen: Pass, model: EncoderOnly, batch: Padded) -> tuple[Feature, ...]:
+    """The windows that won the pooled features which speak most for the predicted label."""
+    encoder, head = model.encoder, model.head
+    if not isinstance(encoder, TextCnnEncoder) or not isinstance(head, LabelHead):
+        return ()
+    if head.pooling != "max" or head.hidden is not None:
+        return ()
+    values, places = model.encode(batch).values[0].float().max(0)
+    t = batch.real.shape[1]
+    widths = [w.kernel_size[0] for w in encoder.windows for _ in range(w.out_channels)]  # type: ignore[index, arg-type]
+    weights = head.output.weight[int(seen.output[0].argmax())].float()
+    order = (values * weights).abs().argsort(descending=True)[:MAX_FEATURES].tolist()
+    features = []
+    for i in order:
+        begin = int(places[i]) - widths[i] // 2
+        window = max(begin, 0), min(begin + widths[i], t)
+        features.append(Feature(*window, float(values[i]), float(weights[i])))
+    return tuple(features)

@@ -1,0 +1,176 @@
+"""The page of an explanation in a real browser, opened from disk."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.random_translator import random_translator
+from transduce.inspect.explanation import Explanation
+from transduce.inspect.page import page_of
+from transduce.tasks.translation.explain import explain_translation
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+HOSTILE = "</script><img src=x onerror=alert(1)> שלום 👩‍👩‍👧 \u202e " + "x" * 2000
+TABS = ("Steps", "Heads", "Search", "Layers", "By hand", "Figure 1")
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def found() -> Explanation:
+    return explain_translation(random_translator(), ("w3 w1 w4 w1 w5",))
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
+    """Opens explanations as a page; in the end its console must be empty."""
+    said: list[str] = []
+    asked: list[str] = []
+    contexts = []
+
+    def open_page(*explanations: Explanation, at: str = "", **settings: Any) -> Any:
+        file = tmp_path / "page.html"
+        file.write_text(page_of([one.packed() for one in explanations]), encoding="utf-8")
+        context = browser.new_context(**{"locale": "en-GB", **settings})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append("a dialog"))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{file.as_uri()}#{at}")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert {url.split(":")[0] for url in asked} <= {"file", "data"}
+
+
+def rows_of(page: Any) -> list[list[str]]:
+    """The table of the work by hand, without its last row."""
+    cells = "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
+    found: list[list[str]] = page.eval_on_selector_all("tbody tr", cells)
+    return found[:-1]
+
+
+def test_every_screen_opens(show: Open, found: Explanation) -> None:
+    page = show(found)
+    tabs = page.get_by_role("tab")
+    assert [name[2:] for name in tabs.all_text_contents()] == list(TABS)
+    for number in range(len(TABS)):
+        tabs.nth(number).click()
+        assert page.get_by_role("tabpanel").inner_text().strip()
+    assert page.locator("h1").inner_text().startswith("w3 w1 w4 w1 w5")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}]
+)
+def test_nothing_is_wider_than_the_screen(
+    show: Open, found: Explanation, settings: dict[str, Any]
+) -> None:
+    page = show(found, **settings)
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert dark == ("color_scheme" in settings)
+
+
+def test_keys_walk_tabs_steps_and_cells(show: Open, found: Explanation) -> None:
+    page = show(found)
+    page.keyboard.press("ArrowRight")
+    assert "Step 2 of" in page.inner_text("main")
+    page.get_by_role("tab").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_role("tab", selected=True).inner_text() == "2 Heads"
+    page.locator(".heat canvas").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_role("status").inner_text().count("→") == 1
+
+
+def test_a_slider_stays_while_it_is_drawn(show: Open, found: Explanation) -> None:
+    page = show(found)
+    slider = page.get_by_role("slider", name="Step")
+    box = slider.bounding_box()
+    page.mouse.move(box["x"] + 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    seen = set()
+    for share in (0.3, 0.6, 0.95):
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2, steps=4)
+        seen.add(page.get_by_text(re.compile(r"^Step \d+ of")).inner_text())
+    page.mouse.up()
+    assert len(seen) == 3
+
+
+def test_both_languages(show: Open, found: Explanation) -> None:
+    page = show(found, locale="zh-CN")
+    assert page.get_by_role("tab").first.inner_text() == "1 逐步"
+    assert page.evaluate("document.documentElement.lang") == "zh-CN"
+    page.get_by_role("button", name="English").click()
+    assert page.get_by_role("tab").first.inner_text() == "1 Steps"
+
+
+def test_numbers_by_hand_follow_the_model_and_the_hand(show: Open, found: Explanation) -> None:
+    page = show(found, at="tab=hand")
+    for row in rows_of(page):
+        assert float(row[-2]) == pytest.approx(float(row[-1]), abs=0.011)
+    page.get_by_label("sigmoid for softmax").check()
+    assert "Σ α = 1.00" not in page.inner_text("table")
+    page.get_by_label("sigmoid for softmax").uncheck()
+    before = rows_of(page)
+    value = page.locator(".vector input").first
+    value.fill("9")
+    value.blur()
+    assert rows_of(page) != before
+    page.get_by_role("button", name="Undo all changes").click()
+    assert rows_of(page) == before
+
+
+def test_a_hidden_future_comes_back_without_the_mask(show: Open, found: Explanation) -> None:
+    number = next(i for i, h in enumerate(found.by_hand) if found.attention[h.attention].causal)
+    page = show(found, at=f"tab=hand&hand={number}&asks=0")
+    assert [row[-2] for row in rows_of(page)[1:]] == ["0.000"] * (len(rows_of(page)) - 1)
+    page.get_by_label("without the mask").check()
+    assert any(float(row[-2]) > 0.01 for row in rows_of(page)[1:])
+
+
+def test_text_of_strangers_is_shown_and_not_obeyed(show: Open, found: Explanation) -> None:
+    tokens = {**found.sequences, "source": [HOSTILE, *found.sequences["source"][1:]]}
+    page = show(
+        replace(found, inputs={"source": HOSTILE}, answer="a\x00b", sequences=tokens), found
+    )
+    assert HOSTILE in page.text_content("h1") and "a␀b" in page.text_content("h1")
+    assert page.locator("img").count() == 0
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+    page.get_by_label("Text").select_option("1")
+    assert page.text_content("h1").startswith("w3 w1")

@@ -1,0 +1,51 @@
+"""`transduce explain` as a command: a report, JSON, a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from helpers.command_line import Done, transduce
+
+Here = Callable[..., Done]
+
+
+def test_a_report_begins_with_input_and_answer(run: Path, here: Here) -> None:
+    done = here("explain", run, "abc")
+    (answer,) = transduce("predict", run, stdin=b"abc\n").lines
+    assert done.code == 0 and done.lines[0] == f"abc → {answer}"
+    assert any("decoder.layers.0.cross_attention" in line for line in done.lines)
+    assert any(line.startswith("beam of") for line in done.lines)
+
+
+def test_one_line_of_json_for_each_line(run: Path) -> None:
+    done = transduce("explain", run, "--json", stdin="abc\n\n我\x00\n".encode())
+    found = [json.loads(line) for line in done.lines]
+    assert [one["inputs"]["source"] for one in found] == ["abc", "", "我\x00"]
+    assert found[1]["answer"] == "" and found[1]["attention"] == []
+
+
+def test_a_page_of_several_texts(run: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = transduce("explain", run, "--html", page, stdin=b"abc\nde\n")
+    assert done.code == 0 and done.out == b""
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>") and '"source":"de"' in text
+
+
+def test_a_page_on_stdout(run: Path, here: Here) -> None:
+    assert here("explain", run, "abc", "--html", "-").out.startswith(b"<!doctype html>")
+    assert here("explain", run, "abc", "--html", "-", "--json").code == 2
+
+
+def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
+    assert (
+        "nothing to make a page of"
+        in transduce("explain", run, "--html", tmp_path / "page.html").complaint
+    )
+    assert not (tmp_path / "page.html").exists()
+    many = transduce("explain", run, "--html", tmp_path / "page.html", stdin=b"a\n" * 65)
+    assert "64 texts" in many.complaint
+    assert "not a directory" in transduce("explain", tmp_path / "none", "abc").complaint
+    assert "--engine" in transduce("explain", run, "a", "--engine", "ctranslate2").complaint
