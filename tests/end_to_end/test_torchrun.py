@@ -284,15 +284,15 @@ def test_a_failure_after_the_last_step_is_said_once(
 TOGETHER = """
 import torch
 from transduce.data.batches import DataState
-from transduce.training.distributed import joined
-with joined() as ranks:
+from transduce.training.distributed import process_group
+with process_group() as ranks:
     mine = ranks.rank
     assert ranks.world == 3
     assert ranks.gather(mine, 2.5) == [(0, 2.5), (1, 2.5), (2, 2.5)]
     assert ranks.all_reduce_sum(1, mine) == [3, 3] and ranks.all_reduce_max(mine, -mine) == [2, 0]
     values = ranks.gather_values({"rank": mine, "text": "é" * mine})
     assert [value["text"] for value in values] == ["", "é", "éé"]
-    assert ranks.from_first(lambda: [mine, None]) == [0, None]
+    assert ranks.broadcast_from_main(lambda: [mine, None]) == [0, None]
     sizes = [len(part) for part in ranks.gather_bytes(torch.ones(mine * 5, dtype=torch.uint8))]
     assert sizes == [0, 5, 10]
     used, seldom, never, frozen = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(4))
@@ -304,7 +304,7 @@ with joined() as ranks:
     assert torch.equal(used.grad, torch.full((2, 3), 3.0))
     assert torch.equal(seldom.grad, torch.arange(6.0).view(2, 3))
     assert never.grad is None and frozen.grad is None
-    assert ranks.whole_step(10 + mine, DataState(1, mine)) == (33, DataState(1, 2))
+    assert ranks.gather_step(10 + mine, DataState(1, mine)) == (33, DataState(1, 2))
 """
 
 
