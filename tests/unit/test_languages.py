@@ -47,9 +47,9 @@ def test_languages(overrides: tuple[str, ...], sources: Any, targets: Any, measu
     [
         (
             ("languages.source=English language",),
-            r"languages\.source: 'English language' is no code",
+            r"languages\.source: 'English language' is not a language code",
         ),
-        (('languages.target=["de", "x"]',), r"languages\.target: 'x' is no code"),
+        (('languages.target=["de", "x"]',), r"languages\.target: 'x' is not a language code"),
         (
             ("languages.target=de", "evaluation.target_language=fr"),
             r"target_language = 'fr' is not in languages\.target = de; leave it out",
