@@ -174,19 +174,7 @@ class TestWhatIsRefused:
             (b"ARROW1\0\0", 'an Arrow file; .*kind = "hub"'),
             (gzip.compress(bz2.compress(b"a\n")), "compressed twice, by bzip2 and then by gzip"),
         ],
-        ids=[
-            "zip",
-            "zstd",
-            "lz4",
-            "7z",
-            "pdf",
-            "rtf",
-            "parquet",
-            "utf-32",
-            "tar",
-            "tar.gz",
-            "zip.bz2",
-        ],
+        ids=lambda value: value if isinstance(value, str) else "file",  # bytes hold the time
     )
     def test_what_cannot_be_read_names_its_format(
         self, tmp_path: Path, content: bytes, said: str

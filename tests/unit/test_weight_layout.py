@@ -24,7 +24,7 @@ def test_the_same_values_in_another_order(tie: str) -> None:
     for (name, one), two in zip(model.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two), name
     assert other.head.weight.stride() == (1, other.head.weight.shape[0])
-    assert (other.head.weight is other.target.embedding.weight) == (tie != "none")
+    assert (other.head.weight is other.target_front_end.embedding.weight) == (tie != "none")
     source, target = (Padded.unpadded(torch.randint(4, 40, (3, 5))) for _ in range(2))
     with torch.inference_mode():
         torch.testing.assert_close(other(source, target), model(source, target))

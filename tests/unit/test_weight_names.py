@@ -137,7 +137,7 @@ def test_a_pattern_of_format_1_is_read_with_a_warning(
     start_from(model, FineTuneConfig(run=str(tmp_path), freeze=(pattern,)), tmp_path, False)
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
     assert frozen == {f"{today.rstrip('*')}embedding.weight"}
-    assert caplog.messages[-1] == f"fine_tune.freeze: write {today!r} for {pattern!r}"
+    assert caplog.messages[-1] == f"fine_tune.freeze: use {today!r} instead of {pattern!r}"
 
 
 def test_the_front_end_of_a_decoder_goes_with_the_decoder() -> None:
