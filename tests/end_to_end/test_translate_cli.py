@@ -268,6 +268,19 @@ def test_a_record_without_an_answer_says_why_and_the_others_are_answered(
     assert f'{file}: 6 records failed; each has a field "error"' in last
 
 
+def test_an_error_of_an_earlier_pass_goes_with_an_answer(
+    here: Here, run: Path, tmp_path: Path
+) -> None:
+    records = [{"source": "abc", "error": "old"}, {"source": None, "error": "old"}]
+    done = here("translate", run, write_jsonl(tmp_path / "records", records), "--jsonl")
+    answered, failed = map(json.loads, done.lines)
+    assert answered["translation"] and "error" not in answered
+    assert failed["error"] == '"source": expected a string, got null'
+    messages = write_jsonl(tmp_path / "messages", [{"error": "abc"}])
+    (line,) = here("translate", run, messages, "--jsonl", "--column", "error").lines
+    assert json.loads(line)["error"] == "abc" and json.loads(line)["translation"]
+
+
 def test_a_misspelt_setting_of_a_record_is_named(here: Here, run: Path, tmp_path: Path) -> None:
     records = [{"source": "abc", "beamsize": 1, "prefixx": "a", "note": 1, "id": 2}] * 2
     done = here("translate", run, write_jsonl(tmp_path / "records", records), "--jsonl")

@@ -87,12 +87,13 @@ class ErrorCount:
 
 
 def read_records(batch: LineBatch, name: str, fields: tuple[str, ...]) -> Records:
-    """Records of a batch of lines.
+    """Records of a batch of lines, without the errors of an earlier pass.
 
     name: input name for messages.  fields: text fields, dotted for nested objects; a record without
     one of them has an error.
     """
     found = Records(batch.first, [], [], {})
+    reads_errors = ERROR in {field.partition(".")[0] for field in fields}
     for place, line in enumerate(batch.lines):
         try:
             record = _record(line, fields)
@@ -106,6 +107,8 @@ def read_records(batch: LineBatch, name: str, fields: tuple[str, ...]) -> Record
                 found.inputs[place] = tuple(_text(record, field) for field in fields)
             except DataError as error:
                 found.reject(place, str(error))
+            if not reads_errors:
+                record.pop(ERROR, None)
     return found
 
 
