@@ -212,30 +212,29 @@ def test_jsonl_passes_everything_else_through(here: Here, run: Path, tmp_path: P
     assert first["n_best"][0] == {"text": first["translation"], "score": first["score"]}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "abc",
-        "[1]",
-        '"abc"',
-        "{",
-        "[" * 100_000,
-        '{"source": "abc", "score": NaN}',
-        '{"source": "abc", "score": 1e999}',
-    ],
-)
-def test_what_is_no_record_is_named_by_its_line(
-    here: Here, run: Path, tmp_path: Path, line: str
+def test_a_line_that_is_no_record_has_an_error_with_its_number(
+    here: Here, run: Path, tmp_path: Path
 ) -> None:
-    file, output = tmp_path / "records", tmp_path / "output"
-    file.write_text(f'{{"source": "abc"}}\n\n{line}\n{{"source": "abc"}}\n')
+    wrong = {
+        "abc": "not valid JSON",
+        "[1]": "not a JSON object; convert a JSON array",
+        '"abc"': "not a JSON object; expected {",
+        "{": "not valid JSON",
+        "[" * 100_000: "not valid JSON (nested too deeply)",
+        '{"source": "abc", "score": NaN}': "not valid JSON",
+        '{"source": "abc", "score": 1e999}': "not valid JSON",
+    }
+    good = '{"source": "abc"}'
+    file = tmp_path / "records"
+    file.write_text("\n".join([good, "", *wrong, good]) + "\n")
     done = here("translate", run, file, "--jsonl")
-    assert f"{file}: line 3 " in done.complaint
-    assert len(done.lines) == 2  # those before it are answered
-    output.write_text("before")
-    assert here("translate", run, file, "--jsonl", "--output", output).code == 1
-    assert output.read_text() == "before"
-    assert list(tmp_path.glob("*.part")) == []
+    assert done.code == 0, done.err
+    first, blank, *failed, last = done.lines
+    assert json.loads(first) == json.loads(last) and blank == ""
+    for number, (line, said) in enumerate(zip(failed, wrong.values(), strict=True), 3):
+        record = json.loads(line)
+        assert set(record) == {"error"} and record["error"].startswith(f"line {number}: {said}")
+    assert f"{file}: line 3: not valid JSON" in done.err and "7 records failed" in done.err
 
 
 def test_a_record_without_an_answer_says_why_and_the_others_are_answered(

@@ -32,14 +32,12 @@ _JSON_RECORD = re.compile(r'\{\s*"[^"\n]*"\s*:[^\n]*\}\s*(?:\n|$)')
 
 
 class Inputs(Protocol):
-    """Consecutive inputs, and the error of the input after them."""
+    """Consecutive inputs."""
 
     first: int
     """Number of the first one, from 0."""
     inputs: list[tuple[str, ...]]
     """Texts of each input."""
-    error: DataError | None
-    """Error of the next input, which ended the batch."""
 
     def reject(self, place: int, reason: str) -> None:
         """Mark the input at `place` as failed."""

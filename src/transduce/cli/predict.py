@@ -21,7 +21,7 @@ from transduce.cli.inputs import (
 from transduce.cli.lines import STDIN, LineBatch, LineReader, shown
 from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output
-from transduce.cli.records import ErrorCount, Records, read_records
+from transduce.cli.records import ErrorCount, read_records
 from transduce.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,12 +75,10 @@ def predict(
         if jsonl:
             errors = ErrorCount(lines.name)
             for batch in batches:
-                records = read_records(batch, lines.name, columns)
+                records = read_records(batch, columns)
                 found = _answers(model.predictor, records, options)
                 out.write(records.answered(prediction.fields() for prediction in found))
                 errors.note(records)
-                if records.error is not None:
-                    raise records.error
             errors.log_total()
             return
         for part in _texts(batches, lines.name, columns, named=bool(column)):
@@ -103,7 +101,7 @@ def _texts(
 
 
 def _answers(
-    predictor: Predictor, part: Inputs | Records, options: DecodingOptions | None
+    predictor: Predictor, part: Inputs, options: DecodingOptions | None
 ) -> list[Prediction]:
     """Predictions of a batch, one per input left after rejecting invalid ones."""
     found: list[Prediction] = []

@@ -30,18 +30,16 @@ LETTERS_TO_JUDGE = 5
 
 @dataclass
 class Records:
-    """Records of consecutive lines, up to the first invalid line."""
+    """Records of consecutive lines."""
 
     first: int
     """Number of the first line, from 0."""
     items: list[dict[str, Any] | None]
-    """None for a blank line."""
+    """None for a blank line, without fields for a line that is no record."""
     inputs: list[tuple[str, ...]]
     """Texts of each record, empty for blank and failed ones."""
     errors: dict[int, str]
     """Errors of failed records, by place."""
-    error: DataError | None = None
-    """Error of the next line, which ended the batch."""
 
     def reject(self, place: int, reason: str) -> None:
         """Mark a record as failed; the others are answered nevertheless."""
@@ -54,9 +52,14 @@ class Records:
             if record is None:
                 yield ""
                 continue
-            record.update({ERROR: self.errors[place]} if place in self.errors else fields)
+            record.update(fields if place not in self.errors else {ERROR: self._error(place)})
             line = json.dumps(record, ensure_ascii=False)
             yield json.dumps(record) if SURROGATE.search(line) else line
+
+    def _error(self, place: int) -> str:
+        """Error of a record, with its line number if it has no fields to identify it by."""
+        number = "" if self.items[place] else f"line {self.first + place + 1}: "
+        return f"{number}{self.errors[place]}"
 
 
 class ErrorCount:
@@ -86,29 +89,28 @@ class ErrorCount:
             )
 
 
-def read_records(batch: LineBatch, name: str, fields: tuple[str, ...]) -> Records:
+def read_records(batch: LineBatch, fields: tuple[str, ...]) -> Records:
     """Records of a batch of lines, without the errors of an earlier pass.
 
-    name: input name for messages.  fields: text fields, dotted for nested objects; a record without
-    one of them has an error.
+    fields: text fields, dotted for nested objects; a record without one of them, and a line that is
+    no record, has an error.
     """
     found = Records(batch.first, [], [], {})
     reads_errors = ERROR in {field.partition(".")[0] for field in fields}
     for place, line in enumerate(batch.lines):
+        found.inputs.append(("",) * len(fields))
+        if not line.strip():
+            found.items.append(None)
+            continue
+        record: dict[str, Any] = {}
         try:
             record = _record(line, fields)
-        except ValueError as error:
-            found.error = DataError(f"{name}: line {batch.first + place + 1} {error}")
-            break
+            found.inputs[place] = tuple(_text(record, field) for field in fields)
+        except DataError as error:
+            found.reject(place, str(error))
+        if not reads_errors:
+            record.pop(ERROR, None)
         found.items.append(record)
-        found.inputs.append(("",) * len(fields))
-        if record is not None:
-            try:
-                found.inputs[place] = tuple(_text(record, field) for field in fields)
-            except DataError as error:
-                found.reject(place, str(error))
-            if not reads_errors:
-                record.pop(ERROR, None)
     return found
 
 
@@ -168,10 +170,8 @@ def _one_letter_away(field: str, setting: str) -> bool:
     return rest[1:] == other[1:] or rest == other[1:] or rest[1:] == other
 
 
-def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any] | None:
-    """Parse a record, None for a blank line.  Raises ValueError for anything else."""
-    if not line.strip():
-        return None
+def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any]:
+    """Parse a record.  Raises DataError for anything else."""
     example = "{" + ", ".join(f'"{field}": "..."' for field in fields) + "}"
     remedy = one_a_line(line) or f"; expected {example}"
     try:
@@ -179,9 +179,9 @@ def _record(line: str, fields: tuple[str, ...]) -> dict[str, Any] | None:
         json.dumps(record, allow_nan=False)  # Python accepts NaN and 1e999, JSON does not
     except ValueError as error:
         reason = getattr(error, "msg", str(error))
-        raise ValueError(f"is not valid JSON ({reason}){remedy}") from None
+        raise DataError(f"not valid JSON ({reason}){remedy}") from None
     if not isinstance(record, dict):
-        raise ValueError(f"is not a JSON object{remedy}")
+        raise DataError(f"not a JSON object{remedy}")
     return record
 
 

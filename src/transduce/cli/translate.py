@@ -150,7 +150,7 @@ def _translate_records(
     """Translate one field of JSON records."""
     errors = ErrorCount(name)
     for batch in batches:
-        records = read_records(batch, name, (field,))
+        records = read_records(batch, (field,))
         each = with_options(records, name, options, model.translator.check)
         sources = [source for (source,) in records.inputs]
         found = model.translate_batch(sources, each, batch.first)
@@ -161,8 +161,6 @@ def _translate_records(
         ]
         out.write(records.answered(answers))
         errors.note(records)
-        if records.error is not None:
-            raise records.error
     errors.log_total()
 
 
