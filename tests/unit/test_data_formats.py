@@ -63,6 +63,18 @@ class TestWhatIsRead:
         assert LineReader(str(path)).size is None
         assert not is_plain(path)
 
+    @pytest.mark.parametrize(
+        "mark", [codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE], ids=["8", "LE", "BE"]
+    )
+    @pytest.mark.parametrize("pack", [bytes, gzip.compress])
+    def test_a_byte_order_mark_alone_is_no_line(
+        self, tmp_path: Path, mark: bytes, pack: Pack
+    ) -> None:
+        path = written(tmp_path, pack(mark))
+        assert list(LineReader(str(path))) == []
+        with pytest.raises(DataError, match="is empty"):
+            list(read_lines(path))
+
     @pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
     def test_utf_16_of_either_order(self, tmp_path: Path, mark: bytes) -> None:
         encoding = "utf-16-le" if mark == codecs.BOM_UTF16_LE else "utf-16-be"
@@ -124,7 +136,7 @@ class TestWhatIsRead:
         assert len(read) < 3
 
     def test_a_line_comes_out_of_a_pipe_as_it_goes_in(self) -> None:
-        for first in (b"abc\n", b"B\n", b"\x1f\n", "ä\n".encode("utf-16")):
+        for first in (b"abc\n", b"B\n", b"\x1f\n", b"\xef\xbb\xbf\n", "ä\n".encode("utf-16")):
             end, begin = os.pipe()
             with os.fdopen(end, "rb") as file, os.fdopen(begin, "wb", buffering=0) as pipe:
                 lines = raw_lines(file, "pipe")
@@ -133,12 +145,13 @@ class TestWhatIsRead:
                 pipe.write(b"\n\0" if first[0] == 0xFF else b"\n")
                 assert next(lines)
 
-    def test_first_bytes_that_come_one_by_one(self) -> None:
+    @pytest.mark.parametrize("content", [gzip.compress(TEXT.encode()), TEXT.encode("utf-8-sig")])
+    def test_first_bytes_that_come_one_by_one(self, content: bytes) -> None:
         end, begin = os.pipe()
 
         def write() -> None:
             with os.fdopen(begin, "wb", buffering=0) as pipe:
-                for byte in gzip.compress(TEXT.encode()):
+                for byte in content:
                     pipe.write(bytes([byte]))
 
         thread = threading.Thread(target=write)
@@ -174,7 +187,29 @@ class TestWhatIsRefused:
             (b"ARROW1\0\0", 'an Arrow file; .*kind = "hub"'),
             (gzip.compress(bz2.compress(b"a\n")), "compressed twice, by bzip2 and then by gzip"),
         ],
-        ids=lambda value: value if isinstance(value, str) else "file",  # bytes hold the time
+        ids=[
+            "zip",
+            "zstd",
+            "lz4",
+            "7z",
+            "pdf",
+            "rtf",
+            "parquet",
+            "utf-32",
+            "tar",
+            "tar.gz",
+            "zip.bz2",
+            "empty zip",
+            "skippable zstd",
+            "compress",
+            "lzip",
+            "rar",
+            "png",
+            "jpeg",
+            "sqlite",
+            "arrow",
+            "bz2.gz",
+        ],
     )
     def test_what_cannot_be_read_names_its_format(
         self, tmp_path: Path, content: bytes, said: str

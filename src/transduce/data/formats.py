@@ -90,7 +90,12 @@ UNREADABLE = {
     b"\xff\xd8\xff": "is a JPEG image; give a file with the path of one image a line",
 }
 """First bytes of unreadable formats, with their names and the remedies."""
-_BEGINNINGS = (*(packing.begins for packing in PACKINGS), *UTF_16, *UNREADABLE)
+_BEGINNINGS = (
+    *(packing.begins for packing in PACKINGS),
+    codecs.BOM_UTF8,
+    *UTF_16,
+    *UNREADABLE,
+)
 _TAR = slice(257, 262), b"ustar"
 
 _AS_TEXT = "; extract its texts into a file, one per line"
@@ -120,8 +125,8 @@ DOCUMENTS = {
 
 
 def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
-    """The text of an open file as UTF-8, unpacked, and converted from UTF-16 with a byte order
-    mark.
+    """The text of an open file as UTF-8 without a byte order mark, unpacked, and converted from
+    UTF-16 with a mark.
 
     name: the file's name, for messages and for its suffix.  Raises DataError, possibly while
     reading, for a format that is not text and for damage.
@@ -145,6 +150,8 @@ def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
         raise DataError(f"{name} is a tar archive; unpack it first, for example with tar -x")
     if head.startswith(UTF_16):
         return _reader(_from_utf_16(chunks))
+    if head.startswith(codecs.BOM_UTF8):
+        return _reader(_without_mark(chunks))
     if encoding := _unmarked_utf_16(head):
         raise DataError(
             f"{name} seems to be UTF-16 without its byte order mark; convert it, for example with "
@@ -155,7 +162,7 @@ def text_of(file: BinaryIO, name: str) -> io.BufferedReader:
 
 def check_no_document(head: bytes, name: str) -> None:
     """Raises DataError if the first bytes are from a document with markup."""
-    head = head[:DOCUMENT_BYTES].removeprefix(codecs.BOM_UTF8).lstrip()
+    head = head[:DOCUMENT_BYTES].lstrip()
     for what, beginning in DOCUMENTS.items():
         if beginning.match(head):
             raise DataError(f"{name} is {what}, not lines of text{_AS_TEXT}")
@@ -250,6 +257,13 @@ def _from_utf_16(chunks: Iterator[bytes]) -> Iterator[bytes]:
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         yield NOT_UTF_8
+
+
+def _without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Drop the byte order mark of UTF-8, complete in the first chunk."""
+    if first := next(chunks).removeprefix(codecs.BOM_UTF8):  # an empty one would be the end
+        yield first
+    yield from chunks
 
 
 class _Stream(io.RawIOBase):

@@ -17,8 +17,6 @@ from transduce.limits import LINE_LIMIT
 
 logger = logging.getLogger("transduce")
 
-BYTE_ORDER_MARK = "\ufeff"
-
 
 def read_lines(path: Path) -> Iterator[str]:
     r"""Lines of a text file, without their line ends.
@@ -50,8 +48,6 @@ def _decoded(lines: Iterator[bytes], path: Path) -> Iterator[str]:
                 f"{path}: line {number} is not valid UTF-8 at byte {error.start + 1} of the line; "
                 "convert the file, for example with iconv -f ENCODING -t UTF-8"
             ) from None
-        if number == 1:
-            text = text.removeprefix(BYTE_ORDER_MARK)
         yield text
     if not number:
         raise DataError(f"{path} is empty; it needs at least one line of text")
@@ -64,11 +60,10 @@ def lenient_text(raw: bytes, name: str, number: int) -> str:
     """
     line = raw.removesuffix(b"\n").removesuffix(b"\r")
     try:
-        text = line.decode("utf-8")
+        return line.decode("utf-8")
     except UnicodeDecodeError:
         logger.warning("%s: line %d is not valid UTF-8; invalid bytes became U+FFFD", name, number)
-        text = line.decode("utf-8", "replace")
-    return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
+        return line.decode("utf-8", "replace")
 
 
 @functools.lru_cache(maxsize=1024)
