@@ -313,6 +313,11 @@ class TestMistakes:
     ) -> None:
         assert labels_for(tmp_path, found) == load_labels(tmp_path) == expected
 
+    def test_a_blank_label_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"^2 of 3 training examples have a blank label; name"):
+            labels_for(tmp_path, ["", "a", ""])
+        assert not list(tmp_path.iterdir())
+
     def test_base_without_tokenizer(self, tmp_path: Path) -> None:
         (tmp_path / "base").mkdir()
         config = parse_classification(

@@ -288,6 +288,12 @@ def test_labels_of_one_name_are_told_apart(caplog: pytest.LogCaptureFixture) -> 
     assert "id2label repeats 'crane'" in line and "'crane (0)'" in line
 
 
+@pytest.mark.parametrize("name", ["", " \n"])
+def test_a_blank_label_is_refused(name: str) -> None:
+    with pytest.raises(DataError, match="label 1 of id2label is blank; name it"):
+        Config({"id2label": {"0": "crane", "1": name, "2": name}}, Path("config.json")).labels()
+
+
 def test_labels_that_cannot_be_told_apart() -> None:
     names = {"0": "crane", "1": "crane (0)", "2": "crane"}
     with pytest.raises(DataError, match="all different"):

@@ -54,8 +54,9 @@ def test_labels(name: str, tmp_path: Path) -> None:
     assert found.label == f"{right} 1"
 
 
-def test_labels_that_become_one_are_damaged(tmp_path: Path) -> None:
-    (tmp_path / "labels.json").write_text(json.dumps(["a b", "a\nb"]))
+@pytest.mark.parametrize("labels", [["a b", "a\nb"], ["a", ""], ["a", " \n"]])
+def test_labels_alike_or_blank_are_damaged(tmp_path: Path, labels: list[str]) -> None:
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
     with pytest.raises(RunError, match="expected a list of distinct labels"):
         load_labels(tmp_path)
 

@@ -104,6 +104,8 @@ class Config:
             labels = tuple(printable_name(str(names[str(i)])) for i in range(len(names)))
         except (KeyError, TypeError):
             raise DataError(f"{self.path}: id2label must number the labels from 0") from None
+        if "" in labels:
+            raise DataError(f"{self.path}: label {labels.index('')} of id2label is blank; name it")
         labels = self._told_apart(labels)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise DataError(

@@ -86,8 +86,8 @@ def load_labels(run: Path) -> tuple[str, ...]:
         raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
     strings = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
     found = tuple(map(printable_name, labels)) if strings else ()
-    if not found or len(set(found)) < len(found):
-        raise RunError(f"{path} is damaged: expected a list of distinct labels")
+    if not found or "" in found or len(set(found)) < len(found):
+        raise RunError(f"{path} is damaged: expected a list of distinct labels, none of them blank")
     return found
 
 
@@ -124,8 +124,8 @@ def labels_for(
 
     found: the label of every training example; read only when the run has none yet.  order: all
     possible labels, in order; by default the order of `in_order`. fine_tune: base run, whose order
-    is kept if it has the same labels.  Raises DataError for fewer than two labels, RunError if the
-    run's labels are missing.
+    is kept if it has the same labels.  Raises DataError for a blank label and for fewer than two,
+    RunError if the run's labels are missing.
     """
     if (run / FILE).is_file():
         return load_labels(run)
@@ -146,6 +146,11 @@ def labels_for(
         message = "%d training examples have %d labels; is data.train.label the right column?"
         logger.warning(message, counts.total(), len(labels))
     labels = labels if order is None else tuple(order)
+    if "" in labels:
+        raise DataError(
+            f"{counts['']} of {counts.total()} training examples have a blank label; name it "
+            "or remove them"
+        )
     theirs = _labels_of_base(fine_tune)
     if set(theirs) == set(labels):  # the rows of its head are in its order
         labels = theirs
