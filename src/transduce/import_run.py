@@ -54,7 +54,7 @@ def import_run(
                     file.replace(path / file.name)
     if imported.left_out:
         names = sorted({name.rpartition(".")[0] for name in imported.left_out})
-        message = "left out, since the task %r has no use for them: %s"
+        message = "skipping tensors without a use in the task %r: %s"
         logger.info(message, recipe.task, ", ".join(names))
     return path
 

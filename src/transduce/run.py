@@ -66,7 +66,7 @@ class Run:
         if engine == "ctranslate2":
             if device not in ("auto", "cpu"):
                 raise SettingError(
-                    f"engine 'ctranslate2' is for the CPU, not for {device!r}; leave out one of "
+                    f"engine 'ctranslate2' runs on a CPU only, not on {device!r}; remove one of "
                     "them"
                 )
             device = "cpu"
@@ -78,8 +78,8 @@ class Run:
         if engine == "ctranslate2":
             if not isinstance(self.predictor, TrainedTranslator):
                 raise RunError(
-                    f"{path} is a run of the task {self.recipe.task!r}; engine 'ctranslate2' is "
-                    "for translation, so leave out --engine"
+                    f"{path} is a run of the task {self.recipe.task!r}; engine 'ctranslate2' "
+                    "applies only to translation; remove --engine"
                 )
             self.predictor = with_ctranslate2(self.predictor, precision)
         elif precision == "int8":

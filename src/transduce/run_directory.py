@@ -132,7 +132,7 @@ def check_available(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -
             )
     elif begun and not overwrite:
         raise RunError(
-            f"{path} holds a run already; go on with --resume, replace it with --overwrite, or "
+            f"{path} holds a run already; continue with --resume, replace it with --overwrite, or "
             "give another --run"
         )
     elif path.is_dir() and not holds_run and _holds_other_things(path):

@@ -109,7 +109,7 @@ def test_what_it_lacks_is_one_line(
     given = [run if option == "RUN" else option for option in options]
     done = here("translate", run, file, *ENGINE, *given)
     assert done.code == 2
-    assert named in done.complaint and "leave out" in done.complaint
+    assert named in done.complaint and "remove" in done.complaint
     assert done.lines == []
 
 

@@ -77,7 +77,7 @@ def test_outputs_that_there_are_none_of(run: Path, tmp_path: Path) -> None:
     assert done.lines == plain.lines and "perplexity" in plain.lines[1]  # measured all the same
     done = transduce("evaluate", run, "--split", "valid", "--beam-size", 3)
     assert (done.code, done.lines) == (2, [])
-    assert done.complaint.startswith("this evaluation does not decode; leave out")
+    assert done.complaint.startswith("this evaluation does not decode; remove")
 
 
 def test_predict_gives_one_line_for_each(run: Path) -> None:

@@ -403,5 +403,5 @@ class TestTheHeadOfAnotherRun:
 
     def test_another_tokenizer_is_refused(self, run: Path, data: Path, tmp_path: Path) -> None:
         other = 'text.tokenizer={kind="bpe",size=300}'
-        with pytest.raises(SettingError, match=r"text\.tokenizer differs from .*; leave it out"):
+        with pytest.raises(SettingError, match=r"text\.tokenizer differs from .*; remove it"):
             self.tuned(run, data, tmp_path / "run", other)

@@ -57,7 +57,7 @@ def test_every_option_that_it_lacks_is_named(translator: TrainedTranslator, name
     ):
         with pytest.raises(SettingError) as caught:
             act()
-        said = f"engine 'ctranslate2' does not support {name}; leave out --engine"
+        said = f"engine 'ctranslate2' does not support {name}; remove --engine"
         assert str(caught.value).endswith(said)
 
 
@@ -68,7 +68,7 @@ def test_all_that_it_lacks_is_named_at_once(translator: TrainedTranslator) -> No
 
 
 def test_no_streaming_no_ensemble_no_language_model(translator: TrainedTranslator) -> None:
-    with pytest.raises(SettingError, match=r"streaming.*leave out --engine"):
+    with pytest.raises(SettingError, match=r"streaming.*remove --engine"):
         translator.stream("w1 w2")
     model = random_translator().model
     config = DecoderOnlyConfig(d_model=8)
@@ -78,7 +78,7 @@ def test_no_streaming_no_ensemble_no_language_model(translator: TrainedTranslato
         AuxiliaryModels(language_model=language_model),
         AuxiliaryModels(draft=DraftModel(model, None)),
     ):
-        with pytest.raises(SettingError, match=r"a language model or a draft.*leave out --engine"):
+        with pytest.raises(SettingError, match=r"a language model or a draft.*remove --engine"):
             translator.with_models(auxiliary)
 
 
@@ -99,7 +99,7 @@ def test_models_that_it_cannot_express(stacks: dict[str, Any], named: str) -> No
     made = random_translator(**stacks, trained=False)
     with pytest.raises(RunError) as caught:
         with_ctranslate2(made)
-    assert named in str(caught.value) and str(caught.value).endswith("leave out --engine")
+    assert named in str(caught.value) and str(caught.value).endswith("remove --engine")
     assert made.config.engine is None
 
 
@@ -154,9 +154,9 @@ def test_a_run_with_the_engine() -> None:
 
 
 def test_runs_and_devices_that_cannot_be() -> None:
-    with pytest.raises(RunError, match=r"task 'classification'.*leave out --engine"):
+    with pytest.raises(RunError, match=r"task 'classification'.*remove --engine"):
         transduce.load(CLASSIFIER, engine="ctranslate2")
-    with pytest.raises(SettingError, match=r"is for the CPU, not for 'cuda'; leave out one"):
+    with pytest.raises(SettingError, match=r"runs on a CPU only, not on 'cuda'; remove one"):
         transduce.load(RUN, "cuda", engine="ctranslate2")
 
 

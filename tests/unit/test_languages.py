@@ -52,7 +52,7 @@ def test_languages(overrides: tuple[str, ...], sources: Any, targets: Any, measu
         (('languages.target=["de", "x"]',), r"languages\.target: 'x' is not a language code"),
         (
             ("languages.target=de", "evaluation.target_language=fr"),
-            r"target_language = 'fr' is not in languages\.target = de; leave it out",
+            r"target_language = 'fr' is not in languages\.target = de; remove it",
         ),
     ],
 )

@@ -204,7 +204,7 @@ class TestTrain:
             raise TorchDynamoException("InvalidCxxCompiler: no compiler found\n\nSet TORCH_LOGS")
 
         monkeypatch.setattr(TranslationTraining, "loss", loss)
-        said = r"training\.compile: InvalidCxxCompiler: no compiler found; leave it out$"
+        said = r"training\.compile: InvalidCxxCompiler: no compiler found; remove it$"
         with pytest.raises(SettingError, match=said):
             train_tiny(data, tmp_path / "run", "training.compile=true")
 

@@ -277,9 +277,9 @@ def test_a_failed_run_is_named_and_stops_no_other(
     caplog.clear()
     assert [run.name for run in runs_in(tmp_path / "s")] == ["001", "003"]
     said = [journal.message for journal in caplog.records]
-    assert len(said) == 3 and "002 failed and is left out: " in said[0] and "n_heads" in said[0]
+    assert len(said) == 3 and "002 failed and is skipped: " in said[0] and "n_heads" in said[0]
     assert "003 failed and is compared as far as it got: " in said[1]
-    assert "004 failed and is left out" in said[2]
+    assert "004 failed and is skipped" in said[2]
 
 
 def test_a_bug_in_one_run_does_not_stop_the_others(

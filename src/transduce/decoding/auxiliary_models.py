@@ -44,23 +44,21 @@ class AuxiliaryModels:
         if self.draft is None:
             return
         if self.others or self.language_model is not None:
-            raise SettingError("speculative decoding takes a single model; leave out the draft")
+            raise SettingError("speculative decoding takes a single model; remove the draft")
         decoders = (model.decoder, self.draft.model.decoder)
         if not all(isinstance(decoder, TransformerDecoder) for decoder in decoders):
-            raise SettingError(
-                "speculative decoding needs Transformer decoders; leave out the draft"
-            )
+            raise SettingError("speculative decoding needs Transformer decoders; remove the draft")
 
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError for options that the auxiliary models do not support."""
         weighed = options.coverage_penalty or options.shortlist or options.minimum_risk != "none"
         if self.draft is not None and (options.width > 1 or weighed):
             raise SettingError(
-                "speculative decoding keeps one hypothesis: set beam_size = 1 and leave out "
-                "n_best, coverage_penalty, minimum_risk and shortlist, or leave out the draft"
+                "speculative decoding keeps one hypothesis: set beam_size = 1 and remove "
+                "n_best, coverage_penalty, minimum_risk and shortlist, or remove the draft"
             )
         if options.shortlist and (self.others or self.language_model is not None):
-            raise SettingError("a shortlist cannot be combined with auxiliary models; leave it out")
+            raise SettingError("a shortlist cannot be combined with auxiliary models; remove it")
 
     def scorer(
         self,

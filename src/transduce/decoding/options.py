@@ -140,9 +140,7 @@ class DecodingOptions:
                 f"beam_groups = {self.beam_groups} must divide beam_size = {self.beam_size}"
             )
         if self.method == "beam" and self.beam_groups > 1 and self.constraints:
-            raise SettingError(
-                "constraints and beam_groups cannot be combined; leave out one of them"
-            )
+            raise SettingError("constraints and beam_groups cannot be combined; remove one of them")
         for name, text in self._wanted():
             for stop in self.stop_strings:
                 if stop in text:

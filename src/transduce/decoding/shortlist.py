@@ -115,5 +115,5 @@ def check_shortlist(options: DecodingOptions) -> None:
     for name in GLOBAL_IDS:
         if getattr(options, name):
             raise SettingError(
-                f"decoding.shortlist cannot be combined with decoding.{name}; leave out one of them"
+                f"decoding.shortlist cannot be combined with decoding.{name}; remove one of them"
             )

@@ -71,7 +71,7 @@ def runs_in(path: Path) -> list[Path]:
     ended = {path / name: result for _, name, result in _remembered(path)}
     for run, result in ended.items():
         if result is not None and result.error:
-            how = "compared as far as it got" if run in runs else "left out"
+            how = "compared as far as it got" if run in runs else "skipped"
             _log.warning("%s failed and is %s: %s", run, how, result.error)
     return runs
 

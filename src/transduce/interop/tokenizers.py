@@ -213,7 +213,7 @@ def _canonical(stage: str, steps: Any) -> Any:
 
 
 def _say_training(where: Path, setting: str, value: Any) -> None:
-    message = "%s: ignoring %s = %s, which is for training only"
+    message = "%s: ignoring %s = %s, which applies only to training"
     logger.info(message, where, setting, reprlib.repr(value))
 
 

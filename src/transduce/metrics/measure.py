@@ -56,7 +56,7 @@ def measure(
     references: list of acceptable references for each item.
     language:   code of the target language (`de`, `zh-CN`); it chooses tokenizers.
     Returns {"bleu": 41.3, "bleu_signature": "nrefs:1|...", ...}.  Metrics with a single way of
-    computing have no signature; a metric for which an item is too long is left out with a warning.
+    computing have no signature; a metric for which an item is too long is skipped with a warning.
     Raises SettingError for an unknown name, DataError for empty input or differing counts.
     """
     result: dict[str, float | str] = {}
@@ -64,7 +64,7 @@ def measure(
         try:
             sums = metric.statistics(hypotheses, references).sum(0)
         except TooLongError as error:
-            logger.warning("%s; it is left out", error)
+            logger.warning("%s; skipping it", error)
             continue
         result[metric.name] = metric.score(sums)
         if signature := metric.signature(references):

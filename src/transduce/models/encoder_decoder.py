@@ -94,7 +94,7 @@ def check_tie(config: EncoderDecoderConfig, joint: bool) -> None:
     """Raises SettingError if matrices of different vocabularies are to be tied."""
     if config.tie == "three-way" and not joint:
         raise SettingError(
-            "model.tie = 'three-way' needs one joint vocabulary; leave out text.target, or "
+            "model.tie = 'three-way' needs one joint vocabulary; remove text.target, or "
             "set model.tie = 'two-way'"
         )
 

@@ -51,7 +51,7 @@ def _resolved(given: GivenOptions, own: DecodingOptions | None) -> OwnOptions | 
     if given is None or isinstance(given, DecodingOptions):
         return given or own
     if own is None:
-        return SettingError("this task does not decode; leave out the decoding options")
+        return SettingError("this task does not decode; remove the decoding options")
     try:
         return own.with_settings(given)
     except SettingError as error:

@@ -59,13 +59,13 @@ def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
     names, tasks = without_meaning(translates)
     for name in names:
         if getattr(options, name) != getattr(plain, name):
-            raise SettingError(f"decoding.{name} applies only to {tasks}; leave it out")
+            raise SettingError(f"decoding.{name} applies only to {tasks}; remove it")
 
 
 def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> None:
     """Raises SettingError for decoding options, given to measure probabilities alone."""
     if given is not None and given != dataclasses.replace(own, n_best=given.n_best):
-        raise SettingError("this evaluation does not decode; leave out the decoding options")
+        raise SettingError("this evaluation does not decode; remove the decoding options")
 
 
 def prepare_training(data: TrainingData, training: TrainingConfig, seed: int) -> float:
@@ -190,7 +190,7 @@ def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
     shares = [pair for network in networks for pair in _numbers(to_dict(network), "")]
     if not any(share for name, share in shares if name.endswith("dropout")):
         raise SettingError(
-            "training.r_drop needs dropout, but all dropout is 0; raise it, or leave out "
+            "training.r_drop needs dropout, but all dropout is 0; raise it, or remove "
             "training.r_drop"
         )
 

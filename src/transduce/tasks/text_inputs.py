@@ -291,7 +291,7 @@ def tokenizer_for(
         if theirs and parse(type(config), {"tokenizer": theirs}).tokenizer != config.tokenizer:
             raise SettingError(
                 f"text.tokenizer differs from {base}, but its weights need the same tokenizer; "
-                "leave it out"
+                "remove it"
             )
         with ProgressCounter("checking texts for unknown characters") as count:
             tell_of_training_texts(tokenizer, count.each(texts))

@@ -183,7 +183,7 @@ def add_low_rank_updates(
         if len(owners[id(linear.weight)]) > 1:
             raise SettingError(
                 f"fine_tune.lora.targets: {name!r} shares its matrix with another layer and "
-                "cannot be adapted by itself; leave it out"
+                "cannot be adapted by itself; remove it"
             )
         if config.rank > (size := min(linear.weight.shape)):
             raise SettingError(

@@ -23,7 +23,7 @@ def recompute_layers(model: nn.Module) -> None:
     """
     layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
     if not layers:
-        raise SettingError("training.recompute: this model has no Transformer layers; leave it out")
+        raise SettingError("training.recompute: this model has no Transformer layers; remove it")
     for layer in layers:
         layer.forward = partial(_recomputed, layer.forward)  # type: ignore[method-assign]
 

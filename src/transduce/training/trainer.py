@@ -239,7 +239,7 @@ class _Trainer:
 
         if not isinstance(error, TorchDynamoException):
             return error
-        told = f"training.compile: {first_line(error)}; leave it out"
+        told = f"training.compile: {first_line(error)}; remove it"
         return self.ranks.error_on_main(SettingError(told), SettingError.exit_code)
 
     def _skip_or_stop(self, step: int, error: NonFiniteError) -> None:

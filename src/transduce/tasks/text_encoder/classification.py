@@ -335,7 +335,7 @@ def _encoded(
         message = "%d of %d %s texts have labels that no training text has; they count as wrong"
         logger.warning(message, unseen, len(data), split)
     if data.of_blanks:
-        what = "are left out" if split == "train" else "count as wrong"
+        what = "are skipped" if split == "train" else "count as wrong"
         logger.warning("%d %s texts are blank; they %s", len(data.of_blanks), split, what)
     logger.info("%s: %d texts, %d tokens", split, len(data), data.texts.lengths.sum())
     return data

@@ -91,9 +91,7 @@ class CTranslate2Engine:
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError that names all options which CTranslate2 cannot follow."""
         if refused := ", ".join(_refused(options)):
-            raise SettingError(
-                f"engine 'ctranslate2' does not support {refused}; leave out --engine"
-            )
+            raise SettingError(f"engine 'ctranslate2' does not support {refused}; remove --engine")
 
     def search(
         self, segments: Sequence[SourceSegment], limits: Sequence[int], options: DecodingOptions
@@ -241,7 +239,7 @@ def with_ctranslate2(
     try:
         check_expressible(model)
     except RunError as error:
-        raise RunError(f"{error}; leave out --engine") from None
+        raise RunError(f"{error}; remove --engine") from None
     options = translator.options
     if options.stop != "first":
         logger.warning(

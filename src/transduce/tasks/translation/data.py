@@ -86,7 +86,7 @@ def _base_vocabularies(
     if text.without_sampling() != recipe.text.without_sampling():
         raise SettingError(
             f"the text section differs from {base}, but its weights need the same vocabulary; "
-            "leave it out"
+            "remove it"
         )
     _save(source, target, run)
     for tokenizer, side in ((source, 0), (target, 1)):

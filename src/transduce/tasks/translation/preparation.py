@@ -188,7 +188,7 @@ class Preparation:
         if options.coverage_penalty and not self._has_attention:
             raise RunError(
                 "coverage_penalty needs cross-attention, but this model's decoder has a fixed "
-                "context; leave it out"
+                "context; remove it"
             )
 
     @functools.cached_property

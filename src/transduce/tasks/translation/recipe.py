@@ -227,7 +227,7 @@ class TranslationRecipe(Recipe):
         if measured and named and measured not in named:
             raise SettingError(
                 f"evaluation.target_language = {measured!r} is not in languages.target = "
-                f"{', '.join(named)}; leave it out or add it there"
+                f"{', '.join(named)}; remove it or add it there"
             )
 
     def _check_selection(self) -> None:
@@ -244,7 +244,7 @@ def _check_guided(recipe: TranslationRecipe) -> None:
     """Raises SettingError where guided alignment cannot go with other settings."""
     if recipe.text.source_sampling or recipe.text.target_sampling:
         raise SettingError(
-            "training.alignment needs the same tokens in every epoch; leave out "
+            "training.alignment needs the same tokens in every epoch; remove "
             "text.source_sampling and text.target_sampling"
         )
     for name in ("compile", "recompute"):

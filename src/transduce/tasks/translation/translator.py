@@ -147,9 +147,9 @@ class Translator:
         """
         options = options or self.options
         if options.minimum_risk != "none":
-            raise SettingError("minimum_risk cannot be streamed; leave it out")
+            raise SettingError("minimum_risk cannot be streamed; remove it")
         if self.config.engine is not None:
-            raise SettingError("streaming needs the built-in search; leave out --engine")
+            raise SettingError("streaming needs the built-in search; remove --engine")
         options = dataclasses.replace(options, n_best=1)
         (prepared,) = self._prepared([lines_of(text)], options, number)
         if isinstance(prepared, TransduceError):
@@ -178,7 +178,7 @@ class Translator:
         """Raises SettingError where the search is another library's, which follows one model."""
         if self.config.engine is not None:
             raise SettingError(
-                "an ensemble, a language model or a draft needs the built-in search; leave out "
+                "an ensemble, a language model or a draft needs the built-in search; remove "
                 "--engine"
             )
 
