@@ -67,7 +67,7 @@ def export_run(
 
 
 def _names(tokenizer: Tokenizer) -> list[str]:
-    """What other programs call each id: its piece, or where another has that name its number."""
+    """Names of the ids in other programs: pieces, or the number if another id has that name."""
     names: dict[str, None] = {}
     for i, piece in enumerate(tokenizer.tokens(range(tokenizer.size))):
         names[f"<id {i}>" if piece in names else piece] = None

@@ -19,7 +19,7 @@ from transduce.data.labelled import (
 )
 from transduce.tasks.text_inputs import (
     EncodedTexts,
-    RowMaker,
+    InputTokenizer,
     leave_out_tokens,
     one_line,
     to_padded,
@@ -111,7 +111,7 @@ class TestLayout:
 
     def test_cuts_are_counted(self, caplog: pytest.LogCaptureFixture) -> None:
         tokenizer = train_tokenizer(CharactersConfig(), ["ab"])
-        maker = RowMaker(tokenizer, 8)
+        maker = InputTokenizer(tokenizer, 8)
         maker.rows([("a" * 6,), ("b",)], range(2))
         assert not caplog.records
         rows = maker.rows([("a" * 7,), ("b",), ("a" * 3, "b" * 3)], range(3))

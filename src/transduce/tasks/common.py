@@ -41,7 +41,7 @@ R = TypeVar("R", bound=Recipe)
 
 
 class HasModel(Protocol):
-    """Anything around a network."""
+    """Object with a network as `model`."""
 
     @property
     def model(self) -> nn.Module: ...  # noqa: D102
@@ -50,11 +50,11 @@ class HasModel(Protocol):
 P = TypeVar("P", bound=HasModel)
 
 TOKENIZER_VERSION = 2
-"""Goes up when the same text and settings come to make another tokenizer."""
+"""Incremented when the same text and settings yield another tokenizer."""
 
 
 def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
-    """Raises SettingError for a setting that decoding in this task never looks at."""
+    """Raises SettingError for a decoding setting without effect in this task."""
     plain = DecodingOptions()
     names, tasks = without_meaning(translates)
     for name in names:
@@ -63,15 +63,15 @@ def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
 
 
 def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> None:
-    """Raises SettingError for decoding options, given to measure probabilities alone."""
+    """Raises SettingError for decoding options if only probabilities are measured."""
     if given is not None and given != dataclasses.replace(own, n_best=given.n_best):
         raise SettingError("this evaluation does not decode; remove the decoding options")
 
 
 def prepare_training(data: TrainingData, training: TrainingConfig, seed: int) -> float:
-    """Threads, device and random numbers for a training run; what is wrong is said now.
+    """Set up threads, device and random numbers for training, after early checks.
 
-    Returns the time from which its minutes count, by `time.monotonic`.
+    Returns the start of its time budget, by `time.monotonic`.
     """
     started = time.monotonic()
     check_trainable(data)
@@ -85,7 +85,7 @@ def prepare_training(data: TrainingData, training: TrainingConfig, seed: int) ->
 
 
 def _warn_of_missing_test(data: TrainingData) -> None:
-    """Says now what `evaluate` would say after hours of training, that needs no test set."""
+    """Warn before training if `evaluate` would fail for lack of a test set."""
     test = data.test if isinstance(data, SplitsConfig) else None
     for value in vars(test).values() if test is not None else ():
         for path in value if isinstance(value, tuple) else (value,):
@@ -94,7 +94,7 @@ def _warn_of_missing_test(data: TrainingData) -> None:
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name.  Raises SettingError where there is none."""
+    """Device of that name.  Raises SettingError if there is none."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -109,12 +109,12 @@ def find_device(name: str) -> torch.device:
 
 
 def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
-    """A predictor on its device, with the weights of a trained run.
+    """Predictor on its device, with the weights of a trained run.
 
-    build: makes it, with any weights.  No memory is taken before the file of the weights has been
-    found to be of this very model, however large a stranger's recipe says that it is.
+    build: constructs it, with any weights.  No memory is allocated before the weights file is known
+    to match the model, so an untrusted recipe cannot exhaust the memory.
 
-    Raises RunError for weights that are missing, damaged, of another model or no numbers.
+    Raises RunError for weights that are missing, damaged, of another model or not finite.
     """
     file = run / "weights.safetensors"
     shapes = read_header(file).shapes
@@ -144,10 +144,10 @@ def with_weights(build: Callable[[], P], run: Path, device: str) -> P:
 
 
 def check_model_size(settings: Any, run: Path) -> None:
-    """Raises RunError where the model of a recipe is far beyond the run's file of weights.
+    """Raises RunError if the model of a recipe is far larger than the run's weights file.
 
-    settings: the recipe's `model`.  It is what keeps the building of a model, even without memory,
-    from taking for ever.
+    settings: the recipe's `model`.  Limits the time to build a model, which is long even without
+    allocating memory.
     """
     file = run / "weights.safetensors"
     shapes = read_header(file).shapes
@@ -161,7 +161,7 @@ def check_model_size(settings: Any, run: Path) -> None:
 
 
 def _numbers(settings: Any, name: str) -> Iterator[tuple[str, float]]:
-    """Every number among settings, with its dotted name."""
+    """All numbers among settings, with their dotted names."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             yield from _numbers(value, f"{name}.{key}")
@@ -170,21 +170,21 @@ def _numbers(settings: Any, name: str) -> Iterator[tuple[str, float]]:
 
 
 def describe_batch(what: str, numbers: Sequence[int] | NDArray[np.int64]) -> str:
-    """A batch in a few words, for messages: `what` its items are, and the numbers of the first."""
+    """Short description of a batch for messages: the kind of its items, and the first numbers."""
     shown = ", ".join(str(number) for number in numbers[:8])
     more = f" and {len(numbers) - 8} more" if len(numbers) > 8 else ""
     return f"the batch of {what} {shown}{more}"
 
 
 def check_selection(chosen: str, measured: Sequence[str]) -> None:
-    """Raises SettingError where `training.select_by` is not among what validation measures."""
+    """Raises SettingError if `training.select_by` is not a score measured in validation."""
     if chosen not in measured:
         known = ", ".join(map(repr, measured))
         raise SettingError(f"training.select_by = {chosen!r}, but validation measures {known}")
 
 
 def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
-    """Raises SettingError where two passes could not differ: R-Drop, and no dropout at all."""
+    """Raises SettingError for R-Drop without dropout: its two passes would be equal."""
     if not training.r_drop:
         return
     shares = [pair for network in networks for pair in _numbers(to_dict(network), "")]
@@ -196,16 +196,16 @@ def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
 
 
 def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:
-    """The tokenizer of that name in a run directory, or None."""
+    """Tokenizer of that name in a run directory, or None."""
     found = sorted(run.glob(f"{name}.*"))
     return load_tokenizer(found[0]) if found else None
 
 
 def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> Tokenizer:
-    """The tokenizer that was made before for the same facts, or else one made now.
+    """Tokenizer from the cache, or else a new one, saved there.
 
-    facts: what JSON has, and all that decides the result: inputs and settings.  Where another
-    process is making it, it is waited for.  Raises RunError where `cache` cannot be written.
+    facts: key of the cache, as JSON values: all inputs and settings that determine the result.
+    Waits for another process that is making it.  Raises RunError if `cache` cannot be written.
     """
     whole = [TOKENIZER_VERSION, version("sentencepiece"), facts]
     digest = hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
@@ -236,7 +236,7 @@ def _whole_tokenizer(cache: Path, name: str) -> Tokenizer | None:
 
 
 def base_settings(run: Path) -> dict[str, Any]:
-    """The settings of the run that another starts from.  Raises RunError when it is none."""
+    """Recipe settings of a base run.  Raises RunError if it is not a run."""
     if not (run / "recipe.toml").is_file():
         raise RunError(f"fine_tune.run: {run} is not a run directory")
     check_files(run)
@@ -250,9 +250,9 @@ def base_settings(run: Path) -> dict[str, Any]:
 
 
 def named_base(settings: Mapping[str, Any]) -> Path | None:
-    """The run to start from that settings name, as an absolute path; None where they name none.
+    """Absolute path of the base run named by the settings; None if there is none.
 
-    Raises SettingError for a variable that is not set.
+    Raises SettingError for an unset environment variable.
     """
     fine_tune = settings.get("fine_tune")
     base = fine_tune.get("run") if isinstance(fine_tune, Mapping) else None
@@ -267,11 +267,11 @@ def named_base(settings: Mapping[str, Any]) -> Path | None:
 def with_base_model(
     settings: Mapping[str, Any], tasks: Sequence[str], also: Sequence[str] = ()
 ) -> Mapping[str, Any]:
-    """Settings whose `model` is that of the run that `fine_tune.run` names, changed as they say.
+    """Settings with the `model` of the base run in `fine_tune.run`, overridden by their own.
 
-    tasks: whose runs it may name.  also: other settings, as `section.name`, that are those of that
-    run where nothing is said of them.  Settings that spell the model out, as those of a run
-    directory do, need no other run.  Raises RunError for a run that is none, or of another task.
+    tasks: possible tasks of the base run.  also: further settings, as `section.name`, with the
+    defaults of the base run.  Complete model settings, as in a run directory, need no base run.
+    Raises RunError for a base that is not a run, or of another task.
     """
     base = named_base(settings)
     own = settings.get("model", {})
@@ -295,9 +295,9 @@ def with_base_model(
 
 
 def rooted(recipe: R) -> R:
-    """A recipe whose data.root is absolute, so that the run can be used from anywhere.
+    """Recipe with an absolute data.root, usable from any directory.
 
-    Raises SettingError for a place that no recipe can name.
+    Raises SettingError for a path that cannot be written in a recipe.
     """
     try:
         root = absolute_path(LiteralText(recipe.data.root))

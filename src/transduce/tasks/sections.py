@@ -10,36 +10,36 @@ from transduce.config import section
 from transduce.config_paths import expanded_path
 
 Root = Annotated[str, BeforeValidator(expanded_path)]
-"""A directory that relative paths start from; may hold `~` and `$VARIABLE`."""
+"""Directory that relative paths start from; may contain `~` and `$VARIABLE`."""
 
 
 @section
 class RootedData:
-    """Base of all data sections; by itself for tasks without data."""
+    """Base of all data sections, used directly by tasks without data."""
 
     root: Root = "."
-    """Directory that relative paths start from; may hold `~` and `$VARIABLE`.  A relative root
+    """Directory that relative paths start from; may contain `~` and `$VARIABLE`.  A relative root
     starts from the current directory."""
 
 
 @section
 class TrainingData(RootedData):
-    """Base of data sections with something to train on."""
+    """Base of data sections with training data."""
 
     train: Any = None
-    """Needed for training; an imported model has none."""
+    """Required for training; an imported model has none."""
 
 
 @section
 class SplitsConfig(TrainingData):
     """Base of data sections with splits: a section narrows the types of `train`, `valid`, `test`.
 
-    Items that `valid` and `test` do not name are set aside from the training data.
+    Splits not named by `valid` and `test` are held out from the training data.
     """
 
     valid: Any = None
-    """Without it, `hold_out` of the training data is set aside."""
+    """By default, `hold_out` of the training data."""
     test: Any = None
-    """Without it and without `valid`, another `hold_out` of the training data is set aside."""
+    """By default, another `hold_out` of the training data, unless `valid` is given."""
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
-    """Share of the training data that is set aside where no file is given."""
+    """Share of the training data to hold out for each split without a file."""

@@ -1,4 +1,4 @@
-"""Splits of a recipe's data: named by it, or set aside from the training data by a hash."""
+"""Splits of a recipe's data: named there, or held out from the training data by a hash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transduce.tasks.task import Split
 T = TypeVar("T")
 
 PLACE_VERSION = 3
-"""Goes up when places change (see `read_split`): what was encoded before is not that of now."""
+"""Incremented when places change (see `read_split`), to invalidate encoded data."""
 
 
 def check_trainable(config: TrainingData) -> None:
@@ -26,7 +26,7 @@ def check_trainable(config: TrainingData) -> None:
 
 
 def check_own_data(config: TrainingData, split: Split) -> None:
-    """Raises SettingError or DataError where there is nothing that a split could be part of."""
+    """Raises SettingError or DataError if there is no data to take a split from."""
     if split == "train":
         check_trainable(config)
     elif config.train is None:
@@ -34,7 +34,7 @@ def check_own_data(config: TrainingData, split: Split) -> None:
 
 
 def has_split(config: SplitsConfig, split: Split) -> bool:
-    """Whether there are items for this split."""
+    """Return True if there are items for this split."""
     return split != "test" or config.test is not None or config.valid is None
 
 
@@ -44,11 +44,11 @@ def read_split(
     read: Callable[[Any, Path], Iterator[T]],
     key: Callable[[T], str],
 ) -> Iterator[T]:
-    """The items of a split, streamed.  Raises DataError for what cannot be read.
+    """Stream the items of a split.  Raises DataError for unreadable data.
 
-    read: reads the items that a section names, under a root.  key: the text that decides in which
-    split an item is, where splits are set aside from the training data: by its hash, so that all
-    items of one key are in one split, whatever the order of the file.
+    read: reads the items of a section, given the root.  key: text of an item whose hash assigns it
+    to a split, if splits are held out from the training data: all items with one key are in one
+    split, in any order of the file.
     """
     root = Path(config.root)
     own = own_section(config, split)
@@ -80,14 +80,14 @@ def bounds_of(config: SplitsConfig, split: Split) -> tuple[float, float]:
 
 
 def own_section(config: SplitsConfig, split: Split) -> Any:
-    """What the recipe names for a split; None for what is trained on, and for what is set aside."""
+    """Section of a split; None for the training data, and for a split held out from it."""
     return {"train": None, "valid": config.valid, "test": config.test}[split]
 
 
 def split_fingerprint(
     config: SplitsConfig, split: Split, fingerprint: Callable[[Any, Path], str]
 ) -> str:
-    """Changes whenever the items of a split may have changed; `fingerprint` is of one section."""
+    """Fingerprint of the items of a split; `fingerprint` is for one section."""
     own = own_section(config, split)
     source = own if own is not None else config.train
     made = [PLACE_VERSION, split, config.hold_out, config.valid is None, config.test is None]
@@ -95,9 +95,9 @@ def split_fingerprint(
 
 
 def place_of(text: str) -> float:
-    """A number in [0, 1) that depends on the text alone, however its letters are written.
+    """Hash of a text as a number in [0, 1), regardless of case.
 
-    "Dog" and "dog" are in one split, or a tokenizer that lowers case would see the test.
+    "Dog" and "dog" are in one split: a lower-casing tokenizer would otherwise see the test.
     """
     plain = unicodedata.normalize("NFKC", text).casefold().strip()
     digest = hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -105,10 +105,10 @@ def place_of(text: str) -> float:
 
 
 def sampled(items: Iterable[T], count: int, text: Callable[[T], str]) -> list[T]:
-    """So many of the items, in their order.
+    """A sample of `count` items, in their order.
 
-    A hash of the text of each chooses, the same ones wherever they stand: a file may be sorted,
-    by language, by length or by article, and its first items then stand for none of the others.
+    Selected by a hash of their texts, independent of their order: the first items of a file sorted
+    by language, length or article would not be representative.
     """
     if not count:
         return []

@@ -29,10 +29,10 @@ from transduce.training.trainer import Outcome
 logger = logging.getLogger("transduce")
 
 TextStream = Generator[str, None, None]
-"""Parts of a text as they come; closing it ends the search."""
+"""Parts of a text as they are decoded; closing it ends the search."""
 Split = Literal["train", "valid", "test"]
 Example = tuple[tuple[str, ...], str]
-"""An input, as `Predictor.inputs` names its parts, and one right answer."""
+"""An input, with the parts of `Predictor.inputs`, and one reference answer."""
 
 
 @section
@@ -42,26 +42,26 @@ class Recipe:
     task: str
     """A key of `TASKS`."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Decides all that is random: first weights, dropout, the order of the data, and where a task
-    has them augmentation, hidden tokens, and cuts of long texts."""
+    """Random seed of the initial weights, dropout and the order of the data; also of augmentation,
+    token masking and the cropping of long texts, in tasks with them."""
     data: RootedData
     model: Any
     training: TrainingConfig = TrainingConfig()
 
 
 class Prediction(Protocol):
-    """What a model says to one input."""
+    """Output of a model for one input."""
 
     @property
     def text(self) -> str:
-        """The answer in one line; a translation in as many as its source has."""
+        """Answer as one line; a translation has as many lines as its source."""
 
     def fields(self) -> dict[str, Any]:
-        """All there is to say, as a JSON object: probabilities, scores, other candidates."""
+        """Fields of a JSON object: answer, probabilities, scores, other candidates."""
 
 
 class Predictor(Protocol):
-    """A trained model with all that turns inputs into answers."""
+    """Trained model with the conversion of inputs and outputs."""
 
     @property
     def model(self) -> nn.Module:
@@ -74,7 +74,7 @@ class Predictor(Protocol):
 
     @property
     def options(self) -> DecodingOptions | None:
-        """How the recipe decodes; None where nothing is decoded."""
+        """Decoding options of the recipe; None for a task without decoding."""
 
     def predict(
         self,
@@ -82,10 +82,10 @@ class Predictor(Protocol):
         options: DecodingOptions | None = None,
         first: int = 0,
     ) -> Sequence[Prediction]:
-        """One answer for each input, in order, whatever else is in the batch.
+        """One answer per input, in order and independent of the rest of the batch.
 
-        options: by default the recipe's.  first: number of the first input in a longer row of
-        them, for messages and for the random streams of sampling.
+        options: by default the recipe's.  first: number of the first input in a longer sequence,
+        for messages and for the random streams of sampling.
         """
 
     def evaluate(
@@ -97,22 +97,22 @@ class Predictor(Protocol):
         """Scores on a split of the recipe's data, or on the examples given instead."""
 
     def facts(self) -> dict[str, Any]:
-        """Sizes and such, for `transduce info`."""
+        """Sizes and similar facts for `transduce info`."""
 
 
 class Task(NamedTuple):
-    """A row of `TASKS`."""
+    """Entry of `TASKS`: recipe section and functions of a task."""
 
     recipe: type[Recipe]
     """Section of its recipes."""
     parse: Callable[[Mapping[str, Any], str], Recipe]
     """Settings, and the name of their file for messages -> recipe."""
     train: Callable[[Any, Path, bool], Outcome]
-    """Recipe, run directory, whether to resume -> how it ended."""
+    """Recipe, run directory, True to resume -> outcome."""
     load: Callable[[Any, Path, str], Predictor]
     """Recipe, run directory, device -> trained model."""
     pipeline_tag: str = ""
-    """Name of the task on the Hugging Face Hub; empty where it has none."""
+    """Name of the task on the Hugging Face Hub; empty if it has none."""
 
     @property
     def name(self) -> str:
@@ -122,23 +122,23 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model's outputs on a test set, and what they are worth."""
+    """Outputs of a model on a test set, with their scores."""
 
     scores: Mapping[str, float | str]
     """Scores by name, signatures beside them; percentages, unless the name says otherwise."""
     sources: Sequence[str]
-    """What was asked, one line each."""
+    """Inputs, one line each."""
     inputs: Sequence[tuple[str, ...]] = field(default=(), repr=False, kw_only=True)
-    """The same as the model was given it, where `sources` are not all of it: several texts, or
-    texts of several lines."""
+    """Inputs of the model, if `sources` differ from them: several texts, or texts of several
+    lines."""
     by_name: bool = field(default=False, kw_only=True)
-    """Whether `sources` only name what was asked, such as images that are no files."""
+    """True if `sources` are only names of the inputs, such as images that are not files."""
     hypotheses: Sequence[str] = field(default=(), repr=False)
-    """What was answered; none where the scores are of probabilities alone."""
+    """Answers; empty if only probabilities are scored."""
     references: Sequence[Sequence[str]] = field(default=(), repr=False)
-    """For each the right answers."""
+    """Reference answers of each input."""
     language: str = ""
-    """Code of the language of the answers, which some metrics need."""
+    """Language code of the answers, required by some metrics."""
 
     def __repr__(self) -> str:
         numbers = [
@@ -149,8 +149,8 @@ class Evaluation:
     def against(self, other: Sequence[str]) -> dict[str, Comparison]:
         """Paired bootstrap of these outputs over `other` ones for the same sources, by metric.
 
-        Nothing where there is but one item.  A metric that one of `other` is too long for is left
-        out with a warning.
+        Empty for a single item.  A metric for which one of `other` is too long is skipped with a
+        warning.
         """
         if not self.hypotheses:
             raise DataError("this task has no outputs to compare line by line")
@@ -171,12 +171,12 @@ class Evaluation:
 
     @property
     def few(self) -> str:
-        """Says that these are too few items to trust the scores; empty where they are enough, and
-        where probabilities alone were measured, of items of any length."""
+        """Warning that these are too few items for reliable scores; empty if they are enough, or if
+        only probabilities were measured."""
         return few_items(len(self.hypotheses))
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """95 % confidence interval of each score; none where less than two items were answered."""
+        """95 % confidence interval of each score; empty for fewer than two answers."""
         if len(self.hypotheses) < 2:
             return {}
         return {

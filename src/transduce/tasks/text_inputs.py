@@ -1,6 +1,6 @@
-"""Inputs of text models: special tokens, tokenizers of a run, running in batches.
+"""Inputs of text models: special tokens, tokenizers of a run, batched forward passes.
 
-All of them read one or two texts between the same special tokens:
+Each input is one text or two between special tokens:
 
     [BOS] a [EOS]                    segments 0 … 0
     [BOS] a [EOS] b [EOS]            segments 0 … 0 1 … 1
@@ -61,30 +61,30 @@ class TextConfig:
     """Tokenizer and maximum length of texts."""
 
     tokenizer: TokenizerConfig = SubwordConfig()
-    """Not needed where the run that is fine-tuned has a tokenizer: then it is that one."""
+    """By default, the tokenizer of the base run in fine-tuning."""
     max_length: Annotated[int, Field(ge=8)] = 256
     """Maximum tokens, special tokens included; longer inputs are truncated at the end."""
 
 
 class Row(NamedTuple):
-    """One input as the model reads it: token ids, and for each of them the number of its text."""
+    """Input of a model: token ids, and the segment number of each."""
 
     ids: Ids
     segments: Ids
 
 
 def mask_id(tokenizer: Tokenizer) -> int:
-    """Id of MASK, one beyond the ids of the tokenizer."""
+    """Id of MASK: the number after the ids of the tokenizer."""
     return tokenizer.size
 
 
 def vocabulary_rows(tokenizer: Tokenizer) -> int:
-    """Rows of the embedding of an encoder-only model: the tokenizer's ids, and MASK."""
+    """Number of embedding rows of an encoder-only model: the tokenizer's ids, and MASK."""
     return tokenizer.size + 1
 
 
 def check_room(model: EncoderOnlyConfig, text: TextConfig) -> None:
-    """Raises SettingError when learned positions do not reach to `text.max_length`."""
+    """Raises SettingError if there are fewer learned positions than `text.max_length`."""
     room = max_sequence_length(model.encoder)
     if room is not None and room < text.max_length:
         raise SettingError(
@@ -120,8 +120,9 @@ def with_special_tokens(
     return Row([*first, *second], [0] * len(first) + [1] * len(second))
 
 
-class RowMaker:
-    """Lays out inputs of one text or two as rows, with warnings of those it had to change."""
+class InputTokenizer:
+    """Encodes inputs of one text or two as rows, with warnings about truncation and unknown
+    tokens."""
 
     def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
         self._tokenizer = tokenizer
@@ -129,7 +130,7 @@ class RowMaker:
         self._unknown = UnknownTokens(tokenizer)
 
     def rows(self, inputs: Sequence[Sequence[str]], numbers: Iterable[int]) -> list[Row]:
-        """The rows of inputs; numbers: theirs, from 0, in a longer input."""
+        """Rows of inputs.  numbers: their numbers, from 0, in a longer sequence."""
         rows, n_cut = encode_counting_cuts(self._tokenizer, inputs, self._max_length)
         warn_of_cuts(n_cut, len(rows), self._max_length)
         names = (f"line {number + 1}" for number in numbers)
@@ -140,7 +141,7 @@ class RowMaker:
 def encode_counting_cuts(
     tokenizer: Tokenizer, inputs: Sequence[Sequence[str]], max_length: int
 ) -> tuple[list[Row], int]:
-    """Inputs of one text or two as rows, and how many had to be cut."""
+    """Rows of inputs of one text or two, and the number of truncated ones."""
     encoded = tokenizer.encode_batch([text for texts in inputs for text in texts])
     between = tokenizer.marks_between
     rows, at, n_cut = [], 0, 0
@@ -160,14 +161,14 @@ def warn_of_cuts(n_cut: int, n: int, max_length: int) -> None:
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in lists of `size`, the last one shorter."""
+    """Lists of `size` items, the last one possibly shorter."""
     rest = iter(items)
     while chunk := list(itertools.islice(rest, size)):
         yield chunk
 
 
 def one_line(texts: Sequence[str]) -> str:
-    """An input in one line, its texts between tabs, as `transduce predict` reads it."""
+    """Input as one line with tabs between its texts, as in `transduce predict`."""
     return "\t".join(" ".join(text.replace("\t", " ").splitlines()) for text in texts)
 
 
@@ -191,7 +192,7 @@ def to_padded(
 
 
 class EncodedTexts:
-    """Many rows in memory, side by side: 5 bytes a token."""
+    """Rows in contiguous memory: 5 bytes per token."""
 
     def __init__(self) -> None:
         self._ids = array("i")
@@ -304,7 +305,7 @@ def tokenizer_for(
 
 
 def tokenizer_of(run: Path) -> Tokenizer:
-    """The tokenizer of a trained run.  Raises RunError where there is none."""
+    """Tokenizer of a trained run.  Raises RunError if there is none."""
     saved = saved_tokenizer(run)
     if saved is None:
         raise no_tokenizer(run)

@@ -1,10 +1,10 @@
 """Search for the largest batches that fit, before training begins.
 
 A step keeps its size, `batch_tokens` times `accumulate`: it is cut into the fewest batches that
-fit, or up to twice as many where rows are alike and only those hold as many of them.  On a GPU the
-largest that fits is searched for, since running out of its memory is an exception that can be
-caught.  On a CPU it is not: the system would end this process, or another one.  There three small
-steps are measured, and what larger ones need is extrapolated, to the safe side.
+fit, or up to twice as many if all rows have one length and only more batches divide them evenly.
+On a GPU the largest size is found by trial, since running out of its memory raises an exception.
+On a CPU the system would kill this process, or another one: three small steps are measured, and
+the memory of larger ones is extrapolated conservatively.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from transduce.training.task import TrainingTask
 
 GIB = 2**30
 SHARE_OF_GPU = 0.92
-"""What batches of other shapes leave unused between them needs the rest."""
+"""The rest is for fragmentation by batches of other shapes."""
 SHARE_OF_FREE = 0.8
-"""Of the free memory of a machine; others use it too."""
+"""Share of the free memory of a machine; other processes use it too."""
 STEEPER = 1.25
-"""So much faster than measured the need may grow."""
+"""Safety factor on the measured growth of memory."""
 FIRST_TOKENS = 1024
-"""The first measured step has at least so many, or its need is lost in that of all else."""
+"""Minimum size of the first measured step, for a measurable difference in memory."""
 PROBES = 3
 CLOSE_ENOUGH = 16
-"""The search ends when it has come to one such part of the largest size that fits."""
+"""The search ends at a resolution of 1/16 of the largest size that fits."""
 
 
 class FoundBudget(Exception):  # noqa: N818  # it is none
-    """What fits is known, and training is to begin anew, with nothing left of the search.
+    """Signal to begin training anew with the batches found, without traces of the search.
 
     batch_tokens, accumulate: settings that make each step as large as before.
     """
@@ -52,7 +52,7 @@ class FoundBudget(Exception):  # noqa: N818  # it is none
 
     @property
     def step(self) -> int:
-        """Positions of a step."""
+        """Number of positions in a step."""
         return self.batch_tokens * self.accumulate
 
 
@@ -63,10 +63,10 @@ def find_budget(
     ranks: Ranks,
     log: Callable[[str], None],
 ) -> FoundBudget:
-    """The batches that a step is to be cut into; said in one line.
+    """Find and log the batches to cut a step into.
 
-    The weights are spoilt by the steps that are tried.  Raises MemoryLimitError where not even one
-    row fits, SettingError for a limit that is needed and not given.
+    The trial steps spoil the weights.  Raises MemoryLimitError if not even one row fits,
+    SettingError if a required limit is missing.
     """
     averaged = MovingAverage(task.model, config.ema) if config.ema else None
     tries = _Tries(task, config, optimizer)
@@ -106,8 +106,8 @@ def find_budget(
 def cut_step(batch_tokens: int, accumulate: int, row: int, fitting: int) -> FoundBudget:
     """A step, cut into equal batches of no more than `fitting` positions.
 
-    row: positions of each row; batches hold whole rows, so of up to twice the fewest batches those
-    are taken that come nearest to the size of the step.  1 where rows are not alike.
+    row: positions of each row, 1 if lengths differ.  Batches hold complete rows; from the fewest
+    batches to twice as many, the number that comes nearest to the size of the step is taken.
     """
     rows = accumulate * max(batch_tokens // row, 1)
     fewest = -(-rows // max(fitting // row, 1))
@@ -117,7 +117,7 @@ def cut_step(batch_tokens: int, accumulate: int, row: int, fitting: int) -> Foun
 
 
 def largest_fitting(fits: Callable[[int], bool], smallest: int, largest: int) -> int:
-    """The largest size found to fit, nearly the largest of all that do; 0 where none does."""
+    """Nearly the largest size that fits, found by trial; 0 if none does."""
     if fits(largest):
         return largest
     size, above = largest, largest
@@ -140,11 +140,10 @@ def largest_fitting(fits: Callable[[int], bool], smallest: int, largest: int) ->
 def largest_extrapolated(
     peak: Callable[[int], float], rest: float, row: int, largest: int, limit: float
 ) -> int:
-    """The largest size that should stay below a limit, going by small ones; 0 where none does.
+    """Largest size expected to stay below a limit, extrapolated from small ones; 0 if none does.
 
-    peak: bytes of the whole process, at most, while a step of some size is made; never asked for
-    more than twice what has been seen to fit.  rest: bytes of the process before.  row: smallest
-    size that there is.
+    peak: peak bytes of the process during a step of a given size; called for at most twice the
+    largest size known to fit.  rest: bytes of the process before.  row: smallest possible size.
     """
     size = min(max(row, FIRST_TOKENS), largest)
     before = (0, rest)
@@ -166,14 +165,14 @@ def largest_extrapolated(
 
 
 def resident() -> float:
-    """Bytes of memory that this process holds."""
+    """Bytes of memory held by this process."""
     with contextlib.suppress(OSError, ValueError):
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return _most_resident()
 
 
 class _Tries:
-    """Steps with the rate of 0 that an optimizer has at first, which need what training does."""
+    """Trial steps at a learning rate of 0, with the memory needs of training."""
 
     def __init__(
         self, task: TrainingTask, config: TrainingConfig, optimizer: torch.optim.Optimizer
@@ -183,12 +182,12 @@ class _Tries:
         self.whole = config.batch_tokens * config.accumulate
 
     def begin(self) -> bool:
-        """Whether there is memory for what the optimizer keeps, and makes at its first step."""
+        """Return True if the optimizer state, made at the first step, fits in memory."""
         self._set_gradients(zero=True)
         return _has_room(self.optimizer.step)
 
     def step(self, tokens: int) -> bool:
-        """Whether there is memory for steps with the largest batches of so many tokens."""
+        """Return True if steps with the largest batches of this many tokens fit in memory."""
         for batch in self.task.batches.largest(tokens).batches:
             # Of a step's batches the first finds no gradients, all others do.
             self._set_gradients(zero=tokens < self.whole)
@@ -197,7 +196,7 @@ class _Tries:
         return True
 
     def end(self) -> None:
-        """Leave no gradients."""
+        """Drop the gradients."""
         self._set_gradients(zero=False)
 
     def _step_of(self, batch: Any) -> bool:
@@ -262,7 +261,7 @@ def _limit_of_machine(config: TrainingConfig) -> float:
 
 
 def _free(root: Path = Path("/")) -> float | None:
-    """Bytes that are free on this machine, and in the container that this process is in."""
+    """Free bytes of this machine, limited by the container of this process."""
     found: list[float] = []
     with contextlib.suppress(OSError, ValueError):
         for line in (root / "proc/meminfo").read_text().splitlines():
@@ -279,7 +278,7 @@ def _free(root: Path = Path("/")) -> float | None:
 
 
 def _most_resident() -> float:
-    """Bytes that this process has held at most, as far as the system tells."""
+    """Peak bytes of this process, if reported by the system."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

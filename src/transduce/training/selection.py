@@ -1,4 +1,4 @@
-"""Validation, and the weights that a run keeps by its scores."""
+"""Validation, and selection of the weights of a run by validation scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from transduce.training.weights import load_weights, mean
 
 
 class Selection:
-    """Scores weights, on the first rank for all, and decides which of them the run keeps."""
+    """Scores weights, on the first rank for all, and selects those for the run to keep."""
 
     def __init__(
         self,
@@ -40,9 +40,9 @@ class Selection:
         self.ranks = Ranks.present()
 
     def scores(self, seconds: float) -> dict[str, float] | None:
-        """Scores of the weights as they are; None where a signal came.
+        """Scores of the current weights; None after a signal.
 
-        seconds: how long it took before, or 0.
+        seconds: duration of the previous validation, or 0.
         """
         self.task.model.eval()
         whole = self.shards.whole() if self.shards else contextlib.nullcontext()
@@ -59,14 +59,16 @@ class Selection:
             return None
 
     def is_best(self, scores: dict[str, float], progress: Progress) -> bool:
-        """Whether these are better than any before, by the score that `select_by` names."""
+        """Return True if these are the best so far by `training.select_by`."""
         sign = 1 if self.task.higher_is_better(self.config.select_by) else -1
         best = progress.best
         return best is None or sign * scores[self.config.select_by] > sign * best
 
     def mean_of_before(self, progress: Progress) -> tuple[int, dict[str, float]] | None:
-        """Of how many checkpoints the kept weights are a mean, and its scores, where they are one
-        that training has found before it was resumed, and no step has been better since."""
+        """Number of averaged checkpoints behind the kept weights, and their scores.
+
+        Only for a mean found before training was resumed and not surpassed by any step since.
+        """
         count = self.ranks.broadcast_from_main(lambda: self.checkpointer.mean)
         if not count:
             return None
@@ -74,9 +76,9 @@ class Selection:
         return None if found is None else (count, found[0])
 
     def average_last(self, progress: Progress) -> tuple[int, dict[str, float] | None]:
-        """Keep the mean of the last checkpoints: of how many it is, and its scores.
+        """Keep the mean of the last checkpoints; returns their number and its scores.
 
-        0 and None where there is but one and more were wanted.
+        0 and None if several were wanted and there is only one.
         """
         run, wanted = self.checkpointer.run, self.config.average_last
         found = self.ranks.broadcast_from_main(lambda: [str(path) for path in checkpoints_of(run)])
@@ -110,9 +112,9 @@ class Selection:
     def _scores_of_mean(
         self, count: int, progress: Progress
     ) -> tuple[dict[str, float], bool] | None:
-        """Scores of the model, a mean of so many checkpoints, and whether they are the best.
+        """Scores of the model, a mean of `count` checkpoints, and True if they are the best.
 
-        None where the score that decides could not be measured, or the loss is no number.
+        None if the selecting score could not be measured, or the loss is not a number.
         """
         scores = self.scores(progress.validation_seconds)
         assert scores is not None, "no signal is noted any more"

@@ -19,10 +19,10 @@ from transduce.training.task import Batch, TrainingTask
 
 
 class NonFiniteError(Exception):
-    """A loss or a gradient is no finite number; the step has changed nothing.
+    """A loss or a gradient is not finite; the step has changed nothing.
 
-    what: which it is, for messages.  batches: those of this rank that it may come of; both empty
-    where it was in another's.
+    what: the loss or the gradient, for messages.  batches: batches of this rank as its possible
+    cause; both are empty if it occurred on another rank.
     """
 
     def __init__(self, what: str, batches: Sequence[Any]) -> None:
@@ -32,7 +32,7 @@ class NonFiniteError(Exception):
 
 
 class OptimizerStep:
-    """Makes steps; each is of the gradient of the mean loss over all its target tokens."""
+    """Optimizer steps along the gradient of the mean loss over all target tokens of a step."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class OptimizerStep:
         log: Callable[[str], None],
         shards: Shards | None = None,
     ) -> None:
-        """log: writes one line.  shards: the task, where its model is sharded."""
+        """log: writes one line.  shards: the task, if its model is sharded."""
         self.task = task
         self.shards = shards
         self.config = config
@@ -57,13 +57,12 @@ class OptimizerStep:
             log(hint)
 
     def __call__(self, number: int, batches: Sequence[Batch], rate: float, count: int) -> float:
-        """Make a step; returns the negative log-likelihood of its target tokens, summed.
+        """Make a step; returns the summed negative log-likelihood of its target tokens.
 
-        batches: of this rank.  count: target tokens of all ranks.
+        batches: batches of this rank.  count: target tokens of all ranks.
 
-        A batch that is too large for the memory is split, which leaves the step what it is, since
-        the sums of losses add up.  Raises NonFiniteError, and MemoryLimitError where a single row
-        is too large.
+        A batch too large for the memory is split; the step stays the same, since sums of losses
+        add up.  Raises NonFiniteError, and MemoryLimitError if a single row is too large.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
@@ -79,7 +78,7 @@ class OptimizerStep:
         return nll
 
     def _whole_gradient(self, number: int, batches: Sequence[Batch], count: int) -> float:
-        """The gradient and the negative log-likelihood of all ranks."""
+        """Gradient and negative log-likelihood of all ranks."""
         self._failed: NonFiniteError | None = None
         nll = self._gradient(number, list(batches), count)
         failures, nll = self.ranks.all_reduce_sum(self._failed is not None, nll)
@@ -90,7 +89,7 @@ class OptimizerStep:
         return nll
 
     def _gradient(self, number: int, parts: list[Batch], count: int) -> float:
-        """The negative log-likelihood of this rank's batches; a failure of one is noted."""
+        """Negative log-likelihood of this rank's batches; failures are recorded."""
         self.optimizer.zero_grad(set_to_none=True)
         nll, done = 0.0, 0
         while done < len(parts):
@@ -107,7 +106,7 @@ class OptimizerStep:
     def _part_of_gradient(self, number: int, batch: Batch, count: int) -> float | None:
         """Add the gradient of a batch; returns its negative log-likelihood.
 
-        None where the memory does not suffice.
+        None if out of memory.
         """
         try:
             with self._precision():

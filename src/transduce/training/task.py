@@ -53,4 +53,4 @@ class TrainingTask(Protocol):
         """Checksum of the data and settings that this score is measured by."""
 
     def higher_is_better(self, score: str) -> bool:
-        """Whether a larger value of this score is a better one."""
+        """True if a larger value of this score is better."""

@@ -1,7 +1,7 @@
 """The training loop: one for every task.
 
-The loop knows a `TrainingTask`, not what it is made of: batches that can be taken up again at any
-place, a loss as sums, and a validation.
+The loop sees a `TrainingTask` only through its protocol: batches that can be resumed at any
+position, a loss as sums, and a validation.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from transduce.training.weights import checksum, load_weights, read_tensors, wei
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a training run ended."""
+    """Outcome of a training run."""
 
     step: int
     seconds: float
     best_step: int
     scores: dict[str, float]
-    """Validation scores of the weights that were kept."""
+    """Validation scores of the kept weights."""
     higher_is_better: bool
-    """Whether that holds for the score that `training.select_by` names."""
+    """True if the score of `training.select_by` is better when higher."""
     averaged: int = 0
-    """Checkpoints whose mean was kept, in place of the weights of `best_step`; 0 for none."""
+    """Number of checkpoints averaged into the kept weights instead of `best_step`; 0 for none."""
 
 
 def train(
@@ -75,10 +75,10 @@ def train(
     """Train until the budget or the patience is used up; the best weights end in `run`.
 
     run: directory for `weights.safetensors`, `metrics.jsonl` and `checkpoints/`.
-    resume: go on from the newest whole checkpoint there, exactly as if never interrupted.
-    fine_tune: another run to start from, and how; by default from the weights as they are.
-    fit: makes tensors of that run fit where their shapes differ.
-    reinit: how names begin of tensors that mean something else there, and are not taken over.
+    resume: continue from the newest complete checkpoint there, exactly as if never interrupted.
+    fine_tune: base run, with settings; by default training starts from the model's weights.
+    fit: adapts tensors of the base run with other shapes.
+    reinit: name prefixes of tensors with another meaning in the base run, which are not copied.
     started: `time.monotonic` when the budget's minutes began; by default now.
     Raises FoundBudget where `fit_memory` was asked for, to be called again with what was found;
     TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
@@ -188,7 +188,7 @@ class _Trainer:
         return self._finish()
 
     def _agree(self) -> None:
-        """The time, the pace, and whether a signal came: the same for all ranks."""
+        """Time, pace, and True after a signal: the same for all ranks."""
         budget = self.budget
         signal, budget.elapsed, budget.pace = self.ranks.all_reduce_max(
             self.signals.number, budget.seconds(), budget.own_pace
@@ -234,7 +234,7 @@ class _Trainer:
             self.log.show(self._record(rate), *self._outlook())
 
     def _not_compiled(self, error: RuntimeError) -> BaseException:
-        """The error of a step, in one line where PyTorch's compiler is at fault, or the machine."""
+        """Error of a step, as one line if caused by PyTorch's compiler or its environment."""
         from torch._dynamo.exc import TorchDynamoException
 
         if not isinstance(error, TorchDynamoException):
@@ -278,7 +278,7 @@ class _Trainer:
         return self._share_done() >= 1 or bool(patience and self.progress.since_best >= patience)
 
     def _record(self, rate: float) -> dict[str, Any]:
-        """The steps since the last record, for the log."""
+        """Log record of the steps since the last one."""
         since = self._since_log
         record = {
             "step": self.progress.step,
@@ -293,11 +293,11 @@ class _Trainer:
         return record
 
     def _outlook(self) -> tuple[str, float, float]:
-        """The unit of the loss, the share that is done and the seconds left, for the log."""
+        """Unit of the loss, completed share and remaining seconds, for the log."""
         return self.task.unit, self._share_done(), self.budget.seconds_left(self.progress.step)
 
     def _validate(self) -> None:
-        """Score the weights, write a checkpoint, keep the weights if they are the best."""
+        """Score the weights, write a checkpoint, and keep the weights if they are the best."""
         progress, began = self.progress, time.monotonic()
         averaged = self.ema.in_place_of(self.task.model) if self.ema else contextlib.nullcontext()
         with averaged:
@@ -329,7 +329,7 @@ class _Trainer:
         self._agree()
 
     def _keep(self, best: bool) -> None:
-        """Write a checkpoint, and the weights of the run where they are the best."""
+        """Write a checkpoint, and the weights of the run if they are the best."""
         began = time.monotonic()
         with self.log.phase("writing the checkpoint", self.progress.writing_seconds):
             self._save()
@@ -373,7 +373,7 @@ class _Trainer:
         raise self.ranks.error_on_main(error, 128 + self._signal)
 
     def _finish(self) -> Outcome:
-        """Average the last checkpoints if asked to, and say how it ended."""
+        """Average the last checkpoints if configured; returns the outcome."""
         self.log.ended()
         self._prune()  # where a kill came between the last checkpoint and this
         progress, scores = self.progress, self.progress.best_scores

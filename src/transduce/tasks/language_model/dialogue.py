@@ -70,17 +70,17 @@ SHARE_FOR_HISTORY = 0.75
 
 @section
 class DataConfig(SplitsConfig):
-    """Which dialogues to train on, to validate with, and to test on."""
+    """Dialogues for training, validation and test."""
 
     train: DialoguesConfig | None = None
     valid: DialoguesConfig | None = None
     test: DialoguesConfig | None = None
     hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
     roles: Annotated[tuple[str, ...], Field(min_length=2)] = ("user", "model")
-    """Who speaks.  The last one is who the model is when it answers, and answers the one before
-    it; turns without a role are theirs, one after the other."""
+    """Roles of the turns.  The model answers as the last one, to the one before it; these two
+    alternate in turns without a role."""
     loss_on: Literal["all", "answers"] = "all"
-    """Whether all turns are learnt, or only those of the last role; the others are only read."""
+    """Turns in the loss: all, or only those by the last role (answers)."""
 
     def __post_init__(self) -> None:
         if len(set(self.roles)) < len(self.roles):
@@ -96,7 +96,7 @@ class DialogueRecipe(Recipe):
     text: TextConfig = TextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
-    """Another run to start from: of dialogues with as many roles, or of a language model."""
+    """Base run: a dialogue model with the same number of roles, or a language model."""
     decoding: DecodingOptions = DecodingOptions(method="sample", max_tokens=100)
 
     def __post_init__(self) -> None:

@@ -64,19 +64,19 @@ WITH_SEEN = "_with_seen"
 
 @section
 class DataConfig(TrainingData):
-    """Whose interactions to train on.
+    """Interactions for training, validation and test.
 
-    The last item of each user is the test, the one before it is for validation, the rest is
-    trained on.
+    The last item of each user is for the test, the one before it for validation, the rest for
+    training.
     """
 
     train: InteractionsConfig | None = None
-    """All the interactions, those for validation and test among them."""
+    """All interactions, including validation and test."""
     min_interactions: Annotated[int, Field(ge=3)] = 5
-    """Users with fewer are left out."""
+    """Minimum interactions of a user; users with fewer are skipped."""
     block: Annotated[int, Field(ge=2)] = 200
-    """Items that the model reads at once: to rank, the last so many of a user; in training, longer
-    histories are cut into pieces, at other places in every epoch."""
+    """Context in items: ranking uses the last ones of a user; training cuts longer histories into
+    pieces, at other places in every epoch."""
 
 
 @section
@@ -84,10 +84,10 @@ class EvaluationConfig:
     """Evaluation settings."""
 
     at: Annotated[int, Field(ge=1)] = 10
-    """Items that are recommended, and among which a hit must be."""
+    """Number of recommended items, the cut-off of the scores."""
 
     def measured(self) -> list[str]:
-        """The names of all scores."""
+        """Names of all scores."""
         names = list(ranking_scores(np.ones(1), self.at))
         return ["loss", *names, *(name + WITH_SEEN for name in names)]
 
@@ -100,7 +100,7 @@ class RecommendationRecipe(Recipe):
     data: DataConfig
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
-    """Another run to start from, of the same items."""
+    """Base run with the same items."""
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def __post_init__(self) -> None:

@@ -68,15 +68,15 @@ READ_AT_ONCE = ("text.tokenizer", "text.block")
 
 @section
 class DataConfig(SplitsConfig):
-    """Which documents to train on, to validate with, and to test on."""
+    """Documents for training, validation and test."""
 
     train: DocumentsConfig | None = None
     valid: DocumentsConfig | None = None
-    """Without it, `hold_out` of the training documents are set aside; where each file is one
-    document, the last `hold_out` of the characters of each."""
+    """By default, `hold_out` of the training documents; if each file is one document, the last
+    `hold_out` of its characters."""
     test: DocumentsConfig | None = None
-    """Without it and without `valid`, another `hold_out` of the training documents is set aside;
-    where each file is one document, none is."""
+    """By default, another `hold_out` of the training documents, unless `valid` is given; none if
+    each file is one document."""
     hold_out: Annotated[float, Field(gt=0, le=0.5)] = 0.05
 
 
@@ -85,9 +85,9 @@ class TextConfig:
     """Tokenizer, and rows of tokens."""
 
     tokenizer: TokenizerConfig = SubwordConfig()
-    """Not needed where the run that is fine-tuned has a tokenizer: then it is that one."""
+    """By default, the tokenizer of the base run in fine-tuning."""
     block: Annotated[int, Field(ge=2)] = 256
-    """Tokens that the model reads at once in training: its context."""
+    """Context of the model in tokens."""
 
 
 @section
@@ -95,9 +95,9 @@ class EvaluationConfig:
     """Evaluation of the loss."""
 
     stride: Annotated[int, Field(ge=0)] = 0
-    """0: texts are cut into windows of `text.block` tokens, side by side.  Else a window slides on
-    by so many tokens and only the last `stride` count, which takes block / stride times as long
-    and leaves no token without its context.  Validation during training does not slide."""
+    """Stride of a sliding window: only its last `stride` tokens count, each with context, at
+    block / stride times the cost.  0 cuts texts into adjacent windows of `text.block` tokens, as
+    does validation during training."""
 
 
 MEASURED = ("loss", "perplexity", "bits_per_byte")
@@ -113,7 +113,7 @@ class LanguageModelRecipe(Recipe):
     text: TextConfig = TextConfig()
     model: DecoderOnlyConfig = DecoderOnlyConfig()
     fine_tune: FineTuneConfig | None = None
-    """Another run to start from."""
+    """Base run for fine-tuning."""
     training: RDropTrainingConfig = RDropTrainingConfig()
     decoding: DecodingOptions = DecodingOptions(method="sample")
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -48,8 +48,7 @@ class WindowsConfig(TextConfig):
     """Tokenizer and windows of questions and passages; `max_length` is the width of a window."""
 
     stride: Count = 64
-    """Tokens of the passage that a window shares with the one before it; no answer of at most so
-    many tokens is cut in two."""
+    """Passage tokens shared by adjacent windows; no answer of at most this length is cut in two."""
     max_question: Count = 64
     """Maximum tokens of a question; longer ones are truncated at the end."""
 
@@ -68,7 +67,7 @@ class SpanConfig:
     """Restrictions on answer spans."""
 
     max_length: Count = 30
-    """Tokens of the longest answer that is given."""
+    """Maximum tokens of an answer."""
     no_answer: bool = False
     """Allow "no answer", as in SQuAD 2.0."""
     threshold: Annotated[float, Field(allow_inf_nan=False)] = 0.0

@@ -47,7 +47,7 @@ from transduce.tasks.text_encoder.sampled_texts import sampled_batches
 from transduce.tasks.text_inputs import (
     ENCODERS,
     READ_AT_ONCE,
-    RowMaker,
+    InputTokenizer,
     TextConfig,
     check_room,
     encode_batches,
@@ -79,8 +79,7 @@ class ClassifierTextConfig(TextConfig):
     """Tokenizer of texts, and subword sampling."""
 
     token_dropout: Share = 0.0
-    """Share of the tokens that is left out, others whenever a text is seen in training; helps
-    where there is little data."""
+    """Share of tokens dropped at random in training; helps with little data."""
     sampling: Alpha = 0.0
     """Subword sampling in training: the dropout probability of merges for BPE, the exponent of
     probabilities for a unigram model."""
@@ -91,7 +90,7 @@ class LabelHeadConfig:
     """Classification head, beyond `model.pooling` and `model.pooler`."""
 
     dropout: Share = 0.1
-    """Dropped from the vector of the whole text, before the scores of the labels."""
+    """Dropout of the pooled text vector, before the label scores."""
 
 
 @section
@@ -116,7 +115,7 @@ class ClassificationRecipe(Recipe):
     model: EncoderOnlyConfig = EncoderOnlyConfig()
     head: LabelHeadConfig = LabelHeadConfig()
     fine_tune: FineTuneConfig | None = None
-    """Begin with the weights and the tokenizer of another run."""
+    """Base run, whose weights and tokenizer are the start."""
     training: RDropTrainingConfig = RDropTrainingConfig()
     evaluation: ClassifierEvaluation = ClassifierEvaluation()
 
@@ -231,7 +230,7 @@ class TextClassifier:
         )
         self.recipe = recipe
         self.tokenizer = tokenizer
-        self.row_maker = RowMaker(tokenizer, recipe.text.max_length)
+        self.input_tokenizer = InputTokenizer(tokenizer, recipe.text.max_length)
         self.labels = labels
         self.model: EncoderOnly = build_text_encoder(config, vocabulary_rows(tokenizer), head)
         self.inputs = recipe.data.inputs
@@ -253,7 +252,7 @@ class TextClassifier:
         """
         found = [LabelPrediction()] * len(inputs)
         filled = [i for i, texts in enumerate(inputs) if any(text.strip() for text in texts)]
-        rows = self.row_maker.rows([inputs[i] for i in filled], (first + i for i in filled))
+        rows = self.input_tokenizer.rows([inputs[i] for i in filled], (first + i for i in filled))
         scores = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
         for i, score in zip(filled, scores, strict=True):
             found[i] = LabelPrediction.of(self.labels, score.float().log_softmax(0))

@@ -21,7 +21,7 @@ from transduce.tasks.common import rooted, with_weights
 from transduce.tasks.sections import RootedData
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import (
-    RowMaker,
+    InputTokenizer,
     TextConfig,
     check_room,
     encode_batches,
@@ -44,7 +44,7 @@ class EmbeddingEvaluation:
 
 @section
 class EmbeddingRecipe(Recipe):
-    """Recipe of an imported encoder of texts."""
+    """Recipe of an imported text encoder."""
 
     task: Literal["embedding"] = "embedding"
     data: RootedData = RootedData()
@@ -113,7 +113,7 @@ class TextEmbedder:
     def __init__(self, recipe: EmbeddingRecipe, tokenizer: Tokenizer) -> None:
         self.recipe = recipe
         self.tokenizer = tokenizer
-        self.row_maker = RowMaker(tokenizer, recipe.text.max_length)
+        self.input_tokenizer = InputTokenizer(tokenizer, recipe.text.max_length)
         self.model = TextEmbedding(
             recipe.model, vocabulary_rows(tokenizer), recipe.evaluation.normalize
         )
@@ -130,7 +130,7 @@ class TextEmbedder:
         """
         found = [EmbeddingPrediction()] * len(inputs)
         filled = [i for i, (text,) in enumerate(inputs) if text.strip()]
-        rows = self.row_maker.rows([inputs[i] for i in filled], (first + i for i in filled))
+        rows = self.input_tokenizer.rows([inputs[i] for i in filled], (first + i for i in filled))
         vectors = encode_batches(self.model, rows, BATCH_TOKENS, self.recipe.model.segments)
         for i, vector in zip(filled, vectors, strict=True):
             found[i] = EmbeddingPrediction(tuple(vector.float().tolist()))

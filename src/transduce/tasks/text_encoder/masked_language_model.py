@@ -75,10 +75,10 @@ class MaskedLanguageModelRecipe(Recipe):
     model: EncoderOnlyConfig = EncoderOnlyConfig()
     masking: MaskingConfig = MaskingConfig()
     next_sentence: bool = False
-    """Read two lines at once and learn, too, whether the second follows the first in its document
-    or, half of the time, is from another; else as many lines of a document as fit are read."""
+    """Next-sentence prediction: read two lines, the second from another document half of the time;
+    without it, as many lines of a document as fit."""
     fine_tune: FineTuneConfig | None = None
-    """Begin with the weights and the tokenizer of another run."""
+    """Base run, whose weights and tokenizer are the start."""
 
     def __post_init__(self) -> None:
         check_room(self.model, self.text)

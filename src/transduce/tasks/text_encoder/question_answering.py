@@ -85,7 +85,7 @@ class QuestionAnsweringRecipe(Recipe):
     model: EncoderOnlyConfig = EncoderOnlyConfig()
     span: SpanConfig = SpanConfig()
     fine_tune: FineTuneConfig | None = None
-    """Begin with the weights and the tokenizer of another run."""
+    """Base run, whose weights and tokenizer are the start."""
     evaluation: AnswersEvaluation = AnswersEvaluation()
 
     def __post_init__(self) -> None:

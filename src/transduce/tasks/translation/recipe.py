@@ -46,23 +46,23 @@ class Corpus:
 
     pairs: PairsConfig
     weight: Weight = 1.0
-    """How often an epoch sees it; 0 leaves it out."""
+    """Repetitions per epoch; 0 excludes it."""
 
 
 @section
 class DataConfig(SplitsConfig):
-    """Which pairs to train on, to validate with, and to test on."""
+    """Pairs for training, validation and test."""
 
     train: PairsConfig | None = None
     train_weight: Weight = 1.0
-    """How often an epoch sees `train`: 2 is twice, 0.25 a quarter of it, and another quarter in
-    the next epoch.  With 0 it is there only to set `hold_out` aside."""
+    """Repetitions of `train` per epoch: 2 is twice, 0.25 a quarter, another one in the next epoch.
+    With 0 it serves only to hold out `hold_out` of it."""
     mix: tuple[Corpus, ...] = ()
-    """Further corpora, mixed with `train` in every batch; without sources that are set aside."""
+    """Further corpora, mixed with `train` in every batch; held-out sources are removed."""
     valid: PairsConfig | None = None
     test: PairsConfig | None = None
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.02
-    """Share of the sources that is set aside, with all their targets, where no file is given."""
+    """Share of the sources to hold out, with all their targets, for each split without a file."""
     filters: FilterConfig = FilterConfig()
 
     def __post_init__(self) -> None:
@@ -72,9 +72,9 @@ class DataConfig(SplitsConfig):
             )
 
     def corpora(self) -> list[tuple[DataConfig, float]]:
-        """What is trained on: each corpus as the only one of a section like this, and its weight.
+        """Training corpora: a copy of this section with a single corpus, and its weight.
 
-        Since all else is as here, each leaves out the sources that are set aside.
+        Other settings are the same, so held-out sources are removed from each.
         """
         mixed = [(corpus.pairs, corpus.weight) for corpus in self.mix]
         return [
@@ -84,7 +84,7 @@ class DataConfig(SplitsConfig):
         ]
 
     def files(self) -> list[Path]:
-        """The files with the pairs to train on, of all corpora."""
+        """Files of the training pairs, of all corpora."""
         root = Path(self.root)
         trained = [part.train for part, _ in self.corpora() if part.train is not None]
         return [file for pairs in trained for file in inputs_of(pairs, root)]
@@ -134,12 +134,12 @@ class LanguagesConfig:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The codes of all source languages."""
+        """Codes of all source languages."""
         return (self.source,) if isinstance(self.source, str) else self.source
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The codes of all target languages."""
+        """Codes of all target languages."""
         return (self.target,) if isinstance(self.target, str) else self.target
 
 
@@ -179,14 +179,14 @@ def default_metrics(symbols: bool) -> tuple[str, ...]:
 
 @section
 class TranslationRecipe(Recipe):
-    """Recipe of text to text."""
+    """Recipe of a translation model."""
 
     task: Literal["translation"] = "translation"
     data: DataConfig
     text: TextConfig = TextConfig()
     model: EncoderDecoderConfig = EncoderDecoderConfig()
     fine_tune: FineTuneConfig | None = None
-    """Start from another run, whose `model` and `text` these are unless said otherwise."""
+    """Base run for fine-tuning; its `model` and `text` are the defaults."""
     training: GuidedTrainingConfig = GuidedTrainingConfig()
     decoding: DecodingOptions = DecodingOptions()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -212,13 +212,13 @@ class TranslationRecipe(Recipe):
 
     @property
     def target_languages(self) -> tuple[str, ...]:
-        """Codes of the languages that outputs may be in; none where the recipe names none."""
+        """Codes of the possible output languages; empty if the recipe names none."""
         measured = self.evaluation.target_language
         return self.languages.targets or ((measured,) if measured else ())
 
     @property
     def target_language(self) -> str:
-        """Code of the language that outputs are measured in; empty where there is no single one."""
+        """Code of the output language in evaluation; empty if there is not exactly one."""
         one = self.target_languages if len(self.target_languages) == 1 else ("",)
         return self.evaluation.target_language or one[0]
 

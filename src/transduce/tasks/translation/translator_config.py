@@ -52,33 +52,33 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class TranslatorConfig:
-    """Options, limits and companions of a translator."""
+    """Options, limits and auxiliary parts of a translator."""
 
     options: DecodingOptions
     """Default options of a call."""
     max_source_length: int
-    """Source tokens that the model was trained for; longer texts go in pieces."""
+    """Maximum source tokens in training; longer texts are split."""
     max_target_length: int | None = None
-    """Target tokens that the decoder's positions allow; None for no limit."""
+    """Maximum target tokens, by the decoder's positions; None for no limit."""
     auxiliary: AuxiliaryModels = NO_AUXILIARY
-    """Models that decode together with this one."""
+    """Auxiliary models in decoding."""
     target_language: str = ""
-    """Code of the language, for a measure that chooses among outputs."""
+    """Language code for the utility of minimum Bayes risk decoding."""
     alignment_head: tuple[int, int | None] = (-1, None)
-    """Default layer and head of alignment; no head for the mean of all."""
+    """Default layer and head of alignment; None for the mean of all heads."""
     shortlist: Shortlist | None = None
-    """The target tokens that sources can need, for `options.shortlist`."""
+    """Vocabulary shortlist for `options.shortlist`."""
     engine: Engine | None = None
-    """Search by another library."""
+    """Search of another library."""
     expected_tags: ExpectedTags | None = None
     """Warns of texts without the tags of training."""
     unknown_tokens: UnknownTokens | None = None
-    """Warns of texts with tokens that training never had."""
+    """Warns of texts with tokens absent from training."""
     warn_of_length: bool = True
-    """Warn of each text that is translated in pieces."""
+    """Warn of each text that is split."""
 
     def with_auxiliary(self, auxiliary: AuxiliaryModels) -> TranslatorConfig:
-        """The same together with other models, within the limits of them all."""
+        """Copy with auxiliary models, within the limits of all models."""
         source = smallest_limit(self.max_source_length, auxiliary.max_source_length)
         target = smallest_limit(self.max_target_length, auxiliary.max_target_length)
         assert source is not None

@@ -82,7 +82,7 @@ class CaptioningRecipe(Recipe):
     text: TextConfig = TextConfig()
     model: CaptioningConfig = CaptioningConfig()
     fine_tune: FineTuneConfig | None = None
-    """Start from the weights of another run."""
+    """Base run, whose weights are the start."""
     decoding: DecodingOptions = DecodingOptions()
     evaluation: CaptioningEvaluation = CaptioningEvaluation()
 

@@ -67,7 +67,7 @@ class ImageClassificationRecipe(Recipe):
     augmentation: AugmentationConfig = AugmentationConfig()
     model: VisionConfig = VisionConfig()
     fine_tune: FineTuneConfig | None = None
-    """Start from the weights of another run."""
+    """Base run, whose weights are the start."""
 
     def __post_init__(self) -> None:
         self.model.check_size(self.image.size)

@@ -33,7 +33,7 @@ PREDICTED_TOGETHER = 64
 
 @section
 class ImageEmbeddingRecipe(Recipe):
-    """Recipe of an imported encoder of images."""
+    """Recipe of an imported image encoder."""
 
     task: Literal["image-embedding"] = "image-embedding"
     data: RootedData = RootedData()

@@ -29,13 +29,13 @@ from transduce.training.display import ProgressCounter
 
 @section
 class ImageDataConfig(SplitsConfig):
-    """Which images to train on, to validate with, and to test on."""
+    """Images for training, validation and test."""
 
     train: ImagesConfig | None = None
     valid: ImagesConfig | None = None
     test: ImagesConfig | None = None
     hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.05
-    """Share of the training images that is set aside; equal images stay together."""
+    """Share of the training images to hold out for each split; equal images stay together."""
 
 
 @dataclass(frozen=True)
