@@ -21,7 +21,7 @@ from helpers.command_line import Done, command, environment, transduce
 from transduce.cli.main import VERBS, build_app, name_in_python, with_plain_hyphens
 from transduce.cli.options import OWN
 from transduce.config import field_help
-from transduce.decoding.options import DecodingOptions
+from transduce.decoding.options import FOR_CONTINUATIONS, FOR_TRANSLATIONS, DecodingOptions
 
 Here = Callable[..., Done]
 
@@ -67,14 +67,27 @@ def test_help_of_a_verb_shows_its_whole_description(verb: str, here: Here) -> No
     assert plain in " ".join(" ".join(here(verb, "--help").lines).split())
 
 
-@pytest.mark.parametrize("verb", ["chat", "generate", "predict", "translate"])
-def test_help_of_decoding_is_that_of_the_settings(verb: str, here: Here) -> None:
+@pytest.mark.parametrize(
+    ("verb", "refused"),
+    [
+        ("chat", FOR_TRANSLATIONS),
+        ("generate", FOR_TRANSLATIONS),
+        ("calibrate", FOR_CONTINUATIONS),
+        ("distil", FOR_CONTINUATIONS),
+        ("translate", FOR_CONTINUATIONS),
+        ("predict", ()),
+        ("evaluate", ()),
+    ],
+)
+def test_help_of_decoding_is_that_of_the_settings_in_use(
+    verb: str, refused: tuple[str, ...], here: Here
+) -> None:
     # Panels wrap their texts between bars.
     text = " ".join(" ".join(here(verb, "--help").lines).replace("│", " ").split())
     settings = field_help(DecodingOptions)
     assert set(settings) == {field.name for field in dataclasses.fields(DecodingOptions)}
     for name in set(settings) - set(OWN):
-        assert " ".join(settings[name].split()) in text
+        assert (" ".join(settings[name].split()) in text) is (name not in refused)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from transduce.cli.options import (
     THIS_MACHINE,
-    TOGETHER_AS_THE_RECIPE,
-    EnsembleDecoding,
+    TOGETHER_TRANSLATED_AS_THE_RECIPE,
+    EnsembleTranslationDecoding,
     Machine,
     Models,
 )
@@ -28,7 +28,7 @@ def backtranslate(
     tag: Annotated[str, Parameter(show_default=False)] = "",
     ensemble: Models = (),
     student: Student = AS_GIVEN,
-    decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
+    decoding: EnsembleTranslationDecoding = TOGETHER_TRANSLATED_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Train with back-translated monolingual text.

@@ -6,7 +6,13 @@ import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Flag, Machine
+from transduce.cli.options import (
+    THIS_MACHINE,
+    TRANSLATED_AS_THE_RECIPE,
+    Flag,
+    Machine,
+    TranslationDecoding,
+)
 from transduce.cli.output import print_lines
 from transduce.errors import RunError
 
@@ -22,7 +28,7 @@ def calibrate(
     /,
     *,
     json: Flag = False,
-    decoding: Decoding = AS_THE_RECIPE,
+    decoding: TranslationDecoding = TRANSLATED_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Fit reference-free quality estimation for a translation run.

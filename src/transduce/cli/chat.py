@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transduce.cli.lines import LineReader
-from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Machine
+from transduce.cli.options import (
+    CONTINUED_AS_THE_RECIPE,
+    THIS_MACHINE,
+    ContinuationDecoding,
+    Machine,
+)
 from transduce.cli.output import Output, open_output
 
 if TYPE_CHECKING:
@@ -30,7 +35,7 @@ def chat(
     run: Path,
     /,
     *,
-    decoding: Decoding = AS_THE_RECIPE,
+    decoding: ContinuationDecoding = CONTINUED_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Chat with a dialogue model.

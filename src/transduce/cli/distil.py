@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from transduce.cli.options import (
     THIS_MACHINE,
-    TOGETHER_AS_THE_RECIPE,
-    EnsembleDecoding,
+    TOGETHER_TRANSLATED_AS_THE_RECIPE,
+    EnsembleTranslationDecoding,
     Flag,
     Machine,
     Models,
@@ -29,7 +29,7 @@ def distil(
     keep_references: Flag = False,
     ensemble: Models = (),
     student: Student = AS_GIVEN,
-    decoding: EnsembleDecoding = TOGETHER_AS_THE_RECIPE,
+    decoding: EnsembleTranslationDecoding = TOGETHER_TRANSLATED_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Train a student by sequence-level knowledge distillation.

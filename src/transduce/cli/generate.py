@@ -8,7 +8,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.options import AS_THE_RECIPE, THIS_MACHINE, Decoding, Machine
+from transduce.cli.options import (
+    CONTINUED_AS_THE_RECIPE,
+    THIS_MACHINE,
+    ContinuationDecoding,
+    Machine,
+)
 from transduce.cli.output import open_output
 from transduce.errors import RunError
 
@@ -18,7 +23,7 @@ def generate(
     prompt: Annotated[str, Parameter(show_default=False)] = "",
     /,
     *,
-    decoding: Decoding = AS_THE_RECIPE,
+    decoding: ContinuationDecoding = CONTINUED_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> None:
     """Continue a prompt with a language model.

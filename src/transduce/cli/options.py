@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from cyclopts import Group, Parameter, validators
 
 from transduce.config import field_help, parse, to_dict
-from transduce.decoding.options import DecodingOptions, without_meaning
+from transduce.decoding.options import (
+    FOR_CONTINUATIONS,
+    FOR_TRANSLATIONS,
+    DecodingOptions,
+    without_meaning,
+)
 from transduce.errors import SettingError
 
 if TYPE_CHECKING:
@@ -75,10 +80,11 @@ def _spelled(name: str) -> str:
     return f"--{SPELLED.get(name, name).replace('_', '-')}"
 
 
-def _options_of(*names: str) -> Callable[[type[T]], type[T]]:
+def _options_of(*names: str, shown: bool = True) -> Callable[[type[T]], type[T]]:
     """Class decorator: a dataclass with one option, None by default, for each decoding setting.
 
-    Type, name and help come from the setting; `over` checks the bounds.
+    Type, name and help come from the setting; `over` checks the bounds.  shown: False to leave the
+    options, which the verb always refuses with a message, out of `--help`.
     """
     hints = typing.get_type_hints(DecodingOptions)
     texts = field_help(DecodingOptions)
@@ -88,7 +94,7 @@ def _options_of(*names: str) -> Callable[[type[T]], type[T]]:
             hint = tuple[str, ...] if typing.get_origin(hints[name]) is tuple else hints[name]
             text = f"{texts.get(name, '')} {ON_THE_COMMAND_LINE.get(name, '')}".strip()
             group = GROUP_OF.get(name, DECODING_GROUP)
-            parameter = Parameter(name=_spelled(name), help=text, group=group)
+            parameter = Parameter(name=_spelled(name), help=text, group=group, show=shown)
             cls.__annotations__[name] = Annotated[hint | None, parameter]
             setattr(cls, name, None)
         return dataclass(frozen=True, kw_only=True)(cls)
@@ -175,12 +181,27 @@ class Decoding:
 
 @_options_of("ensemble")
 class EnsembleDecoding(Decoding):
-    """Decoding options of a verb with --ensemble."""
+    """Decoding options of a verb with --ensemble, for every task."""
+
+
+@_options_of(*(name for name in FOR_TRANSLATIONS if name in SHARED), shown=False)
+class ContinuationDecoding(Decoding):
+    """Decoding options of a verb for continuations."""
+
+
+@_options_of(*FOR_CONTINUATIONS, shown=False)
+class TranslationDecoding(Decoding):
+    """Decoding options of a verb for translations."""
+
+
+@_options_of("ensemble")
+class EnsembleTranslationDecoding(TranslationDecoding):
+    """Decoding options of a verb for translations with --ensemble."""
 
 
 @_options_of("language_model_weight")
-class AuxiliaryDecoding(EnsembleDecoding):
-    """Decoding options of a verb with --ensemble and --language-model."""
+class AuxiliaryDecoding(EnsembleTranslationDecoding):
+    """Decoding options of a verb for translations with --ensemble and --language-model."""
 
 
 def _alternatives(constraint: str) -> str | list[str]:
@@ -248,5 +269,8 @@ class Machine:
 
 AS_THE_RECIPE = Decoding()
 TOGETHER_AS_THE_RECIPE = EnsembleDecoding()
+CONTINUED_AS_THE_RECIPE = ContinuationDecoding()
+TRANSLATED_AS_THE_RECIPE = TranslationDecoding()
+TOGETHER_TRANSLATED_AS_THE_RECIPE = EnsembleTranslationDecoding()
 AUXILIARY_AS_THE_RECIPE = AuxiliaryDecoding()
 THIS_MACHINE = Machine()
