@@ -13,6 +13,7 @@ from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import EncoderDecoderConfig, build_encoder_decoder
 from transduce.nn.transformer import TransformerConfig
+from transduce.recipes import parse_recipe
 from transduce.sequence import Padded
 from transduce.training.recompute import recompute_layers
 from transduce.training.weights import read_tensors
@@ -67,9 +68,17 @@ def test_less_is_kept() -> None:
     assert after < 0.4 * before
 
 
-def test_a_model_without_such_layers_is_refused(tmp_path: Path) -> None:
-    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
-    settings = tiny_settings(data, "training.recompute=true")
-    settings["model"] = {"preset": "rnn-dot", "d_model": 16, "tie": "two-way"}
+@pytest.mark.parametrize(
+    ("task", "model"),
+    [
+        ("translation", {"preset": "rnn-dot", "d_model": 16, "tie": "two-way"}),
+        ("classification", {"encoder": {"kind": "recurrent"}}),
+        ("masked-language-model", {"encoder": {"kind": "recurrent"}}),
+        ("question-answering", {"encoder": {"kind": "recurrent"}}),
+    ],
+)
+def test_a_model_without_such_layers_is_refused(task: str, model: dict[str, object]) -> None:
+    data = {"train": {"kind": "tsv", "path": "a.tsv"}} if task == "translation" else {}
+    settings = {"task": task, "data": data, "model": model, "training": {"recompute": True}}
     with pytest.raises(SettingError, match=r"training\.recompute: .* no Transformer layers"):
-        transduce.train(settings, tmp_path / "run")
+        parse_recipe(settings, "recipe")

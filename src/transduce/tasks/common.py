@@ -23,7 +23,9 @@ from transduce.config_paths import LiteralText, absolute_path, literal
 from transduce.data.resumable import directory_lock
 from transduce.decoding.options import DecodingOptions, without_meaning
 from transduce.errors import RunError, SettingError
+from transduce.models.stacks import StackConfig
 from transduce.nn.initialise import SkipInit
+from transduce.nn.transformer import TransformerConfig
 from transduce.renamed_settings import with_new_names
 from transduce.tasks.run_files import check_files
 from transduce.tasks.sections import SplitsConfig, TrainingData
@@ -193,6 +195,12 @@ def check_r_drop(training: RDropTrainingConfig, *networks: Any) -> None:
             "training.r_drop needs dropout, but all dropout is 0; raise it, or remove "
             "training.r_drop"
         )
+
+
+def check_recompute(training: TrainingConfig, *stacks: StackConfig) -> None:
+    """Raises SettingError for gradient checkpointing without Transformer layers."""
+    if training.recompute and not any(isinstance(stack, TransformerConfig) for stack in stacks):
+        raise SettingError("training.recompute: this model has no Transformer layers; remove it")
 
 
 def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from transduce.errors import SettingError
 from transduce.nn.state import KeyValueCache
 from transduce.nn.transformer import DecoderLayer, EncoderLayer
 
@@ -18,12 +17,10 @@ from transduce.nn.transformer import DecoderLayer, EncoderLayer
 def recompute_layers(model: nn.Module) -> None:
     """Keep only the inputs of Transformer layers and recompute the rest in the backward pass.
 
-    Gradients are the same, under dropout too.  Raises SettingError for a model without such
-    layers.
+    Gradients are the same, under dropout too.
     """
     layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
-    if not layers:
-        raise SettingError("training.recompute: this model has no Transformer layers; remove it")
+    assert layers, "recipes without Transformer layers are refused when parsed"
     for layer in layers:
         layer.forward = partial(_recomputed, layer.forward)  # type: ignore[method-assign]
 

@@ -19,6 +19,7 @@ from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_
 from transduce.nn.heads.label import LabelHead
 from transduce.tasks.common import (
     check_r_drop,
+    check_recompute,
     check_selection,
     describe_batch,
     find_device,
@@ -125,6 +126,7 @@ class ClassificationRecipe(Recipe):
         check_room(self.model, self.text)
         check_selection(self.training.select_by, ("loss", *self.evaluation.metrics))
         check_r_drop(self.training, self.model, self.head)
+        check_recompute(self.training, self.model.encoder)
 
 
 def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:

@@ -28,7 +28,13 @@ from transduce.models.stacks import norm_epsilon
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
 from transduce.nn.initialise import initialise
-from transduce.tasks.common import check_selection, describe_batch, rooted, with_base_model
+from transduce.tasks.common import (
+    check_recompute,
+    check_selection,
+    describe_batch,
+    rooted,
+    with_base_model,
+)
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split
@@ -85,6 +91,7 @@ class MaskedLanguageModelRecipe(Recipe):
         measured = ["loss", "perplexity", "accuracy"]
         measured += ["next_sentence_accuracy"] * self.next_sentence
         check_selection(self.training.select_by, measured)
+        check_recompute(self.training, self.model.encoder)
 
 
 def parse_masked_language_model(

@@ -18,6 +18,7 @@ from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.tasks.common import (
+    check_recompute,
     check_selection,
     describe_batch,
     find_device,
@@ -91,6 +92,7 @@ class QuestionAnsweringRecipe(Recipe):
     def __post_init__(self) -> None:
         check_room(self.model, self.text)
         check_selection(self.training.select_by, ("loss", *METRICS))
+        check_recompute(self.training, self.model.encoder)
 
 
 def parse_question_answering(settings: Mapping[str, Any], where: str) -> QuestionAnsweringRecipe:

@@ -23,6 +23,7 @@ from transduce.models.stacks import cross_attention_heads, max_sequence_length
 from transduce.tasks.common import (
     base_settings,
     check_r_drop,
+    check_recompute,
     check_selection,
     named_base,
     rooted,
@@ -204,6 +205,7 @@ class TranslationRecipe(Recipe):
                     f"but there are {room}; lower it, or raise max_positions"
                 )
         check_r_drop(self.training, self.model)
+        check_recompute(self.training, self.model.encoder, self.model.decoder)
         self._check_selection()
         self._check_languages()
         if self.training.alignment is not None:
