@@ -1,4 +1,4 @@
-"""Vocabulary shortlists: what they allow, and that company in a batch does not matter."""
+"""Vocabulary shortlists: the tokens that they allow, and independence of the batch."""
 
 from dataclasses import replace
 from pathlib import Path

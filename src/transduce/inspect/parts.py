@@ -81,10 +81,10 @@ class Vectors:
 
 @dataclass(frozen=True)
 class HeadVectors:
-    """All that one head computes with.
+    """Inputs of one head.
 
-    attention: index in `Explanation.attention`.  bias: (t, s), added to the scores, where positions
-    are told so.  without_positions: the same head in a model whose positions are left out.
+    attention: index in `Explanation.attention`.  bias: (t, s), added to the scores, for positions
+    of that kind.  without_positions: the same head in a model whose positions are left out.
     """
 
     attention: int
@@ -99,7 +99,7 @@ class Stack:
     """An encoder or a decoder.
 
     kind: "transformer", "recurrent", "convolution" or "text-cnn".  positions: their kind;
-    waves: (48, width) the vectors, cosines or biases that tell the first positions apart.
+    waves: (48, width) the vectors, cosines or biases of the first positions.
     """
 
     sequence: str

@@ -44,7 +44,7 @@ class HeadInput:
     bias: Tensor | None
 
     def vectors(self, head: int) -> Vectors:
-        """Those of one head."""
+        """Query, key and value of one head."""
         return Vectors(*(as_array(x[head]) for x in (self.query, self.key, self.value)))
 
     def after(self, first: int) -> HeadInput:
@@ -63,7 +63,7 @@ class HeadInput:
 
 @dataclass
 class Recording:
-    """All that hooks saw of one pass over one row.
+    """Records of the hooks in one pass over one row.
 
     attention: (h, t, s) by name.  layers: (t, m) after each layer, by the name of the stack.
     shapes: of each module's output.  heads: by name of the attention.
@@ -228,7 +228,7 @@ def _spaced(waves: Array) -> Array:
 
 
 def _context(decoder: RecurrentDecoder) -> str:
-    """How a recurrent decoder sees the source."""
+    """Kind of context that a recurrent decoder has from the source."""
     if not decoder.looks:
         return ""
     if decoder.cross_attention is None:

@@ -222,8 +222,8 @@ class RecommendationTraining(PackedTraining):
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""
-        lengths = [len(ranking_example.history) for ranking_example in self._questions]
-        answers = [ranking_example.answer for ranking_example in self._questions]
+        lengths = [len(example.history) for example in self._questions]
+        answers = [example.answer for example in self._questions]
         return checksum(np.array(lengths), np.array(answers))
 
     def higher_is_better(self, score: str) -> bool:
@@ -243,7 +243,7 @@ def train_recommendation(recipe: RecommendationRecipe, run: Path, resume: bool) 
     parts = packed(training_parts(histories), tokenizer)
     batches = PackedBatches(parts, recipe.data.block, recipe.training.batch_tokens, recipe.seed)
     questions = ranking_examples(histories, "valid", tokenizer)
-    if all(ranking_example.answer == UNK for ranking_example in questions):
+    if all(example.answer == UNK for example in questions):
         raise DataError(
             "no item held out for validation occurs in the training data; recommendation needs "
             "more data"
