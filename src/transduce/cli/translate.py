@@ -113,11 +113,11 @@ def translate(
         model = machine.load_together(run, ensemble, language_model, draft)
         options = decoding.over(model.translator, n_best or (None if jsonl else 1))
         model.translator.check(options)
-        judge = _judge(model) if confidence else None
+        quality = _quality(model) if confidence else None
         quiet = output == STDOUT and sys.stdout.isatty()
         batches = shown(lines, quiet)
         if jsonl:
-            _translate_records(model, batches, out, lines.name, column or SOURCE, options, judge)
+            _translate_records(model, batches, out, lines.name, column or SOURCE, options, quality)
             return
         if column is not None:
             for rows in Table(lines.name, (column,), TRANSLATION).read(batches):
@@ -145,7 +145,7 @@ def _translate_records(
     name: str,
     field: str,
     options: DecodingOptions,
-    judge: QualityEstimator | None,
+    quality: QualityEstimator | None,
 ) -> None:
     """Translate one field of JSON records."""
     errors = ErrorCount(name)
@@ -154,7 +154,7 @@ def _translate_records(
         each = with_options(records, name, options, model.translator.check)
         sources = [source for (source,) in records.inputs]
         found = model.translate_batch(sources, each, batch.first)
-        more = judge.fields(sources, found) if judge else [{}] * len(found)
+        more = quality.fields(sources, found) if quality else [{}] * len(found)
         answers = [
             _fields(one, own.n_best) | extra
             for one, own, extra in zip(found, each, more, strict=True)
@@ -164,7 +164,7 @@ def _translate_records(
     errors.log_total()
 
 
-def _judge(model: Run) -> QualityEstimator:
+def _quality(model: Run) -> QualityEstimator:
     from transduce.tasks.translation.quality_estimation import QualityEstimator, load_quality
 
     return QualityEstimator(model.translator, load_quality(model.path))
