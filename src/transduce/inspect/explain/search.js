@@ -152,7 +152,13 @@ function beam() {
                       {},
                       el(
                         "td",
-                        { style: { "text-align": "left", "font-weight": i === winner ? 700 : 400 } },
+                        {
+                          style: {
+                            "text-align": "left",
+                            "white-space": "nowrap",
+                            "font-weight": i === winner ? 700 : 400,
+                          },
+                        },
                         i === winner ? "★ " : "",
                         token(show(i)),
                       ),
