@@ -185,6 +185,8 @@ def test_n_best_has_the_form_of_the_field(here: Here, run: Path, tmp_path: Path)
     wide = here("translate", run, file, "--n-best", 7)
     assert "warning: beam size raised from 5 to 7" in wide.err
     assert len(wide.lines) == 15
+    none = here("translate", run, file, "--beam-size", 0)
+    assert none.complaint == "beam_size should be greater than or equal to 1, not 0"
 
 
 def test_jsonl_passes_everything_else_through(here: Here, run: Path, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ class Decoding:
             if name in given and not there:
                 raise SettingError(f"{_spelled(name)} requires --{other}")
         n_best = recipe.n_best if n_best is None else n_best
-        if method == "beam" and n_best > settings["beam_size"]:
+        if method == "beam" and 0 < settings["beam_size"] < n_best:
             logger.warning(
                 "beam size raised from %d to %d, the number of outputs requested",
                 settings["beam_size"],
