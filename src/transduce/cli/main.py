@@ -31,7 +31,7 @@ VERB_GROUPS = {
         "distil": "Train a student by sequence-level knowledge distillation.",
         "backtranslate": "Train with back-translated monolingual text.",
         "sweep": "Train a recipe over a grid or search of hyperparameters.",
-        "demo": "Train a pronunciation model in five minutes and show its attention.",
+        "demo": "Train a small model within minutes and show its attention.",
     },
     "Prediction": {
         "translate": "Translate lines of text.",
