@@ -222,7 +222,7 @@ checkpoints.{name} = counted
     ("name", "call"),
     [
         pytest.param("write_shards", 5, id="between two of its parts"),
-        pytest.param("sort_head", 6, id="after its last part"),
+        pytest.param("sort_header", 6, id="after its last part"),
     ],
 )
 def test_a_rank_killed_while_writing(

@@ -71,6 +71,8 @@ class Progress:
     """Validations since the best one."""
     select_by: str = ""
     """Score that selects the best weights; empty in older checkpoints."""
+    target_tokens: int = 0
+    """Predictions of all steps so far, for comparisons at equal data."""
     skipped: int = 0
     """Consecutive steps skipped up to this one because of non-finite gradients."""
     interrupted: bool = False

@@ -227,6 +227,7 @@ class _Trainer:
                 self.ema.update(self.task.model, step)
             self._since_log.add(nll, count)
         progress.step = step
+        progress.target_tokens += count
         if step % self.config.log_every == 0:
             self.log.training(self._record(rate), *self._outlook())
             self._since_log = SinceLog()
