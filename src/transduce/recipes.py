@@ -73,8 +73,7 @@ def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
 def read_recipe(path: Path) -> Recipe:
     """The recipe of a run directory.  Raises RunError when there is none."""
     if not path.is_dir():
-        missing = "is not a directory" if path.exists() else "does not exist"
-        raise RunError(f"{path} {missing}; a run is a directory made by training")
+        raise RunError(f"{path} is not a directory; a run is a directory made by training")
     if not (path / "recipe.toml").is_file():
         raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
     check_files(path)
