@@ -58,7 +58,7 @@ def ours_and_theirs(directory: Path, side: str = "") -> tuple[Any, Any]:
 
 
 def is_plain(text: str, family: str) -> bool:
-    """Whether a text holds no special token that is text here."""
+    """Check that a text holds no special token that is text here."""
     names = NAMES[FAMILIES[family][3]].values()
     lowered = text.lower()
     return not any(n in text or n.lower() in lowered for n in names)

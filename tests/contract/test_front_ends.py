@@ -1,4 +1,4 @@
-"""What every front end promises, under every wiring that it can stand in.
+"""Promises of every front end, under every wiring that it can stand in.
 
 A new front end joins with one line in `FRONT_ENDS`.
 """
@@ -106,7 +106,7 @@ def front_end(request: pytest.FixtureRequest) -> tuple[FrontEnd, Padded | Tensor
 
 
 def scores(model: nn.Module, x: Padded | Tensor) -> Tensor:
-    """What a model of any wiring gives for each row of x: (b, …)."""
+    """Output of a model of any wiring for each row of x: (b, …)."""
     if isinstance(model, EncoderDecoder):
         n = len(x.values) if isinstance(x, Padded) else len(x)
         return model(x, Padded.unpadded(torch.full((n, 4), 5)))  # type: ignore[no-any-return]

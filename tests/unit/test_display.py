@@ -1,4 +1,4 @@
-"""What is drawn on a terminal, and what is written elsewhere."""
+"""Display on a terminal, and lines elsewhere."""
 
 import io
 import re

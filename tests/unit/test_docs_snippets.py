@@ -62,7 +62,7 @@ def code_of(page: Path) -> str:
 
 
 def mypy(pages: Iterable[Path], directory: Path) -> str:
-    """What mypy finds wrong in the snippets of all pages, each a module; nothing where it is well.
+    """Errors of mypy in the snippets of all pages, each a module; nothing where it is well.
 
     They are strict as the package is, but for names that a page gives to something else later, and
     where PyTorch has no types.

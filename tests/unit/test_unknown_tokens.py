@@ -1,4 +1,4 @@
-"""Who sends a run, or trains it on, what its vocabulary does not know is told of it, once."""
+"""Warnings of tokens that a vocabulary lacks, once for each run."""
 
 from __future__ import annotations
 

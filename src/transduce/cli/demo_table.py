@@ -10,7 +10,7 @@ from transduce.cli.demo_data import COPY_LENGTH, lines_to_copy, read_dictionary,
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """What a demo prints, with places for its numbers and paths."""
+    """Printed texts of a demo, with places for its numbers and paths."""
 
     begin: str
     """Before training; takes `count` and the recipe's `training` settings."""
