@@ -19,6 +19,7 @@ FLOORS = {
     "transduce.sequence": 0,
     "transduce.text": 1,
     "transduce.image": 1,
+    "transduce.audio": 1,
     "transduce.nn": 2,
     "transduce.data": 2,
     "transduce.metrics": 2,
@@ -27,6 +28,7 @@ FLOORS = {
     "transduce.decoding": 4,
     "transduce.inspect": 4,
     "transduce.interop": 4,
+    "transduce.engine": 4,
     "transduce.tasks": 5,
     "transduce.recipes": 6,
     "transduce.run_directory": 7,
@@ -37,10 +39,12 @@ FLOORS = {
     "transduce.export_run": 9,
     "transduce.synthetic": 9,
     "transduce.bulk": 9,
+    "transduce.localise": 9,
     "transduce.experiments": 9,
     "transduce": 9,  # the public names, imported on demand
-    "transduce.cli": 10,
-    "transduce.__main__": 11,
+    "transduce.serve": 10,
+    "transduce.cli": 11,
+    "transduce.__main__": 12,
 }
 
 
