@@ -16,7 +16,12 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 # Pages whose snippets are executed, in order and in one namespace per page.
-PAGES = ["from-paper-to-code.md"]
+PAGES = [
+    "annotated-transformer.md",
+    "annotated-transformer.zh.md",
+    "from-paper-to-code.md",
+    "from-paper-to-code.zh.md",
+]
 
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

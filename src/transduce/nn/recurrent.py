@@ -306,7 +306,7 @@ class RecurrentDecoder(nn.Module):
     """Recurrent layers, then a context c of the source for each output z: tanh(W [c; z]).
 
     They start from tanh(W' s), s being the mean of the memory; as a fixed context, s is also
-    part of every input.  Without cross-attention it is a language model.
+    part of every input.  Without cross-attention they start from 0, and z is the output.
     """
 
     def __init__(
