@@ -1,10 +1,11 @@
 # make demo    train a Transformer from nothing in five minutes and look inside it
 # make test    everything that is checked quickly, in a fresh virtual environment
+# make docs    the documentation as a site, in docs/_build
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all lint clean
+.PHONY: demo test test-all lint docs clean
 
 # Installed again whenever what is to be installed changes.
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -27,5 +28,8 @@ lint: $(VENV)/ready
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+docs: $(VENV)/ready
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --builder html docs docs/_build
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache

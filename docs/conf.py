@@ -1,0 +1,78 @@
+"""Sphinx configuration: `make docs` builds the site from these pages and the docstrings."""
+
+import re
+import sys
+from importlib.metadata import version as installed
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+project = "transduce"
+author = "The transduce authors"
+copyright = "2026, The transduce authors"
+version = release = installed("transduce")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+suppress_warnings = ["misc.highlighting_failure"]  # of diagrams, shown as their text
+root_doc = "index"
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "transduce"
+html_static_path: list[str] = []
+html_show_sphinx = False
+html_theme_options = {"source_directory": "docs/"}
+
+myst_heading_anchors = 4
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+add_module_names = False
+
+CODE = re.compile(r"`([^`]+)`")
+PARAMETER = re.compile(r"(?:^|(?<=\.  ))([a-z_]\w*(?:, [a-z_]\w*)*): ", re.MULTILINE)
+CLOSING = re.compile(r"(?<=\.)  (?=(?:Returns|Raises|Yields) )|(?<=\.)\n(?=(?:Returns|Raises) )")
+
+
+def inline(text: str) -> str:
+    """Text of a docstring as reStructuredText: code in backticks, all other signs literal."""
+    parts = CODE.split(" ".join(text.split()))
+    return "".join(
+        f"``{part}``" if i % 2 else re.sub(r"([\\*|_])", r"\\\1", part)
+        for i, part in enumerate(parts)
+    )
+
+
+def paragraph(lines: list[str]) -> list[str]:
+    """One paragraph: an indented one becomes a literal block, `name: …` a list of parameters."""
+    if lines[0].startswith(" "):
+        return ["::", "", *(f"    {line}" for line in lines), ""]
+    text, *closing = CLOSING.split("\n".join(lines))
+    starts = [match.start() for match in PARAMETER.finditer(text)]
+    made = [inline(text[: starts[0] if starts else None]), ""]
+    for start, end in pairwise([*starts, len(text)]):
+        name, _, rest = text[start:end].partition(": ")
+        made.append(f"- **{name}**: {inline(rest)}")
+    return [*made, "", *(part for sentence in closing for part in (inline(sentence), ""))]
+
+
+def to_rst(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Turn a docstring of this project, plain paragraphs, into reStructuredText, in place."""
+    paragraphs: list[list[str]] = [[]]
+    for line in lines:
+        if line.strip():
+            paragraphs[-1].append(line)
+        elif paragraphs[-1]:
+            paragraphs.append([])
+    lines[:] = [made for block in paragraphs if block for made in paragraph(block)]
+
+
+def setup(app: Any) -> None:
+    """Connect the conversion of docstrings."""
+    app.connect("autodoc-process-docstring", to_rst)

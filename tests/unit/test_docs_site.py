@@ -1,0 +1,34 @@
+"""Site of the documentation: it builds without a warning, links included."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def test_every_page_is_in_a_table_of_contents() -> None:
+    listed = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.glob("index*.md"))
+    missing = {
+        path.relative_to(DOCS).with_suffix("").as_posix()
+        for path in DOCS.rglob("*.md")
+        if not path.name.startswith("index") and "_build" not in path.parts
+    } - set(listed.split())
+    assert missing == set()
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("furo", reason="the extra docs is not installed")
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", DOCS, tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    api = (tmp_path / "api.html").read_text(encoding="utf-8")
+    assert "transduce.Run.translate" in api and "<strong>precision</strong>" in api
