@@ -14,7 +14,7 @@ from transduce.config import to_dict, to_toml
 from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import ImportedModel
-from transduce.recipes import parse_recipe, with_overrides
+from transduce.recipes import parse_recipe, read_recipe, with_overrides
 from transduce.run_directory import claimed, files_to_hand_on, written_aside
 from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code
@@ -30,7 +30,8 @@ def import_run(
     overwrite: bool = False,
     overrides: Iterable[str] = (),
 ) -> Path:
-    """Make the run directory `run` from a directory that Hugging Face `transformers` saved.
+    """Make the run directory `run` from a directory that Hugging Face `transformers` saved, or
+    that `publish_run` wrote.
 
     overrides: settings of its recipe to change, as `a.b=value`.  Raises DataError for what cannot
     be imported, SettingError for an override that cannot be, RunError where `run` is in the way;
@@ -40,23 +41,43 @@ def import_run(
     if path.name in ("", ".."):  # which says nothing of where it is, nor what to call it
         path = path.resolve()
     _check_free(path, overwrite)
+    if (source / "recipe.toml").is_file():
+        return _copy(source, path, overwrite, overrides)
     imported = import_directory(source)
     recipe = parse_recipe(with_overrides(imported.recipe, overrides), str(source))
     with written_aside(path) as aside:
         _write(aside, imported, recipe)
         write_text(aside / "README.md", _card(path, aside, source, imported, recipe))
         _check_whole(recipe, aside, source)
-        if not path.exists():
-            aside.rename(path)
-        else:
-            with claimed(path, recipe, resume=False, overwrite=True):
-                for file in aside.iterdir():
-                    file.replace(path / file.name)
+        _put(aside, path, recipe)
     if imported.left_out:
         names = sorted({name.rpartition(".")[0] for name in imported.left_out})
         message = "skipping tensors without a use in the task %r: %s"
         logger.info(message, recipe.task, ", ".join(names))
     return path
+
+
+def _copy(source: Path, path: Path, overwrite: bool, overrides: Iterable[str]) -> Path:
+    """Make a run of a published one: its files, with other settings if given."""
+    recipe = parse_recipe(with_overrides(to_dict(read_recipe(source)), overrides), str(source))
+    with written_aside(path) as aside:
+        for name in files_to_hand_on(source):
+            if name != "recipe.toml":
+                (aside / name).write_bytes((source / name).read_bytes())
+        write_text(aside / "recipe.toml", to_toml(recipe))
+        _check_whole(recipe, aside, source)
+        _put(aside, path, recipe)
+    return path
+
+
+def _put(aside: Path, path: Path, recipe: Recipe) -> None:
+    """Move a whole run from `aside` to its place."""
+    if not path.exists():
+        aside.rename(path)
+    else:
+        with claimed(path, recipe, resume=False, overwrite=True):
+            for file in aside.iterdir():
+                file.replace(path / file.name)
 
 
 def _check_free(path: Path, overwrite: bool) -> None:

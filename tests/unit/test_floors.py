@@ -37,6 +37,8 @@ FLOORS = {
     "transduce.import_run": 8,
     "transduce.average": 8,
     "transduce.export_run": 9,
+    "transduce.publish_run": 9,
+    "transduce.recipe_files": 9,
     "transduce.synthetic": 9,
     "transduce.bulk": 9,
     "transduce.localise": 9,

@@ -27,6 +27,7 @@ from transduce.errors import OUT_OF_MEMORY, SettingError, TransduceError, is_out
 
 VERB_GROUPS = {
     "Training": {
+        "recipes": "List the recipes that come with the package, or print one.",
         "train": "Train a model from a recipe.",
         "distil": "Train a student by sequence-level knowledge distillation.",
         "backtranslate": "Train with back-translated monolingual text.",
@@ -52,6 +53,7 @@ VERB_GROUPS = {
         "merge": "Merge a LoRA adapter into its base run.",
         "import": "Import a Hugging Face model: BERT, GPT-2, ViT or Marian.",
         "export": "Export a run to CTranslate2.",
+        "publish": "Write the files of a run that others need, as the Hub expects them.",
         "shortlist": "Learn a vocabulary shortlist for faster translation.",
         "calibrate": "Fit reference-free quality estimation for a translation run.",
     },

@@ -1,0 +1,25 @@
+"""`transduce recipes`: the recipes that come with the package."""
+
+from __future__ import annotations
+
+from transduce.cli.output import print_lines
+
+
+def recipes(name: str = "", /) -> None:
+    """List the recipes that come with the package, or print one of them.
+
+    A recipe names its data at its head; `transduce recipes NAME > my.toml` makes a copy to change.
+
+    Parameters
+    ----------
+    name
+        Name of the recipe to print, such as translation/multi30k-en-de.
+    """
+    from transduce.cli.tables import table
+    from transduce.recipe_files import recipe_names, recipe_purpose, recipe_text
+
+    if name:
+        print_lines(*recipe_text(name).splitlines())
+    else:
+        rows = [(one, recipe_purpose(one)) for one in recipe_names()]
+        print_lines(*table(["recipe", "purpose"], rows))

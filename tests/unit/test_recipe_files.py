@@ -1,0 +1,32 @@
+"""Recipes of the package: listed, printed, and carried by the wheel."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from transduce.cli.main import main
+from transduce.recipe_files import recipe_names, recipe_text
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_recipe_is_listed_with_a_purpose(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == recipe_names()
+    assert all(len(line.split()) > 3 for line in lines)
+    assert len(lines) == len(list((ROOT / "recipes").rglob("*.toml")))
+
+
+def test_a_recipe_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "translation/multi30k-en-de"]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (ROOT / "recipes/translation/multi30k-en-de.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(recipe_text("translation/multi30k-en-de.toml"))["task"] == "translation"
+
+
+def test_an_unknown_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "translation/multi30k-en-dee"]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and "did you mean 'translation/multi30k-en-de'?" in said.err
