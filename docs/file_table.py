@@ -1,4 +1,4 @@
-"""File table of docs/architecture.md, from the first sentence of each module's docstring.
+"""File table of docs/files.md, from the first sentence of each module's docstring.
 
 `python docs/file_table.py` writes it into the page; a test fails while it is out of date.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "transduce"
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "files.md"
 BEGIN = "<!-- files: written by docs/file_table.py -->\n"
 END = "<!-- end of files -->\n"
 

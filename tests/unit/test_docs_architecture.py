@@ -1,4 +1,4 @@
-"""docs/architecture.md names files, modules, classes and functions that exist."""
+"""The pages on the architecture name files, modules, classes and functions that exist."""
 
 import ast
 import re
@@ -8,7 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "transduce"
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "file_table.py"))
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGES = ("architecture", "where", "flows", "decisions", "files")
+TEXTS = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
+PAGE = "\n".join(TEXTS.values())
 
 OTHERS = {"DistributedDataParallel", "TypeAdapter"}  # of PyTorch and pydantic
 FILE = r"[a-z0-9_]+(?:/[a-z0-9_]+)*\.py"
@@ -31,7 +33,11 @@ def names_in(path: Path) -> set[str]:
 
 
 def test_file_table_is_up_to_date() -> None:
-    assert SCRIPT["updated"](PAGE) == PAGE, "run `python docs/file_table.py`"
+    assert SCRIPT["updated"](TEXTS["files"]) == TEXTS["files"], "run `python docs/file_table.py`"
+
+
+def test_the_architecture_is_read_in_one_sitting() -> None:
+    assert len(TEXTS["architecture"].splitlines()) <= 250
 
 
 def test_every_module_is_in_the_file_table() -> None:
