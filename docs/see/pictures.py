@@ -1,0 +1,43 @@
+"""Draw the pictures of docs/see.md: `pictures.py [DIRECTORY]`, by default beside this file.
+
+Figures come from the package itself (attention, masks, positions, schedule, shapes) and, for heads
+and beam, from the finished page student.html.  Nothing is trained; the same files come out again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import figures
+import run_pictures
+import schemes
+from canvas import Canvas
+
+HERE = Path(__file__).parent
+
+PICTURES: dict[str, Callable[[], Canvas]] = {
+    "recurrence": schemes.recurrence,
+    "attention": figures.attention,
+    "variance": figures.variance,
+    "masks": figures.masks,
+    "multi-head": schemes.multi_head,
+    "heads": lambda: run_pictures.heads(run_pictures.data_of(HERE / "student.html")),
+    "positions": figures.positions,
+    "residual": schemes.residual,
+    "figure-1": schemes.figure_1,
+    "schedule": figures.schedule,
+    "beam": lambda: run_pictures.beam(run_pictures.data_of(HERE / "student.html")),
+}
+
+
+def draw(directory: Path) -> None:
+    """Write every picture into the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, picture in PICTURES.items():
+        (directory / f"{name}.svg").write_text(picture().svg(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    draw(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)

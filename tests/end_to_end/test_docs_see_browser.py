@@ -1,0 +1,58 @@
+"""The finished explain pages of the documentation, opened from disk in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+SEE = Path(__file__).parents[2] / "docs" / "see"
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        yield opened
+        opened.close()
+
+
+@pytest.mark.parametrize("name", ["student.html", "music.html"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_finished_pages_open_without_a_message(
+    browser: Any, name: str, width: int, scheme: str
+) -> None:
+    size = {"width": width, "height": 900}
+    context = browser.new_context(viewport=size, color_scheme=scheme, locale="en-GB")
+    page, said, asked = context.new_page(), [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((SEE / name).as_uri())
+    for language in ("en", "zh-CN"):
+        assert page.evaluate("document.documentElement.lang") == language
+        tabs = page.get_by_role("tab")
+        assert tabs.count() == 6
+        for n in range(6):
+            tabs.nth(n).click()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if language == "en":
+            page.get_by_role("button", name="中文").click()
+    context.close()
+    assert said == []
+    assert {url.split(":")[0] for url in asked} <= {"file", "data"}

@@ -1,0 +1,92 @@
+"""docs/see.md: pictures as the script draws them, commands that parse, snippets that run."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transduce.cli.main import build_app
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = ["see.md", "see.zh.md"]
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def commands(page: str) -> list[str]:
+    code = re.findall(r"`([^`\n]+)`", text_of(page))
+    parts = [part.strip() for one in code for part in one.replace("\\|", "|").split("|")]
+    return [part for part in parts if part.startswith("transduce ")]
+
+
+def pictures(page: str) -> list[str]:
+    return re.findall(r"\]\(see/([\w-]+\.svg)\)", text_of(page))
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The pictures as the script draws them now."""
+    directory = tmp_path_factory.mktemp("see")
+    script = DOCS / "see" / "pictures.py"
+    subprocess.run([sys.executable, str(script), str(directory)], check=True)
+    return {path.name: path.read_text(encoding="utf-8") for path in directory.iterdir()}
+
+
+def figures(picture: str) -> list[float]:
+    return [float(number) for number in re.findall(r"-?\d+\.?\d*", picture)]
+
+
+def test_committed_pictures_are_what_the_script_draws(drawn: dict[str, str]) -> None:
+    committed = {path.name for path in (DOCS / "see").glob("*.svg")}
+    assert committed == set(drawn), "run `python docs/see/pictures.py`"
+    for name, picture in drawn.items():
+        kept = (DOCS / "see" / name).read_text(encoding="utf-8")
+        assert re.sub(r"[-\d.]+", "0", kept) == re.sub(r"[-\d.]+", "0", picture), name
+        assert figures(kept) == pytest.approx(figures(picture), abs=0.02), name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_picture_is_on_the_page(page: str, drawn: dict[str, str]) -> None:
+    assert sorted(pictures(page)) == sorted(drawn)
+
+
+def test_pictures_are_small(drawn: dict[str, str]) -> None:
+    assert sum(len(picture.encode()) for picture in drawn.values()) < 600_000
+
+
+@pytest.mark.parametrize("command", commands("see.md"))
+def test_commands_can_be_parsed(command: str) -> None:
+    words = shlex.split(command)[1:]
+    build_app(words[0]).parse_args(words, exit_on_error=False, print_error=False)
+    recipes = [word for word in words if word.startswith("recipes/")]
+    assert [recipe for recipe in recipes if not (ROOT / recipe).is_file()] == []
+
+
+def test_twins_have_the_same_commands_links_and_pictures() -> None:
+    one, other = PAGES
+    assert len(commands(one)) >= 40
+    assert commands(one) == commands(other)
+    assert pictures(one) == pictures(other)
+    assert text_of(one).count("\n#") == text_of(other).count("\n#")
+    assert text_of(one).count("\n|") == text_of(other).count("\n|")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_snippets_run(page: str) -> None:
+    names: dict[str, object] = {}
+    for snippet in re.findall(r"^```python\n(.*?)^```", text_of(page), re.MULTILINE | re.DOTALL):
+        exec(compile(snippet, page, "exec"), names)
+    assert "wide" in names
+
+
+@pytest.mark.parametrize("name", ["student.html", "music.html"])
+def test_finished_pages_are_small_and_need_nothing_else(name: str) -> None:
+    page = (DOCS / "see" / name).read_text(encoding="utf-8")
+    assert len(page.encode()) < 100_000
+    assert re.findall(r"(?:src|href)=[\"']?(?!#|data:)\w+|@import|url\((?!data:)", page) == []
