@@ -1,0 +1,322 @@
+"""Files that the recipes read, from a data set as its authors publish it.
+
+    TRANSDUCE_DATA=DIRECTORY python recipes/prepare.py NAME FOLDER
+
+FOLDER holds the download, cloned or unpacked; DIRECTORY/NAME is written, whole or not at all.
+docs/results.md#data-sets has the addresses.  Splits of our own come from a hash of the text: none
+has a sentence of another, and the same download gives the same files.
+"""
+
+from __future__ import annotations
+
+import csv
+import gettext
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = Sequence[str]
+SPLITS = "train", "dev", "test"
+
+
+def found(folder: Path, *names: str) -> Path:
+    """The first file below the folder whose path ends in one of the names."""
+    for name in names:
+        paths = sorted(path for path in folder.rglob(Path(name).name) if path.match(name))
+        if paths:
+            return paths[0]
+    raise SystemExit(f"{folder}: no file {' or '.join(names)} in it")
+
+
+def lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    """The lines of a text file."""
+    text = path.read_text(encoding=encoding).replace("\r\n", "\n").removesuffix("\n")
+    return text.split("\n")
+
+
+def write(path: Path, rows: Iterable[str]) -> None:
+    """Write lines, compressed if the name says so, without a date inside."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = "".join(row + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def table(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows of columns, blanks in place of tabs and line ends."""
+    write(path, ("\t".join(" ".join(cell.split()) for cell in row) for row in rows))
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1 for a text, always the same."""
+    return int(hashlib.sha256(text.casefold().encode()).hexdigest()[:12], 16) / 16**12
+
+
+def splits(rows: Iterable[Row], each: float) -> dict[str, list[Row]]:
+    """Rows split by their first text, `each` of them for dev and test; no text in two splits."""
+    parts: dict[str, list[Row]] = {name: [] for name in SPLITS}
+    for row in dict.fromkeys(map(tuple, rows)):
+        place = share(row[0])
+        parts["test" if place < each else "dev" if place < 2 * each else "train"].append(row)
+    seen: set[str] = set()
+    for name in reversed(SPLITS):
+        parts[name] = [row for row in parts[name] if not seen.intersection(row)]
+        seen.update(text for row in parts[name] for text in row)
+    return parts
+
+
+def copies(*names: str) -> Callable[[Path, Path], None]:
+    """Copy files as they are; compress a text where `name.gz` is wanted and `name` is there."""
+
+    def prepare(folder: Path, to: Path) -> None:
+        for name in names:
+            path = found(folder, name, name.removesuffix(".gz"))
+            to.mkdir(parents=True, exist_ok=True)
+            if path.suffix == Path(name).suffix:
+                shutil.copyfile(path, to / name)
+            else:
+                (to / name).write_bytes(gzip.compress(path.read_bytes(), mtime=0))
+
+    return prepare
+
+
+def pairs(to: Path, rows: Iterable[Row], languages: tuple[str, str], each: float) -> None:
+    """Two parallel files for each split."""
+    for name, part in splits(rows, each).items():
+        for column, language in enumerate(languages):
+            write(to / f"{name}.{language}.gz", (row[column] for row in part))
+
+
+def tatoeba(folder: Path, to: Path) -> None:
+    """cmn.txt of manythings.org/anki: English, Chinese, attribution."""
+    rows = (line.split("\t") for line in lines(found(folder, "cmn.txt")))
+    pairs(to, ((row[1], row[0]) for row in rows if len(row) > 1), ("zh", "en"), 0.037)
+
+
+def software(folder: Path, to: Path) -> None:
+    """Compiled gettext catalogues (.mo) with German translations, anywhere below the folder."""
+
+    def messages() -> Iterator[Row]:
+        for path in sorted(folder.rglob("*.mo")):
+            with path.open("rb") as file:
+                catalogue: dict[Any, str] = vars(gettext.GNUTranslations(file))["_catalog"]
+            for key, german in catalogue.items():
+                if isinstance(key, tuple) and key[1] > 0:
+                    continue  # a further plural form
+                english = key[0] if isinstance(key, tuple) else key
+                row = [" ".join(text.split("\4")[-1].split()) for text in (english, german)]
+                if all(0 < len(text) <= 300 and "<" not in text for text in row):
+                    yield row
+
+    pairs(to, messages(), ("en", "de"), 0.008)
+
+
+def cmudict(folder: Path, to: Path) -> None:
+    """g014b2b.train and .test of jg2p: word, phones; words of the test set leave training."""
+    test = [line.split("\t") for line in lines(found(folder, "g014b2b.test"))]
+    held_out = {bare(word) for word, *_ in test}
+    train = [line.split("\t") for line in lines(found(folder, "g014b2b.train"))]
+    table(
+        to / "published_split/train.tsv.gz", (row for row in train if bare(row[0]) not in held_out)
+    )
+    table(to / "published_split/test.tsv.gz", test)
+
+
+def bare(word: str) -> str:
+    """A word without punctuation."""
+    return "".join(filter(str.isalnum, word))
+
+
+def by_language(
+    pattern: str, names: Sequence[str], levels: int = 0
+) -> Callable[[Path, Path], None]:
+    """One table for each split out of a file for each language, named after it.
+
+    pattern: of the files, with {} for the split's name there.  levels: folders put in front.
+    """
+
+    def prepare(folder: Path, to: Path) -> None:
+        for name, there in zip(SPLITS, names, strict=True):
+            paths = sorted(
+                p for p in folder.rglob(pattern.format(there)) if ".covered" not in p.name
+            )
+            if not paths:
+                raise SystemExit(f"{folder}: no file {pattern.format(there)} in it")
+            ending = pattern.format(there).lstrip("*")
+            table(
+                to / f"{name}.tsv.gz",
+                (
+                    [*path.parent.parts[len(path.parent.parts) - levels :], language, *row]
+                    for path in paths
+                    for language in [path.name.removesuffix(ending)]
+                    for row in (line.split("\t") for line in lines(path))
+                ),
+            )
+
+    return prepare
+
+
+def sst2(folder: Path, to: Path) -> None:
+    """stsa.binary.train and .dev: label, blank, sentence; sentences of dev leave training."""
+    dev = [line.split(" ", 1) for line in lines(found(folder, "stsa.binary.dev"))]
+    train = [line.split(" ", 1) for line in lines(found(folder, "stsa.binary.train"))]
+    held_out = {sentence for _, sentence in dev}
+    table(to / "train.tsv", (row for row in train if row[1] not in held_out))
+    table(to / "dev.tsv", dev)
+
+
+def trec(folder: Path, to: Path) -> None:
+    """TREC.train and TREC.test: "KIND:finer question" in Latin-1."""
+    for name in ("train", "test"):
+        rows = (line.split(" ", 1) for line in lines(found(folder, f"TREC.{name}"), "latin-1"))
+        table(to / f"{name}.tsv", ([*kinds.split(":"), question] for kinds, question in rows))
+
+
+def reviews(name: str) -> Callable[[Path, Path], None]:
+    """A table with the columns label and review, split in three."""
+
+    def prepare(folder: Path, to: Path) -> None:
+        with found(folder, name).open(encoding="utf-8-sig", newline="") as file:
+            rows = [(row["review"].strip(), row["label"]) for row in csv.DictReader(file)]
+        kept = {text: label for text, label in rows if text}
+        for split, part in splits(((text,) for text in kept), 0.09).items():
+            table(to / f"{split}.tsv.gz", ((kept[text], text) for (text,) in part))
+
+    return prepare
+
+
+def csl(folder: Path, to: Path) -> None:
+    """benchmark/cls_ctg: prompt, title, field."""
+    for name in SPLITS:
+        rows = (line.split("\t") for line in lines(found(folder, f"cls_ctg/{name}.tsv")))
+        table(to / f"{name}.tsv.gz", ((row[2], row[1]) for row in rows))
+
+
+def questions(files: dict[str, str]) -> Callable[[Path, Path], None]:
+    """Files in the format of SQuAD, one question a line."""
+
+    def prepare(folder: Path, to: Path) -> None:
+        for name, there in files.items():
+            data = json.loads(found(folder, there).read_text(encoding="utf-8"))["data"]
+            write(to / name, (json.dumps(one, ensure_ascii=False) for one in flat(data)))
+
+    return prepare
+
+
+def flat(articles: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each question with its passage."""
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            shared = {"context": paragraph["context"]}
+            shared |= {"title": article["title"]} if "title" in article else {}
+            for one in paragraph["qas"]:
+                kept = ("id", "question", "answers", "is_impossible")
+                yield {**{key: one[key] for key in kept if key in one}, **shared}
+
+
+def dialogues(folder: Path, to: Path) -> None:
+    """Turns between __eou__, a dialogue a line, a file for each language."""
+
+    def read(names: dict[str, str]) -> list[dict[str, list[str]]]:
+        columns = {key: lines(found(folder, name)) for key, name in names.items()}
+        return [
+            dict(zip(columns, (turns(text) for text in texts), strict=True))
+            for texts in zip(*columns.values(), strict=True)
+        ]
+
+    def turns(line: str) -> list[str]:
+        parts = line.split("\t")[0].split("__eou__")
+        return [part.strip() for part in parts if part.strip()]
+
+    four, three = ("en", "zh", "de", "it"), ("en", "zh", "de")
+    parts = {n: read({k: f"{k}_{n}_human.txt" for k in four}) for n in ("dev", "test")}
+    held_out = {tuple(one["en"]) for part in parts.values() for one in part}
+    train = read({k: f"1k_part_data/dialogues_text_{k.title()}.txt" for k in three})
+    parts["train_part"] = [one for one in train if tuple(one["en"]) not in held_out]
+    for name, part in parts.items():
+        write(to / f"{name}.jsonl.gz", (json.dumps(one, ensure_ascii=False) for one in part))
+
+
+def cifar10(folder: Path, to: Path) -> None:
+    """train/CLASS/NUMBER.jpg and test/…, each in one archive."""
+    to.mkdir(parents=True, exist_ok=True)
+    for name in ("train", "test"):
+        images = sorted(folder.rglob(f"{name}/*/*.jpg"))
+        if not images:
+            raise SystemExit(f"{folder}: no images {name}/CLASS/NUMBER.jpg in it")
+        data = io.BytesIO()
+        with zipfile.ZipFile(data, "w") as archive:
+            for path in images:
+                archive.write(path, "/".join(path.parts[-3:]))
+        (to / f"{name}.zip").write_bytes(data.getvalue())
+
+
+DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
+    "multi30k": copies(
+        *(
+            f"{split}.{language}.gz"
+            for split in ("train", "val", "test_2016_flickr", "test_2017_flickr")
+            for language in ("en", "de", "fr")
+        )
+    ),
+    "tatoeba-zh-en": tatoeba,
+    "software-de-en": software,
+    "cmudict-g2p": cmudict,
+    "sigmorphon2020-g2p": by_language("*_{}.tsv", SPLITS),
+    "sigmorphon2021-g2p": by_language("*_{}.tsv", SPLITS, levels=1),
+    "sigmorphon2023-inflection": by_language("*.{}", ("trn", "dev", "tst")),
+    "sst2": sst2,
+    "trec-questions": trec,
+    "chnsenticorp-hotel": reviews("ChnSentiCorp_htl_all.csv"),
+    "waimai-10k": reviews("waimai_10k.csv"),
+    "csl-category": csl,
+    "squad-dev": questions(
+        {"squad1.1-dev.jsonl.gz": "dev-v1.1.json", "squad2.0-dev.jsonl.gz": "dev-v2.0.json"}
+    ),
+    "cmrc2018-drcd": questions(
+        {
+            "cmrc2018_trial.jsonl.gz": "squad-style-data/cmrc2018_trial.json",
+            "cmrc2018_dev.jsonl.gz": "squad-style-data/cmrc2018_dev.json",
+            "drcd_dev.jsonl.gz": "DRCD_dev.json",
+            "drcd_test.jsonl.gz": "DRCD_test.json",
+        }
+    ),
+    "wikitext-2-eval": copies("valid.txt.gz", "test.txt.gz"),
+    "tinyshakespeare": copies("input.txt.gz"),
+    "xdailydialog": dialogues,
+    "ml-latest-small": copies("ratings.csv.gz"),
+    "mnist": copies(
+        *(f"{s}-{k}-ubyte.gz" for s in ("train", "t10k") for k in ("images-idx3", "labels-idx1"))
+    ),
+    "cifar10-jpeg": cifar10,
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prepare the named data set."""
+    if len(arguments) != 2 or arguments[0] not in DATA_SETS:
+        raise SystemExit(f"usage: prepare.py NAME FOLDER; names: {', '.join(DATA_SETS)}")
+    if not os.environ.get("TRANSDUCE_DATA"):
+        raise SystemExit("TRANSDUCE_DATA is not set: the directory to write to")
+    name, folder = arguments[0], Path(arguments[1])
+    target = Path(os.environ["TRANSDUCE_DATA"], name)
+    if target.exists():
+        raise SystemExit(f"{target} is there already; remove it first")
+    part = target.with_name(f"{name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        DATA_SETS[name](folder, part)
+        part.rename(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
