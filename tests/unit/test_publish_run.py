@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from helpers.reversing_run import reversing_run
 
 import transduce
+from helpers.reversing_run import reversing_run
 from transduce.errors import RunError, SettingError
 from transduce.import_run import import_run
 from transduce.publish_run import publish_run, without_private_paths
