@@ -13,3 +13,10 @@ UNSPACED = (
     ("\U00020000", "\U0003ffff"),
 )
 """First and last character of each range."""
+
+FULL_WIDTH = ("！", "｠")
+
+
+def is_unspaced(character: str) -> bool:
+    """True for a character, punctuation included, that no blank separates from the next word."""
+    return any(low <= character <= high for low, high in (*UNSPACED, FULL_WIDTH))

@@ -9,12 +9,11 @@ from typing import NamedTuple
 from transduce.text import CharacterTokenizer, Tokenizer
 from transduce.text.characters import leading_tags
 from transduce.text.marian import MarianTokenizer
-from transduce.text.scripts import UNSPACED
+from transduce.text.scripts import is_unspaced
 from transduce.text.tokenizer import UNK
 
 SENTENCE_ENDS = tuple(".!?。！？…;；:：")
 BREAK = re.compile(r"(\r?\n)")
-FULL_WIDTH = ("！", "｠")
 
 
 class Lines(NamedTuple):
@@ -76,14 +75,10 @@ def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
         if ids and part and isinstance(tokenizer, CharacterTokenizer):
             sides = tokenizer.decode([ids[-1], part[0]])
             blank = tokenizer.encode(" ")
-            if not (UNK in blank or " " in sides or any(map(_is_unspaced, sides))):
+            if not (UNK in blank or " " in sides or any(map(is_unspaced, sides))):
                 ids += blank
         ids += part
     return ids
-
-
-def _is_unspaced(character: str) -> bool:
-    return any(low <= character <= high for low, high in (*UNSPACED, FULL_WIDTH))
 
 
 def head_of(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> list[int]:

@@ -1,0 +1,101 @@
+"""Sentences of a text, and the characters between them.
+
+sentences = split_sentences("Guten Tag!  Wie geht\'s?\\n", "de")
+sentences.texts                  # ("Guten Tag!", "Wie geht\'s?")
+sentences.between                # ("", "  ", "\\n")
+sentences.joined(["Hello!", "How are you?"])  # "Hello!  How are you?\\n"
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from transduce.errors import SettingError, needs_extra
+from transduce.text.scripts import is_unspaced
+
+OTHER_CODES = {"zt": "zh", "pb": "pt"}
+"""Codes of LibreTranslate, and the languages whose rules of sentences apply."""
+WINDOW = 10_000
+"""Characters that are searched for ends of sentences at a time: the time grows by the square."""
+
+
+class Sentences(NamedTuple):
+    """The sentences of a text, and what stands before, between and after them."""
+
+    texts: tuple[str, ...]
+    """Without blanks at the ends; each has a letter or a digit, and no line break."""
+    between: tuple[str, ...]
+    """One more than `texts`: white space, line breaks, pieces of punctuation or emoji alone."""
+
+    def joined(self, outputs: Sequence[str]) -> str:
+        """The text with an output in place of each sentence; `joined(texts)` is the text itself.
+
+        Between sentences of one line, outputs in a script with spaces get a blank where the source
+        has none by its script (Chinese to English), and the reverse.
+        """
+        parts = [self.between[0]]
+        for i, (text, output) in enumerate(zip(self.texts, outputs, strict=True)):
+            blank = self.between[i + 1]
+            if i + 1 < len(outputs):
+                source = is_unspaced(text[-1]), is_unspaced(self.texts[i + 1][0])
+                target = is_unspaced(output[-1:]), is_unspaced(outputs[i + 1][:1])
+                if blank == "" and any(source) and not any(target):
+                    blank = " "
+                elif blank == " " and not any(source) and all(target):
+                    blank = ""
+            parts += output, blank
+        return "".join(parts)
+
+
+def split_sentences(text: str, language: str) -> Sentences:
+    """Cut a text at its line breaks, and each line at the ends of its sentences.
+
+    language: code of the text's language, such as "de", "pt-BR" or "zh-Hant"; one without rules of
+    its own is cut by those of English.  Any text is accepted, and no character changes.
+
+    Raises SettingError if the extra `serve` (the package `sentencex`) is missing.
+    """
+    library = _library()
+    code = language.lower().replace("_", "-").split("-")[0]
+    code = OTHER_CODES.get(code, code)
+    texts: list[str] = []
+    between = [""]
+    for line in text.splitlines(keepends=True):
+        for piece in _pieces(line, code, library):
+            core = piece.strip()
+            if any(map(str.isalnum, core)):
+                before, _, after = piece.partition(core)
+                between[-1] += before
+                texts.append(core)
+                between.append(after)
+            else:
+                between[-1] += piece
+    return Sentences(tuple(texts), tuple(between))
+
+
+def _pieces(line: str, code: str, library: Any) -> Iterator[str]:
+    """A line in sentences, each with the blanks around it."""
+    while line:
+        window = line[:WINDOW]
+        if len(line) > WINDOW:
+            window = window[: window.rfind(" ") + 1] or window
+        for found in library.get_sentence_boundaries(code, "".join(map(_stand_in, window))):
+            yield window[found["start_index"] : found["end_index"]]
+        line = line[len(window) :]
+
+
+def _stand_in(character: str) -> str:
+    """A character for `sentencex`, which panics at some white space and at lone surrogates."""
+    if character.isspace():
+        return " "
+    return "\ufffd" if "\ud800" <= character <= "\udfff" else character
+
+
+def _library() -> Any:
+    """The package `sentencex`.  Raises SettingError if it is missing."""
+    try:
+        return importlib.import_module("sentencex")
+    except ImportError:
+        raise SettingError(needs_extra("sentence splitting", "serve")) from None
