@@ -1,4 +1,6 @@
 """Localisation: documents in, the same documents out, translated.
 
+document    segments and spans: `Document.with_targets` changes the spans of its targets only
+formats     table of the formats: plain, subtitles, html
 sentences   a text as its sentences and the characters between them
 """

@@ -1,0 +1,184 @@
+"""Documents as spans: a parser finds the translatable strings, and only their spans change.
+
+    Segment    one translatable string of a document
+    Document   its segments, and `with_targets`: the document with some of them translated
+
+A format reads bytes into a `Document` and renders a target into edits of the original text; no
+format writes a file.  Text outside the edits is the same by construction.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from transduce.errors import DataError
+
+State = Literal["initial", "needs-translation", "needs-review", "translated"]
+BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+"""Byte order marks."""
+
+
+class Span(NamedTuple):
+    """Characters start to end of the decoded text of a document."""
+
+    start: int
+    end: int
+
+
+class Target(NamedTuple):
+    """Translation of a segment, and its state in formats that note one."""
+
+    text: str
+    state: State = "translated"
+
+
+class Edit(NamedTuple):
+    """Replacement of a span."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One translatable string.
+
+    key:     its place, unique in the document, such as "line 3"; named in messages.
+    source:  text without outer white space, of one line; never empty.
+    spans:   its places in the decoded text, in order.
+    flags:   "markup": tags of the format stand in the text, and `&`, `<`, `>` as entities.
+    target, state, note, limit, context:  of formats that hold translations: the present one, its
+    state, a comment for translators, the most characters, and text that tells equal sources apart.
+    """
+
+    key: str
+    source: str
+    spans: tuple[Span, ...]
+    flags: frozenset[str] = frozenset()
+    target: str | None = None
+    state: State = "initial"
+    note: str = ""
+    limit: int | None = None
+    context: str = ""
+
+
+@dataclass(frozen=True)
+class DecodedText:
+    """Text of a file, with its encoding."""
+
+    text: str
+    encoding: str
+    bom: bytes = b""
+
+    def encoded(self, text: str) -> bytes:
+        """A text in the encoding of the file, after its byte order mark."""
+        return self.bom + text.encode(self.encoding)
+
+
+Renderer = Callable[[Mapping[str, str]], Iterable[Edit]]
+"""Edits for the targets of some segments, by key.  Raises DataError for an impossible target."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document as the spans of its segments.
+
+    kind:     name of the format.
+    decoded:  the text that spans refer to.
+    render:   of the format.
+    """
+
+    kind: str
+    segments: Sequence[Segment]
+    decoded: DecodedText
+    render: Renderer
+    source_language: str | None = None
+    target_language: str | None = None
+
+    def with_targets(self, targets: Mapping[str, Target]) -> bytes:
+        """The document with targets in place of some sources; without any, its own bytes.
+
+        White space at the ends of a target is left off.  Raises DataError, naming the segment, for
+        a key that is not there and a target that is blank or that the format cannot hold.
+        """
+        known = {segment.key for segment in self.segments}
+        texts: dict[str, str] = {}
+        for key, target in targets.items():
+            if key not in known:
+                raise DataError(f"{key}: no such segment in this document")
+            texts[key] = target.text.strip()
+            if not texts[key]:
+                raise DataError(f"{key}: the translation is blank; leave the segment out")
+            if any("\ud800" <= character <= "\udfff" for character in target.text):
+                raise DataError(f"{key}: the translation has a lone surrogate; remove it")
+        edits = sorted(self.render(texts)) if texts else []
+        for edit in edits:
+            self._check_encodable(edit)
+        data = self.decoded.encoded(spliced(self.decoded.text, Span(0, -1), edits))
+        if edits and not self.decoded.bom and any(data.startswith(bom) for bom, _ in BOMS):
+            raise DataError(
+                f"{self._key_at(edits[0].span)}: the file would begin with a byte order mark"
+            )
+        return data
+
+    def _key_at(self, span: Span) -> str:
+        """Key of the segment that an edit belongs to."""
+        return next(
+            segment.key
+            for segment in self.segments
+            if any(start <= span.start <= end for start, end in segment.spans)
+        )
+
+    def _check_encodable(self, edit: Edit) -> None:
+        try:
+            edit.text.encode(self.decoded.encoding)
+        except UnicodeEncodeError as error:
+            character = edit.text[error.start]
+            raise DataError(
+                f"{self._key_at(edit.span)}: {character!r} is not in the file's encoding, "
+                f"{self.decoded.encoding}; convert the file to UTF-8"
+            ) from None
+
+
+def spliced(text: str, span: Span, edits: Iterable[Edit]) -> str:
+    """Characters of a span (to the end of the text for -1), with sorted edits inside it applied."""
+    end = len(text) if span.end == -1 else span.end
+    parts: list[str] = []
+    place = span.start
+    for edit in edits:
+        if span.start <= edit.span.start and edit.span.end <= end:
+            parts += text[place : edit.span.start], edit.text
+            place = edit.span.end
+    return "".join([*parts, text[place:end]])
+
+
+def decode(data: bytes, encoding: str | None = None) -> DecodedText:
+    """Decode a file by its byte order mark, else by `encoding`, else as UTF-8.
+
+    Raises DataError for bytes that the encoding does not have, and for an encoding that would not
+    give back the same bytes.
+    """
+    bom, marked = next(((b, name) for b, name in BOMS if data.startswith(b)), (b"", None))
+    name = marked or encoding or "utf-8"
+    try:
+        text = data[len(bom) :].decode(name)
+        same = text.encode(name) == data[len(bom) :]
+    except LookupError:
+        raise DataError(f"{name!r} is not an encoding; write one such as 'utf-8'") from None
+    except UnicodeDecodeError as error:
+        place = len(bom) + error.start
+        raise DataError(
+            f"byte {place} is not {name}; convert the file to UTF-8, or name its encoding"
+        ) from None
+    except UnicodeError:
+        raise DataError(f"the file is not {name}; convert it to UTF-8") from None
+    if not same:
+        raise DataError(f"{name} does not give back the bytes of the file; convert it to UTF-8")
+    return DecodedText(text, name, bom)

@@ -1,0 +1,44 @@
+"""Table of document formats: `FORMATS`, and the reader of a file by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+
+from transduce.errors import DataError
+from transduce.localise.document import Document
+from transduce.localise.html import read_html
+from transduce.localise.plain import read_plain
+from transduce.localise.subtitles import read_srt, read_vtt
+
+Reader = Callable[[bytes, str | None], Document]
+"""Document in some bytes, given their encoding or None.  Raises DataError."""
+
+FORMATS: Mapping[str, Reader] = {
+    ".txt": read_plain,
+    ".srt": read_srt,
+    ".vtt": read_vtt,
+    ".html": read_html,
+    ".htm": read_html,
+    ".xhtml": read_html,
+}
+"""Readers by suffix."""
+
+
+def read_document(name: str, data: bytes, encoding: str | None = None) -> Document:
+    """Read a document in the format that the suffix of its name says.
+
+    encoding: of the bytes, where they have no byte order mark; by default the one that the
+    document declares, else UTF-8.  Raises DataError for another format, and for bytes that are
+    not in the encoding.
+    """
+    suffix = PurePath(name).suffix.lower()
+    if suffix == ".pdf":
+        raise DataError(f"{name}: PDF cannot be edited; translate the document it was made from")
+    if suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise DataError(f"{name}: no format for {suffix or 'a name without suffix'}; use {known}")
+    try:
+        return FORMATS[suffix](data, encoding)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None

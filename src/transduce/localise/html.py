@@ -1,0 +1,241 @@
+"""HTML: blocks are segments, inline tags stay in them; code and what is marked so is left alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from transduce.errors import DataError
+from transduce.localise.document import (
+    DecodedText,
+    Document,
+    Edit,
+    Segment,
+    Span,
+    decode,
+    spliced,
+)
+from transduce.localise.html_events import Event, Places, attributes, events_of, values
+from transduce.localise.inline import (
+    Token,
+    check_tags,
+    core,
+    from_markup,
+    one_line,
+    to_file,
+    to_markup,
+    trimmed,
+)
+
+BLOCKS = frozenset(
+    re.findall(
+        r"\w+",
+        """address article aside base blockquote body br button caption center col colgroup dd
+        details dialog dir div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3
+        h4 h5 h6 head header hgroup hr html legend li link main menu meta nav noframes noscript
+        object ol optgroup option p pre script section select source style summary table tbody td
+        template textarea tfoot th thead title tr track ul video audio""",
+    )
+)
+"""Elements at whose tags a segment ends; all others are inline."""
+OPAQUE = frozenset(
+    (
+        *("canvas", "code", "iframe", "kbd", "math", "pre", "samp", "script", "style", "svg"),
+        *("template", "textarea", "var", "xmp"),
+    )
+)
+"""Elements that are left alone with all their content."""
+ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
+"""Attributes that readers see."""
+LATIN = frozenset(("iso-8859-1", "iso8859-1", "latin1", "latin-1", "us-ascii", "ascii"))
+"""Names that mean windows-1252 in HTML."""
+CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Content of a block: tags as they stand in the segment, and their places."""
+
+    span: Span
+    tags: tuple[tuple[str, Span], ...]
+    references: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Value:
+    """Value of an attribute."""
+
+    span: Span
+    quote: str
+    references: Mapping[str, str]
+
+
+def read_html(data: bytes, encoding: str | None = None) -> Document:
+    """Read a page in the encoding given, else the declared one, else UTF-8."""
+    decoded = decode(data, encoding or _declared(data))
+    places = Places(decoded.text)
+    parts: dict[str, Block | Value] = {}
+    segments: list[Segment] = []
+    for part, source in _parts(decoded.text):
+        key = places.name(part.span.start)
+        parts[key] = part
+        flags = frozenset({"markup"} if isinstance(part, Block) else ())
+        segments.append(Segment(key, source, (part.span,), flags))
+
+    def render(targets: Mapping[str, str]) -> Iterator[Edit]:
+        return _edits(decoded, parts, targets)
+
+    return Document("html", segments, decoded, render)
+
+
+def _declared(data: bytes) -> str | None:
+    found = CHARSET.search(data[:1024])
+    if found is None:
+        return None
+    name = found[1].decode("ascii", "replace").lower()
+    if name.startswith("utf-16"):  # the declaration could not be read if it were true
+        return None
+    return "cp1252" if name in LATIN else name
+
+
+def _parts(text: str) -> Iterator[tuple[Block | Value, str]]:
+    """Blocks and attributes, with the source of their segments, in the order of the page."""
+    tokens: list[Token] = []
+    events = list(events_of(text))
+    ends = _ends(events)
+    following = 0
+    for i, event in enumerate(events):
+        if i < following:
+            continue
+        opaque = event.kind == "start" and not event.empty and _is_opaque(text, event)
+        if opaque:
+            following = _end_of_element(events, ends, i)
+        elif event.kind == "start":
+            yield from _values(text, event)
+        if event.name in BLOCKS:
+            yield from _block(text, tokens)
+            tokens = []
+        elif opaque:
+            tokens.append(Token(Span(event.span.start, events[following - 1].span.end), "void"))
+        else:
+            tokens.append(_token(event))
+    yield from _block(text, tokens)
+
+
+def _token(event: Event) -> Token:
+    if event.kind == "text":
+        return Token(event.span, "text")
+    if event.kind == "end":
+        return Token(event.span, "close", event.name)
+    inline = event.kind == "start" and not event.empty
+    return Token(event.span, "open" if inline else "void", event.name)
+
+
+def _is_opaque(text: str, event: Event) -> bool:
+    given = values(text, event.span)
+    marked = given.get("translate") == "no" or "notranslate" in given.get("class", "").split()
+    return event.name in OPAQUE or marked
+
+
+def _ends(events: Sequence[Event]) -> dict[int, int]:
+    """Index of the end tag of each start tag that has one."""
+    found: dict[int, int] = {}
+    opened: dict[str, list[int]] = {}
+    for i, event in enumerate(events):
+        if event.kind == "start" and not event.empty:
+            opened.setdefault(event.name, []).append(i)
+        elif event.kind == "end" and opened.get(event.name):
+            found[opened[event.name].pop()] = i
+    return found
+
+
+def _end_of_element(events: Sequence[Event], ends: Mapping[int, int], start: int) -> int:
+    """Index of the event after an element; without an end tag, of the next tag of a block."""
+    if start in ends:
+        return ends[start] + 1
+    blocks = (i for i in range(start + 1, len(events)) if events[i].name in BLOCKS)
+    return next(blocks, len(events))
+
+
+def _block(text: str, tokens: Sequence[Token]) -> Iterator[tuple[Block, str]]:
+    first, last = core(tokens, text)
+    if first == last:
+        return
+    span = trimmed(text, Span(tokens[first].span.start, tokens[last - 1].span.end))
+    references: dict[str, str] = {}
+    tags: list[tuple[str, Span]] = []
+    parts: list[str] = []
+    for token in tokens[first:last]:
+        start, end = max(token.span.start, span.start), min(token.span.end, span.end)
+        if token.kind == "text":
+            parts.append(to_markup(text[start:end], references))
+        else:
+            tags.append((one_line(text[start:end]), token.span))
+            parts.append(tags[-1][0])
+    if source := one_line("".join(parts)):
+        yield Block(span, tuple(tags), references), source
+
+
+def _values(text: str, event: Event) -> Iterator[tuple[Value, str]]:
+    """The attributes of a start tag that readers see."""
+    described = event.name == "meta" and values(text, event.span).get("name") == "description"
+    for name, span, quote in attributes(text, event.span):
+        if name in ATTRIBUTES or (described and name == "content"):
+            references: dict[str, str] = {}
+            source = one_line(from_markup(to_markup(text[span.start : span.end], references)))
+            if source:
+                yield Value(span, quote, references), source
+
+
+def _edits(
+    decoded: DecodedText, parts: Mapping[str, Block | Value], targets: Mapping[str, str]
+) -> Iterator[Edit]:
+    """Edits for targets; a block has its attributes' edits within."""
+    leaves: list[Edit] = []
+    for key, target in targets.items():
+        if found := CONTROLS.search(target):
+            raise DataError(f"{key}: HTML cannot hold the character {found[0]!r}; remove it")
+        if isinstance(value := parts[key], Value):
+            leaves.append(Edit(value.span, _value(value, one_line(target), decoded)))
+    leaves.sort()
+    covered: list[Span] = []
+    for key, target in targets.items():
+        if isinstance(block := parts[key], Block):
+            covered.append(block.span)
+            yield Edit(block.span, _content(key, block, one_line(target), decoded, leaves))
+    for leaf in leaves:
+        if not any(start <= leaf.span.start < end for start, end in covered):
+            yield leaf
+
+
+def _content(
+    key: str, block: Block, target: str, decoded: DecodedText, leaves: Sequence[Edit]
+) -> str:
+    names = [name for name, _ in block.tags]
+    check_tags(key, names, target)
+    places: dict[str, list[Span]] = {}
+    for name, span in block.tags:
+        places.setdefault(name, []).append(span)
+    written = []
+    for is_tag, part in to_file(target, names, block.references):
+        if is_tag:
+            written.append(spliced(decoded.text, places[part].pop(0), leaves))
+        else:
+            written.append(_encodable(part, decoded))
+    return "".join(written)
+
+
+def _value(value: Value, target: str, decoded: DecodedText) -> str:
+    parts = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
+    if value.quote:
+        del parts['"' if value.quote == "'" else "'"]
+    text = "".join(parts.get(c) or value.references.get(c, c) for c in target)
+    quote = "" if value.quote else '"'
+    return quote + _encodable(text, decoded) + quote
+
+
+def _encodable(text: str, decoded: DecodedText) -> str:
+    """Text with references in place of the characters that the encoding does not have."""
+    return text.encode(decoded.encoding, "xmlcharrefreplace").decode(decoded.encoding)

@@ -1,0 +1,182 @@
+"""Inline tags and entities of a segment, in HTML and in subtitles.
+
+Text in markup form has the tags of its file, and of entities only `&amp;`, `&lt;` and `&gt;`, so
+that a `<b>` that a reader sees (`&lt;b&gt;`) differs from a tag.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from transduce.errors import DataError
+from transduce.localise.document import Span
+from transduce.localise.wrapping import joined_lines
+
+Kind = Literal["text", "open", "close", "void"]
+REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);?")
+NO_BREAKS = ("&nbsp;", "&#160;", "&#xa0;", "&#xA0;")
+BLANKS = re.compile(f"(?:\\s|{'|'.join(NO_BREAKS)})+")
+WHITE = re.compile("[ \t-\r\x1c-\x1f\x85\u2028\u2029]+")
+"""White space that no reader sees; a no-break space is seen."""
+KEPT = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+KEPT_REFERENCE = re.compile("&(?:amp|lt|gt);")
+
+
+class Token(NamedTuple):
+    """A part of inline content; void: an element without an end, or one that is kept whole."""
+
+    span: Span
+    kind: Kind
+    name: str = ""
+
+
+def partners(tokens: Sequence[Token]) -> dict[int, int]:
+    """Index of the end tag of each start tag, and the reverse; tags without partner are absent."""
+    found: dict[int, int] = {}
+    opened: dict[str, list[int]] = {}
+    for i, token in enumerate(tokens):
+        if token.kind == "open":
+            opened.setdefault(token.name, []).append(i)
+        elif token.kind == "close" and opened.get(token.name):
+            found[i] = opened[token.name].pop()
+            found[found[i]] = i
+    return found
+
+
+def core(tokens: Sequence[Token], text: str) -> tuple[int, int]:
+    """First and last (exclusive) token of the content without its frame.
+
+    The frame are blanks, void tags, pairs around all of it, and tags without partner at the ends.
+    """
+    pairs = partners(tokens)
+    first, last = 0, len(tokens)
+
+    def blank(token: Token) -> bool:
+        return token.kind == "void" or (
+            token.kind == "text"
+            and (
+                token.span.start == token.span.end
+                or is_blank(text[token.span.start : token.span.end])
+            )
+        )
+
+    while first < last:
+        one, other = pairs.get(first), pairs.get(last - 1)
+        if blank(tokens[first]) or (tokens[first].kind != "text" and one is None):
+            first += 1
+        elif blank(tokens[last - 1]) or (tokens[last - 1].kind != "text" and other is None):
+            last -= 1
+        elif one is not None and one == last - 1:
+            first, last = first + 1, last - 1
+        elif one is not None and all(map(blank, tokens[first + 1 : one])):
+            first = one + 1  # an element without text
+        elif other is not None and all(map(blank, tokens[other + 1 : last - 1])):
+            last = other
+        else:
+            break
+    return first, last
+
+
+def is_blank(raw: str) -> bool:
+    """True for raw text of white space alone, as characters or entities."""
+    return BLANKS.fullmatch(raw) is not None
+
+
+def trimmed(text: str, span: Span) -> Span:
+    """A span without the white space at its ends; it is not blank."""
+    before = BLANKS.match(text, span.start, span.end)
+    start, end = before.end() if before else span.start, span.end
+    while True:
+        if text[end - 1].isspace():
+            end -= 1
+        elif entity := next((e for e in NO_BREAKS if text.endswith(e, start, end)), None):
+            end -= len(entity)
+        else:
+            return Span(start, end)
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks and double blanks.
+
+    A line break is a blank, or nothing in a script without spaces.
+    """
+    return joined_lines(
+        [" ".join(WHITE.split(line.strip(" "))) for line in text.splitlines()]
+    ).strip()
+
+
+def to_markup(raw: str, references: dict[str, str]) -> str:
+    """Raw text of a file in markup form; entities go into `references`, by their character."""
+
+    def decoded(match: re.Match[str]) -> str:
+        character = html.unescape(match[0])
+        if len(character) == 1 and match[0].endswith(";") and character not in KEPT:
+            references[character] = match[0]
+        return _escaped(character)
+
+    parts: list[str] = []
+    place = 0
+    for match in REFERENCE.finditer(raw):
+        parts += _escaped(raw[place : match.start()]), decoded(match)
+        place = match.end()
+    return "".join([*parts, _escaped(raw[place:])])
+
+
+def from_markup(text: str) -> str:
+    """Text in markup form without tags, as a reader sees it."""
+    return KEPT_REFERENCE.sub(lambda match: html.unescape(match[0]), text)
+
+
+def parts_of(text: str, tags: Sequence[str]) -> Iterator[tuple[bool, str]]:
+    """A text in parts, each with True for one of the tags."""
+    if not tags:
+        yield False, text
+        return
+    known = re.compile("|".join(map(re.escape, sorted(set(tags), key=len, reverse=True))))
+    place = 0
+    for match in known.finditer(text):
+        yield False, text[place : match.start()]
+        yield True, match[0]
+        place = match.end()
+    yield False, text[place:]
+
+
+def to_file(
+    text: str, tags: Sequence[str], references: Mapping[str, str]
+) -> Iterator[tuple[bool, str]]:
+    """A text in markup form as `parts_of`, escaped: all but its tags, and entities as before."""
+    for is_tag, part in parts_of(text, tags):
+        if is_tag:
+            yield True, part
+            continue
+        plain = KEPT_REFERENCE.sub(lambda match: html.unescape(match[0]), part)
+        yield False, "".join(KEPT.get(c) or references.get(c, c) for c in plain)
+
+
+def check_tags(key: str, tags: Sequence[str], text: str) -> None:
+    """Raises DataError unless each tag of a source is in its translation, in a sensible order."""
+    found = [part for is_tag, part in parts_of(text, tags) if is_tag]
+    for tag, count in (Counter(tags) - Counter(found)).items():
+        raise DataError(f"{key}: the translation lacks {tag}" + (f" {count} times" * (count > 1)))
+    for tag in Counter(found) - Counter(tags):
+        raise DataError(f"{key}: the translation has {tag} more often than the source")
+    if _nesting(found) != _nesting(tags):
+        raise DataError(f"{key}: the tags of the translation are not nested as in the source")
+
+
+def _nesting(tags: Sequence[str]) -> Counter[tuple[str, str]]:
+    """Pairs of tags that belong together."""
+    tokens = []
+    for tag in tags:
+        name = re.sub(r"^</?|[\s/>].*$", "", tag, flags=re.DOTALL).lower()
+        kind: Kind = "close" if tag.startswith("</") else "open"
+        tokens.append(Token(Span(0, 0), kind, name))
+    return Counter((tags[i], tags[j]) for i, j in partners(tokens).items() if i < j)
+
+
+def _escaped(text: str) -> str:
+    return "".join(KEPT.get(character, character) for character in text)

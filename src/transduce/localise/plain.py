@@ -1,0 +1,29 @@
+"""Plain text: each line that is not blank is a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from transduce.errors import DataError
+from transduce.localise.document import Document, Edit, Segment, Span, decode
+
+
+def read_plain(data: bytes, encoding: str | None = None) -> Document:
+    """Read a text; white space at the ends of lines is no part of the segments."""
+    decoded = decode(data, encoding)
+    segments: list[Segment] = []
+    place = 0
+    for number, line in enumerate(decoded.text.splitlines(keepends=True), start=1):
+        if core := line.strip():
+            start = place + len(line) - len(line.lstrip())
+            segments.append(Segment(f"line {number}", core, (Span(start, start + len(core)),)))
+        place += len(line)
+    spans = {segment.key: segment.spans[0] for segment in segments}
+
+    def render(targets: Mapping[str, str]) -> Iterator[Edit]:
+        for key, text in targets.items():
+            if len(text.splitlines()) != 1:
+                raise DataError(f"{key}: the translation has a line break; write one line")
+            yield Edit(spans[key], text)
+
+    return Document("plain", segments, decoded, render)
