@@ -162,8 +162,9 @@ def test_widths_and_shares() -> None:
 
 
 def test_a_number_is_no_counter_and_a_blank_line_no_end() -> None:
-    data = "00:00:01,000 --> 00:00:02,000\n12\n\nÄpfel.\n\n8\n00:00:03,000 --> 00:00:04,000\n-5 Grad.\n"
-    assert sources(read_document("a.srt", data.encode())) == {
-        "cue 1": "12 Äpfel.",
-        "cue 2": "-5 Grad.",
-    }
+    data = (
+        "00:00:01,000 --> 00:00:02,000\n12\n\nÄpfel.\n\n"
+        "8\n00:00:03,000 --> 00:00:04,000\n-5 Grad.\n"
+    )
+    expected = {"cue 1": "12 Äpfel.", "cue 2": "-5 Grad."}
+    assert sources(read_document("a.srt", data.encode())) == expected

@@ -10,6 +10,7 @@ format writes a file.  Text outside the edits is the same by construction.
 from __future__ import annotations
 
 import codecs
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -53,7 +54,8 @@ class Segment:
     key:     its place, unique in the document, such as "line 3"; named in messages.
     source:  text without outer white space, of one line; never empty.
     spans:   its places in the decoded text, in order.
-    flags:   "markup": tags of the format stand in the text, and `&`, `<`, `>` as entities.
+    flags:   "markup": `&`, `<`, `>` stand in the text as entities.
+    tags:    inline tags in the text, and elements that are left alone, in order.
     target, state, note, limit, context:  of formats that hold translations: the present one, its
     state, a comment for translators, the most characters, and text that tells equal sources apart.
     """
@@ -62,6 +64,7 @@ class Segment:
     source: str
     spans: tuple[Span, ...]
     flags: frozenset[str] = frozenset()
+    tags: tuple[str, ...] = ()
     target: str | None = None
     state: State = "initial"
     note: str = ""
@@ -108,10 +111,14 @@ class Document:
         White space at the ends of a target is left off.  Raises DataError, naming the segment, for
         a key that is not there and a target that is blank or that the format cannot hold.
         """
-        known = {segment.key for segment in self.segments}
+        edits = self.check(targets)
+        return self.decoded.encoded(spliced(self.decoded.text, Span(0, -1), edits))
+
+    def check(self, targets: Mapping[str, Target]) -> Sequence[Edit]:
+        """Edits for some targets, in order.  Raises as `with_targets` does."""
         texts: dict[str, str] = {}
         for key, target in targets.items():
-            if key not in known:
+            if key not in self._keys:
                 raise DataError(f"{key}: no such segment in this document")
             texts[key] = target.text.strip()
             if not texts[key]:
@@ -120,13 +127,12 @@ class Document:
                 raise DataError(f"{key}: the translation has a lone surrogate; remove it")
         edits = sorted(self.render(texts)) if texts else []
         for edit in edits:
-            self._check_encodable(edit)
-        data = self.decoded.encoded(spliced(self.decoded.text, Span(0, -1), edits))
-        if edits and not self.decoded.bom and any(data.startswith(bom) for bom, _ in BOMS):
-            raise DataError(
-                f"{self._key_at(edits[0].span)}: the file would begin with a byte order mark"
-            )
-        return data
+            self._check_bytes(edit)
+        return edits
+
+    @functools.cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(segment.key for segment in self.segments)
 
     def _key_at(self, span: Span) -> str:
         """Key of the segment that an edit belongs to."""
@@ -136,15 +142,20 @@ class Document:
             if any(start <= span.start <= end for start, end in segment.spans)
         )
 
-    def _check_encodable(self, edit: Edit) -> None:
+    def _check_bytes(self, edit: Edit) -> None:
+        decoded = self.decoded
         try:
-            edit.text.encode(self.decoded.encoding)
+            data = edit.text.encode(decoded.encoding)
         except UnicodeEncodeError as error:
-            character = edit.text[error.start]
             raise DataError(
-                f"{self._key_at(edit.span)}: {character!r} is not in the file's encoding, "
-                f"{self.decoded.encoding}; convert the file to UTF-8"
+                f"{self._key_at(edit.span)}: {edit.text[error.start]!r} is not in the file's "
+                f"encoding, {decoded.encoding}; convert the file to UTF-8"
             ) from None
+        first = edit.span.start == 0 and not decoded.bom
+        if first and any(data.startswith(bom) for bom, _ in BOMS):
+            raise DataError(
+                f"{self._key_at(edit.span)}: the file would begin with a byte order mark"
+            )
 
 
 def spliced(text: str, span: Span, edits: Iterable[Edit]) -> str:

@@ -81,8 +81,11 @@ def read_html(data: bytes, encoding: str | None = None) -> Document:
     for part, source in _parts(decoded.text):
         key = places.name(part.span.start)
         parts[key] = part
-        flags = frozenset({"markup"} if isinstance(part, Block) else ())
-        segments.append(Segment(key, source, (part.span,), flags))
+        if isinstance(part, Block):
+            tags = tuple(name for name, _ in part.tags)
+            segments.append(Segment(key, source, (part.span,), frozenset({"markup"}), tags))
+        else:
+            segments.append(Segment(key, source, (part.span,)))
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
         return _edits(decoded, parts, targets)

@@ -116,14 +116,14 @@ def to_markup(raw: str, references: dict[str, str]) -> str:
         character = html.unescape(match[0])
         if len(character) == 1 and match[0].endswith(";") and character not in KEPT:
             references[character] = match[0]
-        return _escaped(character)
+        return escaped(character)
 
     parts: list[str] = []
     place = 0
     for match in REFERENCE.finditer(raw):
-        parts += _escaped(raw[place : match.start()]), decoded(match)
+        parts += escaped(raw[place : match.start()]), decoded(match)
         place = match.end()
-    return "".join([*parts, _escaped(raw[place:])])
+    return "".join([*parts, escaped(raw[place:])])
 
 
 def from_markup(text: str) -> str:
@@ -132,17 +132,18 @@ def from_markup(text: str) -> str:
 
 
 def parts_of(text: str, tags: Sequence[str]) -> Iterator[tuple[bool, str]]:
-    """A text in parts, each with True for one of the tags."""
-    if not tags:
-        yield False, text
-        return
-    known = re.compile("|".join(map(re.escape, sorted(set(tags), key=len, reverse=True))))
-    place = 0
-    for match in known.finditer(text):
-        yield False, text[place : match.start()]
-        yield True, match[0]
-        place = match.end()
-    yield False, text[place:]
+    """A text in parts, each with True for one of the tags, which begin with `<` or `{`."""
+    known = set(tags)
+    lengths = sorted({len(tag) for tag in known}, reverse=True)
+    start = 0
+    for match in re.finditer("[<{]", text) if known else ():
+        place = match.start()
+        found = next((n for n in lengths if text[place : place + n] in known), 0)
+        if found and place >= start:
+            yield False, text[start:place]
+            yield True, text[place : place + found]
+            start = place + found
+    yield False, text[start:]
 
 
 def to_file(
@@ -178,5 +179,6 @@ def _nesting(tags: Sequence[str]) -> Counter[tuple[str, str]]:
     return Counter((tags[i], tags[j]) for i, j in partners(tokens).items() if i < j)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text as a reader sees it in markup form."""
     return "".join(KEPT.get(character, character) for character in text)

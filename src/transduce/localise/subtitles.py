@@ -79,8 +79,9 @@ def _read(kind: str, data: bytes, encoding: str | None) -> Document:
             raw = joined_lines([one_line(text[a:b]) for (a, b), _ in pieces])
             source = _marked_up(raw, references) if markup else raw
             flags = frozenset({"markup"} if markup else ())
+            tags = tuple(match[0] for match in TAG.finditer(source))
             groups[key] = group
-            segments.append(Segment(key, source, tuple(p.span for p in pieces), flags))
+            segments.append(Segment(key, source, tuple(p.span for p in pieces), flags, tags))
     by_key = {segment.key: segment for segment in segments}
 
     def render(targets: Mapping[str, str]) -> Iterator[Edit]:
@@ -210,8 +211,7 @@ def _goes_on(cue: Cue, following: Cue, text: str) -> bool:
 def _edits(
     segment: Segment, target: str, group: Sequence[Cue], references: Mapping[str, str]
 ) -> Iterator[Edit]:
-    markup = "markup" in segment.flags
-    tags = [match[0] for match in TAG.finditer(segment.source)]
+    markup, tags = "markup" in segment.flags, segment.tags
     check_tags(segment.key, tags, target)
     if markup:
         target = "".join(part for _, part in to_file(target, tags, references))

@@ -1,0 +1,295 @@
+"""Translation of segments: protect, cut into sentences, translate, put back, check.
+
+    protect    placeholders and tags become marks (`placeholders`)
+    sentences  cut in that form, so that no placeholder is torn (`sentences`)
+    translate  a sentence with placeholders in two ways, until a result passes the check: as output
+               constraints of the search; or without them, put back by the alignment
+               (`projection`).  Tags by the alignment first
+    check      each placeholder once, in a sensible place; else the source text is returned
+
+`localised` does all with functions that translate and align.  `localisation` gives the same as a
+generator of orders, for a caller with a queue of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import CancelledError, DataError, TransduceError
+from transduce.localise.document import Document, Segment, State, Target
+from transduce.localise.placeholders import Protected, check_placeholders, protect
+from transduce.localise.projection import Links, detagged, projected
+from transduce.localise.sentences import Sentences, split_sentences
+
+T = TypeVar("T")
+
+WORD = "字"
+"""Stands for a placeholder where sentences are cut: neither an initial nor a beginning."""
+
+
+class Translated(Protocol):
+    """A translation."""
+
+    @property
+    def text(self) -> str:
+        """The output."""
+
+
+Translate = Callable[
+    [Sequence[str], Sequence[DecodingOptions]], Sequence[Translated | TransduceError]
+]
+"""Translation of each text by its options, or the error in them, as `Translator.attempt`."""
+Align = Callable[[Sequence[tuple[str, str]]], Sequence[Links]]
+"""Links between each source and its output, as `alignment.aligner` makes them."""
+
+
+class Order(NamedTuple):
+    """A translation to make, or with an `output` an alignment.
+
+    constraints: phrases that the translation contains.
+    """
+
+    text: str
+    constraints: tuple[str, ...] = ()
+    output: str | None = None
+
+
+Answer = str | Links | TransduceError
+"""A translation, an alignment, or the error in an order."""
+Work = Generator[list[Order], list[Answer], T]
+
+
+class Localised(NamedTuple):
+    """Translation of a segment; or its source, to be translated by hand for a reason."""
+
+    text: str
+    state: State
+    reason: str = ""
+
+
+def localised(
+    segments: Sequence[Segment],
+    language: str,
+    translate: Translate,
+    options: DecodingOptions,
+    align: Align | None = None,
+) -> list[Localised]:
+    """Translate segments, each placeholder kept exactly once.
+
+    language: code of the source.  options: of the search; placeholders are added to their
+    constraints.  align: without it, tags are kept by constraints alone.  A segment that cannot be
+    translated so is returned as it is; other errors of the translator are raised.
+    """
+    work = localisation(segments, language, align is not None)
+    try:
+        orders = next(work)
+        while True:
+            texts = [order for order in orders if order.output is None]
+            given = [_constrained(options, order) for order in texts]
+            able = [own for own in given if isinstance(own, DecodingOptions)]
+            asked = [
+                order.text
+                for order, one in zip(texts, given, strict=True)
+                if isinstance(one, DecodingOptions)
+            ]
+            outputs = iter(translate(asked, able) if able else ())
+            pairs = [(order.text, order.output) for order in orders if order.output is not None]
+            links = iter(align(pairs) if align is not None and pairs else ())
+            answers: list[Answer] = []
+            own = iter(given)
+            for order in orders:
+                if order.output is not None:
+                    answers.append(next(links))
+                    continue
+                error = next(own)
+                answer = next(outputs) if isinstance(error, DecodingOptions) else error
+                answers.append(answer if isinstance(answer, TransduceError) else answer.text)
+            orders = work.send(answers)
+    except StopIteration as stop:
+        found: list[Localised] = stop.value
+        return found
+
+
+def _constrained(options: DecodingOptions, order: Order) -> DecodingOptions | TransduceError:
+    if not order.constraints:
+        return options
+    try:
+        both = (*options.constraints, *order.constraints)
+        return dataclasses.replace(options, constraints=both)
+    except TransduceError as error:
+        return error
+
+
+def localisation(
+    segments: Sequence[Segment], language: str, can_align: bool
+) -> Work[list[Localised]]:
+    """The orders of some segments, in rounds: send the answers to each list, in its order.
+
+    language: code of the source.  can_align: True if alignments are answered.  A sentence without
+    placeholders needs one round, any other at most five.  Raises SettingError if the extra `serve`
+    is missing, and the error in an order without constraints.
+    """
+    found = yield from _together(_segment(one, language, can_align) for one in segments)
+    return [
+        Localised(segment.source, "needs-translation", str(one))
+        if isinstance(one, DataError)
+        else Localised(one, "translated")
+        for segment, one in zip(segments, found, strict=True)
+    ]
+
+
+def _together(works: Iterable[Work[T]]) -> Work[list[T | DataError]]:
+    """Results of several works, or their DataErrors; all orders of a round in one list."""
+    running = list(works)
+    results: dict[int, T | DataError] = {}
+    orders: dict[int, list[Order]] = {}
+
+    def go_on(number: int, answers: list[Answer] | None) -> None:
+        work = running[number]
+        try:
+            orders[number] = next(work) if answers is None else work.send(answers)
+        except StopIteration as stop:
+            results[number] = stop.value
+        except DataError as error:
+            results[number] = error
+
+    for number in range(len(running)):
+        go_on(number, None)
+    while orders:
+        round_, orders = orders, {}
+        answers = iter((yield [order for one in round_.values() for order in one]))
+        for number, own in round_.items():
+            go_on(number, [next(answers) for _ in own])
+    return [results[number] for number in range(len(running))]
+
+
+def _segment(segment: Segment, language: str, can_align: bool) -> Work[str]:
+    """The translation of a segment.  Raises DataError for one that cannot be made."""
+    source = protect(segment.source, segment.tags, "markup" in segment.flags)
+    sentences = _sentences(source, language)
+    found = yield from _together(_sentence(source, text, can_align) for text in sentences.texts)
+    outputs = []
+    for one in found:
+        if isinstance(one, DataError):
+            raise one
+        outputs.append(one)
+    text = sentences.joined(outputs)
+    check_placeholders(source, text)
+    if not text.strip():
+        raise DataError("the translation is empty")
+    return source.restored(text)
+
+
+def _sentences(source: Protected, language: str) -> Sentences:
+    """Sentences of a protected text: tags count as blanks, and may stand between two."""
+    masked = "".join(
+        c if c not in source.names else WORD if source.kinds[c] == "text" else " "
+        for c in source.text
+    )
+    cut = split_sentences(masked, language)
+    place = 0
+
+    def original(part: str) -> str:
+        nonlocal place
+        place += len(part)
+        return source.text[place - len(part) : place]
+
+    between, texts = [original(cut.between[0])], []
+    for text, after in zip(cut.texts, cut.between[1:], strict=True):
+        texts.append(original(text))
+        between.append(original(after))
+    return Sentences(tuple(texts), tuple(between))
+
+
+def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
+    """The translation of one sentence, with marks."""
+    source = dataclasses.replace(whole, text=text)
+    if not source.marks:
+        (answer,) = yield [Order(text)]
+        return _output(answer)
+    if not any(c.isalnum() for c in text if c not in source.names):
+        return text
+    tags_only = all(source.kinds[mark] != "text" for mark in source.marks)
+    ways = [_by_constraints(source)]
+    if can_align:
+        ways.insert(0 if tags_only else 1, _by_alignment(source))
+    reasons = []
+    for way in ways:
+        try:
+            output = yield from way
+            check_placeholders(source, output)
+            return output
+        except CancelledError:
+            raise
+        except TransduceError as error:
+            reasons.append(str(error))
+    raise DataError(f"placeholders are not kept: {reasons[0]}")
+
+
+def _by_constraints(source: Protected) -> Work[str]:
+    """With the placeholders as they are, required in the output."""
+    names = tuple(dict.fromkeys(source.names[mark] for mark in source.marks))
+    (answer,) = yield [Order(source.shown(source.text), names)]
+    return source.marked(_output(answer))
+
+
+def _by_alignment(source: Protected) -> Work[str]:
+    """Without the placeholders, which go to the words that the alignment links to theirs."""
+    plain = detagged(source)
+    (answer,) = yield [Order(plain.text)]
+    output = _output(answer)
+    (links,) = yield [Order(plain.text, output=output)]
+    if isinstance(links, TransduceError):
+        raise links
+    assert not isinstance(links, str)
+    return projected(source, plain, output, links)
+
+
+def _output(answer: Answer) -> str:
+    if isinstance(answer, TransduceError):
+        raise answer
+    assert isinstance(answer, str)
+    return answer
+
+
+def localised_document(
+    document: Document,
+    language: str,
+    translate: Translate,
+    options: DecodingOptions,
+    align: Align | None = None,
+) -> bytes:
+    """Translate a document; segments that cannot be translated stay as they are.
+
+    Raises DataError where segments are there and none is translated.
+    """
+    return document_with(
+        document, localised(document.segments, language, translate, options, align)
+    )
+
+
+def document_with(document: Document, found: Sequence[Localised]) -> bytes:
+    """A document with the translations of its segments, in order.
+
+    A translation that the format cannot hold is left out.  Raises DataError if there are segments
+    and none is translated.
+    """
+    targets: dict[str, Target] = {}
+    reason = ""
+    for segment, one in zip(document.segments, found, strict=True):
+        target = Target(" ".join(one.text.splitlines()), one.state)
+        if one.state == "needs-translation":
+            reason = reason or f"{segment.key}: {one.reason}"
+            continue
+        try:
+            document.check({segment.key: target})
+        except DataError as error:
+            reason = reason or str(error)
+            continue
+        targets[segment.key] = target
+    if document.segments and not targets:
+        raise DataError(f"nothing was translated; {reason}")
+    return document.with_targets(targets)

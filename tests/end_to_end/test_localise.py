@@ -1,0 +1,168 @@
+"""Documents through a real run: placeholders and tags once each, formats as they were."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+import transduce
+from helpers.toy_translator import train_toy
+from transduce import DecodingOptions
+from transduce.errors import CancelledError, DataError, SettingError, TransduceError
+from transduce.localise.alignment import aligner
+from transduce.localise.document import Segment, Span
+from transduce.localise.formats import read_document
+from transduce.localise.placeholders import check_placeholders, protect
+from transduce.localise.translate import (
+    Localised,
+    Order,
+    localisation,
+    localised,
+    localised_document,
+)
+from transduce.tasks.translation.translator import Translator
+
+pytest.importorskip("sentencex")
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
+    return transduce.load(train_toy(tmp_path_factory.mktemp("toy")), "cpu").translator
+
+
+def segments(*texts: str) -> list[Segment]:
+    return [Segment(f"line {i}", text, (Span(0, 1),)) for i, text in enumerate(texts)]
+
+
+def translate(translator: Translator, *texts: str, align: bool = True) -> list[Localised]:
+    links = aligner(translator) if align else None
+    return localised(segments(*texts), "de", translator.attempt, translator.options, links)
+
+
+TEXTS = (
+    "Ich sehe [X6X] den roten Hund.",
+    'Ich kaufe <x id="6"></x> den Baum.',
+    "Heute suche ich den alten %1$s.",
+    "Ich sehe den <b>roten</b> Hund. Heute kaufe ich den Tisch.",
+    "Ich sehe <i>den <b>neuen</b> Hund</i>.",
+    "Ich suche [X1X] den [X2X] Hund. [X3X] Ich sehe den Mann!",
+    "Heute kaufe ich den <a href='x'>roten Tisch</a>.",
+    "Ich sehe den Hund: https://a.b/c?d=e.",
+    "Ich sehe {} und {name!r:>5}.",
+    "Ich sehe %s und %d.",
+)
+
+
+@pytest.mark.parametrize("align", [True, False])
+def test_each_placeholder_comes_once_or_the_source_stays(
+    translator: Translator, align: bool
+) -> None:
+    found = translate(translator, *TEXTS, align=align)
+    for text, one in zip(TEXTS, found, strict=True):
+        source = protect(text)
+        if one.state == "translated":
+            assert one.text != text and not one.reason
+            check_placeholders(source, source.marked(one.text))
+        else:
+            assert one.text == text
+            assert one.reason.startswith("placeholders are not kept: ")
+    assert sum(one.state == "translated" for one in found) >= (7 if align else 2)
+
+
+def test_tags_go_around_their_words(translator: Translator) -> None:
+    (one,) = translate(translator, "Heute kaufe ich den Tisch. Ich sehe den roten <b>Hund</b>.")
+    assert one == Localised("I buy the table today. I see the red <b>dog</b>.", "translated")
+
+
+def test_texts_without_placeholders_are_those_of_the_run(translator: Translator) -> None:
+    texts = ["Ich sehe den Mann.", "Heute suche ich den Baum."]
+    found = translate(translator, *texts, "…", "{0} %s")
+    assert [one.text for one in found] == [
+        *(one.text for one in translator.translate(texts)),
+        "…",
+        "{0} %s",
+    ]
+
+
+def test_a_document_is_translated_in_its_form(translator: Translator) -> None:
+    page = "<p>Ich sehe den roten\r\n<b>Hund</b>.\r\n<pre>Ich</pre><img alt='Ich sehe den Mann.'>"
+    document = read_document("a.html", page.encode())
+    options = translator.options
+    result = localised_document(document, "de", translator.attempt, options, aligner(translator))
+    assert result.decode() == (
+        "<p>I see the red <b>dog</b>.\r\n<pre>Ich</pre><img alt='I see the man.'>"
+    )
+    subtitles = (
+        "1\n00:00:01,000 --> 00:00:02,000\n- Ich sehe\nden Mann.\n- Heute kaufe ich den Tisch.\n"
+    )
+    document = read_document("a.srt", subtitles.encode())
+    result = localised_document(document, "de", translator.attempt, options)
+    assert result.decode() == subtitles.replace(
+        "Ich sehe\nden Mann.\n- Heute kaufe ich den Tisch.",
+        "I see the man.\n- I buy the table today.",
+    )
+
+
+def test_a_document_in_which_nothing_was_translated_is_an_error(translator: Translator) -> None:
+    def empty(texts: Sequence[str], options: object) -> list[Output]:
+        return [Output("") for _ in texts]
+
+    document = read_document("a.txt", b"Ich %s.\nIch.\n")
+    with pytest.raises(
+        DataError, match="nothing was translated; line 1: placeholders are not kept"
+    ):
+        localised_document(document, "de", empty, DecodingOptions())
+    assert (
+        localised_document(read_document("a.txt", b"\n"), "de", empty, DecodingOptions()) == b"\n"
+    )
+
+
+@dataclasses.dataclass
+class Output:
+    """Translation of a translator that is made up."""
+
+    text: str
+
+
+def test_options_of_the_caller_stay() -> None:
+    seen: list[DecodingOptions] = []
+
+    def echo(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        seen.extend(options)
+        return [Output(text) for text in texts]
+
+    options = DecodingOptions(constraints=("x",), beam_size=3)
+    (one,) = localised(segments("Ich %s. Du."), "de", echo, options)
+    assert one.text == "Ich %s. Du."
+    assert [own.constraints for own in seen] == [("x", "%s"), ("x",)]
+    groups = DecodingOptions(beam_size=4, beam_groups=2)
+    found = localised(segments("Ich %s.", "Du."), "de", echo, groups)
+    assert [one.state for one in found] == ["needs-translation", "translated"]
+    assert "constraints and beam_groups" in found[0].reason
+
+
+def test_an_error_of_a_text_is_raised_and_a_refused_constraint_is_not() -> None:
+    def fail(
+        texts: Sequence[str], options: Sequence[DecodingOptions]
+    ) -> list[Output | TransduceError]:
+        return [
+            SettingError("no") if own.constraints else CancelledError("gone") for own in options
+        ]
+
+    (one,) = localised(segments("Ich %s."), "de", fail, DecodingOptions())
+    assert one == Localised("Ich %s.", "needs-translation", "placeholders are not kept: no")
+    with pytest.raises(CancelledError, match="gone"):
+        localised(segments("Ich %s.", "Du."), "de", fail, DecodingOptions())
+
+
+def test_orders_of_all_segments_come_together() -> None:
+    work = localisation(segments("Ich <b>bin</b>. Du.", "Er %s.", "Wir."), "de", can_align=True)
+    orders = next(work)
+    assert orders == [Order("Ich bin."), Order("Du."), Order("Er %s.", ("%s",)), Order("Wir.")]
+    orders = work.send(["I am.", "You.", "He %s.", "We."])
+    assert orders == [Order("Ich bin.", output="I am.")]
+    with pytest.raises(StopIteration) as stop:
+        work.send([[(Span(0, 3), Span(0, 1)), (Span(4, 7), Span(2, 4))]])
+    assert [one.text for one in stop.value.value] == ["I <b>am</b>. You.", "He %s.", "We."]
