@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from helpers.command_line import Done, some_words, transduce, write_recipe
+from helpers.served import Served, served, sibling_run, small_run
 from transduce.cli.main import main
 from transduce.training.weights import read_tensors, write_weights
 
@@ -76,3 +77,16 @@ def speller(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = transduce("train", recipe, "--set", "training.steps=20", cwd=directory)
     assert done.code == 0, done.err
     return directory / "runs" / "recipe"
+
+
+@pytest.fixture(scope="session")
+def de_en(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A translation run that names its languages."""
+    return small_run(tmp_path_factory.mktemp("served") / "de-en", "de", "en")
+
+
+@pytest.fixture(scope="session")
+def server(de_en: Path) -> Iterator[Served]:
+    """A server for de-en and en-fr, with en as the pivot."""
+    with served(de_en, sibling_run(de_en, "en", "fr"), "--pivot", "en", "--metrics") as found:
+        yield found

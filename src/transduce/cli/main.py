@@ -39,6 +39,7 @@ VERB_GROUPS = {
         "predict": "Predict an output for each input line, for any task.",
         "generate": "Continue a prompt with a language model.",
         "chat": "Chat with a dialogue model.",
+        "serve": "Serve runs over HTTP, for LibreTranslate's clients and others.",
     },
     "Evaluation": {
         "evaluate": "Evaluate a run on held-out data.",

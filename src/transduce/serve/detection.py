@@ -1,0 +1,96 @@
+"""Detection of the language of a text, among the served ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from transduce.errors import TransduceError, needs_extra
+from transduce.serve.languages import base_of
+
+MAX_CHARACTERS = 4000
+"""Characters of a text that are looked at."""
+
+TRADITIONAL = frozenset(
+    "這個們來說國時會對過學後發還沒開關點見話問間東車電長門馬鳥魚風飛語讀書寫買賣愛聽聲兒"
+    "從當將與為無樂體頭題應讓認識請謝錯錢銀鐵難雖離雲葉號處萬歲歡氣漢溫滿熱產畫盡種現習專"
+)
+SIMPLIFIED = frozenset(
+    "这个们来说国时会对过学后发还没开关点见话问间东车电长门马鸟鱼风飞语读书写买卖爱听声儿"
+    "从当将与为无乐体头题应让认识请谢错钱银铁难虽离云叶号处万岁欢气汉温满热产画尽种现习专"
+)
+"""Frequent characters with two forms; those that have one form count for neither."""
+
+
+class Detected(NamedTuple):
+    """A language and its confidence in percent."""
+
+    language: str
+    confidence: float
+
+
+class Detector:
+    """Identifies the language of texts among some, best first.
+
+    A single language needs no model.  The model of py3langid is loaded in a thread of its own;
+    `ready` is false until it is there.
+    """
+
+    def __init__(self, codes: Sequence[str]) -> None:
+        self.codes = tuple(codes)
+        self._identifier: Any = None
+        self._known: dict[str, list[str]] = {}
+        self.ready = len(self.codes) < 2
+
+    def start(self, failed: Callable[[BaseException], None]) -> None:
+        """Begin to load the model, where one is needed.
+
+        failed: called in the thread with an error.
+        """
+
+        def load() -> None:
+            try:
+                self._load()
+            except BaseException as error:
+                failed(error)
+
+        if not self.ready:
+            threading.Thread(target=load, name="serve-detection", daemon=True).start()
+
+    def _load(self) -> None:
+        try:
+            from py3langid.langid import MODEL_FILE, LanguageIdentifier
+        except ImportError:
+            raise TransduceError(needs_extra("language detection", "serve")) from None
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        for code in self.codes:
+            if base_of(code) in identifier.labels:
+                self._known.setdefault(base_of(code), []).append(code)
+        if self._known:
+            identifier.set_languages(list(self._known))
+            self._identifier = identifier
+        self.ready = True
+
+    def detect(self, text: str) -> list[Detected]:
+        """Languages of a text with their confidence, best first; 0 for a text without letters."""
+        text = text[:MAX_CHARACTERS]
+        letters = any(map(str.isalpha, text))
+        if not self.codes:
+            return []
+        if self._identifier is None or not letters:
+            return [Detected(self.codes[0], 100.0 if letters and len(self.codes) == 1 else 0.0)]
+        ranked = self._identifier.rank(text)
+        found = [
+            Detected(_variant(self._known[base], text), round(100 * float(share), 1))
+            for base, share in ranked
+        ]
+        return [one for one in found if one.confidence > 0] or found[:1]
+
+
+def _variant(codes: Sequence[str], text: str) -> str:
+    """One of the codes of a language: the script of Chinese by its characters, else the first."""
+    traditional = sum(character in TRADITIONAL for character in text)
+    simplified = sum(character in SIMPLIFIED for character in text)
+    script = "zh-Hant" if traditional > simplified else "zh-Hans"
+    return script if script in codes else codes[0]

@@ -1,0 +1,100 @@
+"""Metrics in the text format of Prometheus.
+
+Labels are endpoints, status codes and names of runs: never an address, a key or a text.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+TEXTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Histogram:
+    """Cumulative histogram: counts per bucket, their sum."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect.bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def lines(self, name: str) -> Iterator[str]:
+        """Samples in the text format."""
+        total = 0
+        for bound, count in zip((*self.bounds, None), self.counts, strict=True):
+            total += count
+            edge = "+Inf" if bound is None else f"{bound:g}"
+            yield f'{name}_bucket{{le="{edge}"}} {total}'
+        yield f"{name}_sum {self.sum:.6f}"
+        yield f"{name}_count {total}"
+
+
+class Metrics:
+    """Counters, gauges and histograms of a server; safe to use from several threads."""
+
+    HELP: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "transduce_requests_total": ("counter", "Requests answered."),
+        "transduce_tokens_total": ("counter", "Tokens read and written by translation runs."),
+        "transduce_cancelled_total": ("counter", "Requests ended by their client or deadline."),
+        "transduce_waiting": ("gauge", "Texts waiting for a run."),
+        "transduce_running": ("gauge", "Texts in the current batch."),
+        "transduce_request_seconds": ("histogram", "Time from request to answer."),
+        "transduce_queue_seconds": ("histogram", "Time from queueing to the first batch."),
+        "transduce_batch_texts": ("histogram", "Texts per batch."),
+    }
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[str, Counter[Labels]] = {
+            name: Counter() for name, (kind, _) in self.HELP.items() if kind != "histogram"
+        }
+        self._histograms = {
+            name: Histogram(TEXTS if name.endswith("_texts") else SECONDS)
+            for name, (kind, _) in self.HELP.items()
+            if kind == "histogram"
+        }
+
+    def count(self, name: str, amount: int = 1, **labels: str) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._values[f"transduce_{name}"][tuple(sorted(labels.items()))] += amount
+
+    def set(self, name: str, value: int, **labels: str) -> None:
+        """Set a gauge."""
+        with self._lock:
+            self._values[f"transduce_{name}"][tuple(sorted(labels.items()))] = value
+
+    def observe(self, name: str, value: float) -> None:
+        """Count a value in a histogram."""
+        with self._lock:
+            self._histograms[f"transduce_{name}"].observe(value)
+
+    def text(self) -> str:
+        """All metrics in the text format, version 0.0.4."""
+        lines: list[str] = []
+        with self._lock:
+            for name, (kind, purpose) in self.HELP.items():
+                lines += [f"# HELP {name} {purpose}", f"# TYPE {name} {kind}"]
+                if kind == "histogram":
+                    lines += self._histograms[name].lines(name)
+                    continue
+                for labels, value in sorted(self._values[name].items()):
+                    shown = ",".join(f'{key}="{_escaped(said)}"' for key, said in labels)
+                    lines.append(f"{name}{{{shown}}} {value}" if shown else f"{name} {value}")
+        return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,389 @@
+"""Queue of a run: one worker thread, fair dynamic batches of the texts that wait.
+
+A batch takes texts in turn from all waiting requests and never waits for more.  Under load a
+request contributes at most `SHARE` texts to a batch, so that a short one beside a long one waits
+for little; alone it fills `BATCH_TEXTS`.  A batch is bounded by its work, too: the characters of
+its texts times the beam.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from transduce.errors import CancelledError, TransduceError
+from transduce.serve.calls import Call
+from transduce.serve.errors import ClientGoneError, RequestError, busy, unavailable
+from transduce.serve.metrics import Metrics
+
+if TYPE_CHECKING:
+    from transduce.decoding.options import DecodingOptions
+    from transduce.tasks.task import Prediction
+
+logger = logging.getLogger("transduce")
+
+BATCH_TEXTS = 64
+SHARE = 16
+PATIENCE = 30.0
+"""Seconds for the last batch, when the server ends."""
+BATCH_WORK = 100_000
+"""Characters times hypotheses."""
+
+Input = str | Sequence[str]
+Answer = Any
+"""A `Prediction`, or the TransduceError of its input."""
+
+
+class Answering(Protocol):
+    """A loaded run as its worker uses it: see `serve.worker`."""
+
+    @property
+    def options(self) -> DecodingOptions | None:
+        """Decoding options of the recipe; None for a task without decoding."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the texts of one input."""
+
+    def attempt(
+        self,
+        inputs: Sequence[Input],
+        options: Sequence[DecodingOptions | None],
+        first: int,
+        cancelled: Callable[[int], bool],
+    ) -> Sequence[Prediction | TransduceError]:
+        """An answer or an error for each input."""
+
+    def stream(
+        self, text: Input, options: DecodingOptions | None, number: int, over: Callable[[], bool]
+    ) -> Iterator[str]:
+        """An answer in parts."""
+
+    def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
+        """Tokens read and written."""
+
+
+@dataclass(eq=False)
+class Job:
+    """Texts of one request, and the answers so far.
+
+    alone: the random streams of sampling depend on the place in a batch, so no other request may
+    share it.  emit: receives the parts of a streamed answer as (index of the text, part), and None
+    as the part at the end of a text.
+    """
+
+    inputs: Sequence[Input]
+    options: DecodingOptions | None
+    call: Call
+    future: asyncio.Future[list[Answer]]
+    alone: bool = False
+    emit: Callable[[int, str | None], None] | None = None
+    taken: int = 0
+    queued: float = field(default_factory=time.monotonic)
+    answers: dict[int, Answer] = field(default_factory=dict)
+
+    @property
+    def left(self) -> int:
+        """Texts not yet in a batch."""
+        return len(self.inputs) - self.taken
+
+    def work(self) -> int:
+        """Work of the next text."""
+        text = self.inputs[self.taken]
+        characters = len(text) if isinstance(text, str) else sum(map(len, text))
+        return (characters + 1) * (self.options.width if self.options else 1)
+
+
+Batch = list[tuple[Job, int]]
+
+
+class Queue:
+    """Texts waiting for one run, and the thread that answers them.
+
+    load: makes the run; called in the thread.  failed: called in the thread with the error of a run
+    that cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        load: Callable[[], Answering],
+        metrics: Metrics,
+        max_waiting: int = 2000,
+        failed: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        self.name = name
+        self.run: Answering | None = None
+        self._load = load
+        self._metrics = metrics
+        self._max_waiting = max_waiting
+        self._failed = failed
+        self._jobs: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._shared = False  # two requests at the time of the last batch
+        self._thread = threading.Thread(target=self._work, name=f"serve-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Start loading."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread after its current batch."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self.run is not None:
+            self._thread.join(PATIENCE)
+
+    async def submit(
+        self, inputs: Sequence[Input], options: DecodingOptions | None, call: Call
+    ) -> list[Answer]:
+        """Answers in order; a TransduceError in place of an answer that is impossible.
+
+        Raises RequestError: 429 where too many wait, 503 at the deadline, 499 for a client gone.
+        """
+        if not inputs:
+            return []
+        loop = asyncio.get_running_loop()
+        job = Job(inputs, options, call, loop.create_future(), _is_sampled(options))
+        self._add(job)
+        return await self._answer_of(job)
+
+    async def stream(
+        self, inputs: Sequence[Input], options: DecodingOptions | None, call: Call
+    ) -> AsyncIterator[tuple[int, str | None]]:
+        """Answers in parts, as (index of the input, part), with None at the end of each.
+
+        Raises as `submit`, and the error of an input.
+        """
+        loop = asyncio.get_running_loop()
+        parts: asyncio.Queue[tuple[int, str | None] | None] = asyncio.Queue()
+
+        def emit(index: int, part: str | None) -> None:
+            _call_soon(loop, parts.put_nowait, (index, part))
+
+        job = Job(inputs, options, call, loop.create_future(), alone=True, emit=emit)
+        job.future.add_done_callback(lambda _: parts.put_nowait(None))
+        if inputs:
+            self._add(job)
+        else:
+            job.future.set_result([])
+        answered = asyncio.ensure_future(self._answer_of(job))
+        try:
+            while (part := await parts.get()) is not None:
+                yield part
+            for answer in await answered:
+                if isinstance(answer, TransduceError):
+                    raise answer
+        finally:
+            call.end()
+            answered.cancel()
+
+    async def _answer_of(self, job: Job) -> list[Answer]:
+        job.call.attach(job.future)
+        try:
+            async with asyncio.timeout(job.call.remaining):
+                answers = await job.future
+        except TimeoutError:
+            raise self._given_up(job.call) from None
+        except asyncio.CancelledError:
+            if job.call.ended and job.future.cancelled():
+                raise self._given_up(job.call) from None
+            raise
+        if any(isinstance(answer, CancelledError) for answer in answers):
+            raise self._given_up(job.call)
+        return answers
+
+    def _given_up(self, call: Call) -> RequestError:
+        """The error of a call that is over: its client has gone, or it took too long."""
+        self._metrics.count("cancelled_total")
+        gone, call.ended = call.ended, True
+        if gone:
+            return ClientGoneError()
+        return unavailable("the answer takes too long; send shorter texts", "timeout")
+
+    def _add(self, job: Job) -> None:
+        with self._changed:
+            if self._closed:
+                raise unavailable("the server is stopping")
+            self._drop_ended()
+            waiting = sum(one.left for one in self._jobs)
+            if waiting and waiting + len(job.inputs) > self._max_waiting:
+                raise busy("too many texts are waiting")
+            self._jobs.append(job)
+            self._note_waiting()
+            self._changed.notify()
+
+    def _drop_ended(self) -> None:
+        self._jobs = deque(job for job in self._jobs if not job.call.over())
+
+    def _note_waiting(self) -> None:
+        self._metrics.set("waiting", sum(job.left for job in self._jobs), run=self.name)
+
+    def _work(self) -> None:
+        try:
+            run = self._load()
+        except BaseException as error:
+            self._failed(error)
+            return
+        self.run = run
+        while batch := self._next_batch():
+            self._metrics.set("running", len(batch), run=self.name)
+            self._metrics.observe("batch_texts", len(batch))
+            self._answer(run, batch)
+            self._metrics.set("running", 0, run=self.name)
+
+    def _next_batch(self) -> Batch:
+        """The next texts to answer; waits until there are some; empty at the end."""
+        with self._changed:
+            while True:
+                self._drop_ended()
+                if self._jobs:
+                    break
+                if self._closed:
+                    return []
+                self._note_waiting()
+                self._changed.wait()
+            batch = self._take()
+            self._note_waiting()
+        for job, index in batch:
+            if index == 0:
+                self._metrics.observe("queue_seconds", time.monotonic() - job.queued)
+        return batch
+
+    def _take(self) -> Batch:
+        """Texts in turn from all jobs; unfinished jobs go behind the others."""
+        first = self._jobs[0]
+        jobs = [first] if first.alone else [job for job in self._jobs if not job.alone]
+        shared = len(self._jobs) > 1
+        share = SHARE if shared or self._shared else BATCH_TEXTS
+        self._shared = shared
+        batch = _filled(jobs, 1 if first.emit else share)
+        served = {job for job, _ in batch}
+        waiting = [job for job in self._jobs if job not in served]
+        self._jobs = deque([*waiting, *(job for job in self._jobs if job in served and job.left)])
+        return batch
+
+    def _answer(self, run: Answering, batch: Batch) -> None:
+        """Answer a batch; where that fails, each of its requests alone."""
+        if batch[0][0].emit is not None:
+            self._stream(run, *batch[0])
+            return
+        try:
+            self._attempt(run, batch)
+        except Exception as error:
+            jobs = list(dict.fromkeys(job for job, _ in batch))
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._answer(run, [one for one in batch if one[0] is job])
+                return
+            _log_fault(self.name, error)
+            jobs[0].taken = len(jobs[0].inputs)
+            _finish(jobs[0], fault_of(error))
+
+    def _attempt(self, run: Answering, batch: Batch) -> None:
+        inputs = [job.inputs[index] for job, index in batch]
+        options = [job.options for job, _ in batch]
+        first = batch[0][1] if batch[0][0].alone else 0
+        answers = run.attempt(inputs, options, first, lambda place: batch[place][0].call.over())
+        read, written = run.n_tokens(inputs, answers)
+        self._metrics.count("tokens_total", read, side="source")
+        self._metrics.count("tokens_total", written, side="target")
+        for (job, index), answer in zip(batch, answers, strict=True):
+            job.answers[index] = answer
+            if len(job.answers) == len(job.inputs):
+                _finish(job, [job.answers[i] for i in range(len(job.inputs))])
+
+    def _stream(self, run: Answering, job: Job, index: int) -> None:
+        assert job.emit is not None
+        try:
+            for part in run.stream(job.inputs[index], job.options, index, job.call.over):
+                job.emit(index, part)
+            job.emit(index, None)
+            job.answers[index] = None
+        except TransduceError as error:
+            job.answers[index] = error
+        except Exception as error:
+            _log_fault(self.name, error)
+            job.taken = len(job.inputs)
+            _finish(job, fault_of(error))
+            return
+        if len(job.answers) == len(job.inputs):
+            _finish(job, [job.answers[i] for i in range(len(job.inputs))])
+
+
+def _filled(jobs: Sequence[Job], share: int) -> Batch:
+    """At most `share` texts of each job, one of each in turn, within the bounds of a batch."""
+    batch: Batch = []
+    work = 0
+    for _ in range(share):
+        for job in jobs:
+            if job.left:
+                work += job.work()
+                if batch and (work > BATCH_WORK or len(batch) == BATCH_TEXTS):
+                    return batch
+                batch.append(_next_of(job))
+    return batch
+
+
+def fault_of(error: Exception) -> RequestError:
+    """The answer to a request on which the run failed."""
+    from transduce.errors import is_out_of_memory
+
+    if is_out_of_memory(error):
+        return unavailable("out of memory; send shorter texts", "out_of_memory")
+    return RequestError(500, "internal error", "internal")
+
+
+def check_answers(answers: Sequence[Answer]) -> None:
+    """Raise the first error among answers."""
+    for answer in answers:
+        if isinstance(answer, TransduceError):
+            raise RequestError(400, str(answer))
+
+
+def _is_sampled(options: DecodingOptions | None) -> bool:
+    return options is not None and options.method == "sample"
+
+
+def _next_of(job: Job) -> tuple[Job, int]:
+    job.taken += 1
+    return job, job.taken - 1
+
+
+def _log_fault(name: str, error: Exception) -> None:
+    """Log the place of a fault; its message may hold a text of a user."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else "unknown place"
+    logger.error("%s: %s at %s", name, type(error).__name__, place)
+
+
+def _finish(job: Job, result: list[Answer] | RequestError) -> None:
+    """Hand the answers, or the error of all, to the event loop."""
+
+    def settle() -> None:
+        if job.future.done():
+            return
+        if isinstance(result, RequestError):
+            job.future.set_exception(result)
+        else:
+            job.future.set_result(result)
+
+    _call_soon(job.future.get_loop(), settle)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *given: Any) -> None:
+    """Call a function in the event loop, if that still runs."""
+    try:
+        loop.call_soon_threadsafe(function, *given)
+    except RuntimeError:  # closed meanwhile
+        logger.debug("an answer came after the end of the server")

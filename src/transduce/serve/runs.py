@@ -1,0 +1,104 @@
+"""Runs to serve: name, task and languages, read from their recipes without loading them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transduce.config import load_toml
+from transduce.errors import RunError, SettingError
+from transduce.serve.languages import canonical
+
+_CODE = r"[a-z]+(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}|[0-9]{3}))*"
+_PAIR = re.compile(rf"({_CODE})-({_CODE})=(.+)")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A run directory and its use."""
+
+    name: str
+    path: Path
+    task: str
+    pairs: tuple[tuple[str, str], ...] = ()
+    """(source, target) codes; empty for runs of other tasks, or without languages."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Text before each source that selects a target language, by its code."""
+
+
+def read_specs(paths: Sequence[Path], pairs: Sequence[str] = ()) -> list[RunSpec]:
+    """Specifications of runs.
+
+    pairs: such as "de-en=RUN", for runs whose recipe names no languages.  Raises SettingError for
+    two runs of one pair, RunError for a directory that is none.
+    """
+    specs = [_spec_of(path) for path in paths]
+    specs += [_paired(text) for text in pairs]
+    if not specs:
+        raise SettingError("there is nothing to serve; give a RUN or --pair de-en=RUN")
+    owners: dict[tuple[str, str], Path] = {}
+    for spec in specs:
+        for pair in spec.pairs:
+            if pair in owners:
+                raise SettingError(
+                    f"{owners[pair]} and {spec.path} both translate {pair[0]} to {pair[1]}; "
+                    "remove one of them"
+                )
+            owners[pair] = spec.path
+    return _with_own_names(specs)
+
+
+def _spec_of(path: Path) -> RunSpec:
+    settings = _settings(path)
+    task = str(settings.get("task", ""))
+    sources, targets = languages_of(settings)
+    pairs = [(s, t) for s in sources for t in targets if canonical(s) != canonical(t)]
+    name = "-".join(pairs[0]) if len(pairs) == 1 else path.resolve().name
+    tags = {canonical(code): f"<{code}> " for code in targets} if len(targets) > 1 else {}
+    return RunSpec(name, path, task, tuple((canonical(s), canonical(t)) for s, t in pairs), tags)
+
+
+def _paired(text: str) -> RunSpec:
+    match = _PAIR.fullmatch(text)
+    if match is None:
+        raise SettingError(f"--pair {text!r}: write it like de-en=RUN or zh-Hant-pt-BR=RUN")
+    source, target, path = match[1], match[2], Path(match[3])
+    task = str(_settings(path).get("task", ""))
+    if task != "translation":
+        raise SettingError(f"--pair {text!r}: {path} is a run of the task {task!r}; give it as RUN")
+    return RunSpec(f"{source}-{target}", path, task, ((canonical(source), canonical(target)),))
+
+
+def languages_of(settings: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Source and target languages that a recipe names."""
+    named = settings.get("languages", {})
+    measured = settings.get("evaluation", {}).get("target_language", "")
+    return _codes(named.get("source", ())), _codes(named.get("target", ()) or measured or ())
+
+
+def _codes(value: str | Iterable[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise RunError(f"{path} is not a directory; a run is a directory made by training")
+    if not (path / "recipe.toml").is_file():
+        raise RunError(f"{path} has no recipe.toml, so it is not a run directory")
+    return load_toml(path / "recipe.toml")
+
+
+def _with_own_names(specs: Sequence[RunSpec]) -> list[RunSpec]:
+    """The specifications; raises SettingError where two have one name."""
+    known: dict[str, Path] = {}
+    for spec in specs:
+        if spec.name in known:
+            raise SettingError(
+                f"{known[spec.name]} and {spec.path} would both be served as {spec.name!r}; rename "
+                "one of the directories"
+            )
+        known[spec.name] = spec.path
+    return list(specs)

@@ -1,0 +1,106 @@
+"""The process: socket, signals, end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from transduce.errors import SettingError
+from transduce.serve.app import build_app
+from transduce.serve.service import Service
+
+BACKLOG = 2048
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket listening on an address; port 0 chooses a free one.  Raises SettingError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        found = socket.socket(family, kind, protocol)
+        try:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(address)
+            found.listen(BACKLOG)
+        except OSError:
+            found.close()
+            raise
+    except OSError as error:
+        raise SettingError(
+            f"cannot listen on {host}:{port} ({error.strerror or error}); choose another --host or "
+            "--port"
+        ) from None
+    return found
+
+
+class _Server(uvicorn.Server):
+    """A server that ends without error at a signal, after its requests are answered."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self.interrupted = False
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End at SIGTERM or SIGINT; at the second, without waiting for requests."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def end(number: int, frame: FrameType | None) -> None:
+            self.force_exit = self.should_exit
+            self._service.stopping = self.should_exit = True
+            self.interrupted = number == signal.SIGINT
+
+        before = {one: signal.signal(one, end) for one in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+def serve_forever(
+    service: Service, listener: socket.socket, started: Callable[[str], None] = lambda url: None
+) -> None:
+    """Serve until SIGTERM, which lets running requests finish.
+
+    started: receives the address.  Raises KeyboardInterrupt after SIGINT,
+    and the error of a run that cannot be loaded.
+    """
+    for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    config = uvicorn.Config(
+        build_app(service),
+        http="h11",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        h11_max_incomplete_event_size=service.settings.max_head_bytes,
+        timeout_graceful_shutdown=int(service.settings.timeout) + 1,
+    )
+    server = _Server(config, service)
+
+    def fail() -> None:
+        server.should_exit = True
+
+    service.on_failure = fail
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    started(f"http://{shown}:{port}{service.settings.url_prefix}")
+    server.run(sockets=[listener])
+    if service.failure is not None:
+        raise service.failure
+    if server.interrupted:
+        raise KeyboardInterrupt

@@ -1,0 +1,314 @@
+"""Service: all that the dialects share, over the queues of the runs.
+
+A dialect turns requests into calls of a `Service` and its results and errors into answers; it knows
+nothing of queues, runs or limits.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transduce.localise.sentences import Sentences, split_sentences
+from transduce.serve.calls import Call
+from transduce.serve.detection import Detected, Detector
+from transduce.serve.errors import RequestError, invalid, unavailable
+from transduce.serve.joining import StreamJoiner
+from transduce.serve.languages import Languages, name_of
+from transduce.serve.limits import bounded
+from transduce.serve.metrics import Metrics
+from transduce.serve.queue import Answer, Input, Queue, check_answers
+from transduce.serve.runs import RunSpec
+from transduce.serve.settings import ServeSettings
+from transduce.serve.worker import Worker
+
+if TYPE_CHECKING:
+    from transduce.decoding.options import DecodingOptions
+    from transduce.run import Run
+
+
+@dataclass(frozen=True)
+class Translated:
+    """Translation of one text, with others that differ from it in one sentence, best first."""
+
+    text: str
+    alternatives: tuple[str, ...] = ()
+    n_tokens: int = 0
+    """Target tokens."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A served run: name, task, language pairs, and the names of the texts of an input."""
+
+    name: str
+    task: str
+    pairs: tuple[tuple[str, str], ...]
+    inputs: tuple[str, ...]
+    ready: bool
+    decodes: bool
+
+
+class Service:
+    """Translation, prediction, detection and operations of a server.
+
+    specs: the runs.  load: makes a run of its directory, in a worker thread.  Every method that
+    takes a `Call` raises RequestError, with status 503 while the run is loading.
+    """
+
+    def __init__(
+        self, specs: Sequence[RunSpec], load: Callable[[Path], Run], settings: ServeSettings
+    ) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.specs = {spec.name: spec for spec in specs}
+        pairs = {pair: spec.name for spec in specs for pair in spec.pairs}
+        self._run_of = pairs
+        self.languages = Languages(pairs, settings.pivots)
+        self.detector = Detector(self.languages.sources)
+        self.stopping = False
+        self._loading = threading.Lock()
+        self.failure: BaseException | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        self._keys = {_digest(key) for key in settings.api_keys}
+        self._queues = {
+            spec.name: Queue(
+                spec.name,
+                functools.partial(self._load, load, spec.path),
+                self.metrics,
+                settings.max_waiting,
+                self._failed,
+            )
+            for spec in specs
+        }
+
+    def start(self) -> None:
+        """Begin to load the runs."""
+        self.detector.start(self._failed)
+        for queue in self._queues.values():
+            queue.start()
+
+    def close(self) -> None:
+        """End the worker threads."""
+        self.stopping = True
+        for queue in self._queues.values():
+            queue.close()
+
+    @property
+    def ready(self) -> bool:
+        """True once all runs are loaded, until the server stops."""
+        loaded = all(queue.run is not None for queue in self._queues.values())
+        return loaded and self.detector.ready and not self.stopping
+
+    def models(self) -> list[Model]:
+        """The served runs, in the order of the command line."""
+        found = []
+        for spec in self.specs.values():
+            run = self._queues[spec.name].run
+            inputs = () if run is None else run.inputs
+            decodes = run is not None and run.options is not None
+            found.append(Model(spec.name, spec.task, spec.pairs, inputs, run is not None, decodes))
+        return found
+
+    def check_key(self, key: object) -> None:
+        """Raise RequestError 403 for an unknown key, 401 for none where one is needed."""
+        if not self._keys:
+            return
+        if key is None or key == "":
+            raise RequestError(
+                401, "Please contact the server operator to get an API key", "no_key"
+            )
+        if not isinstance(key, str) or _digest(key) not in self._keys:
+            raise RequestError(403, "Invalid API key", "invalid_key")
+
+    def check_size(self, texts: Sequence[str]) -> None:
+        """Raise RequestError 400 for more texts or characters than a request may have."""
+        settings = self.settings
+        characters = sum(map(len, texts))
+        for size, limit in ((len(texts), settings.max_texts), (characters, settings.max_chars)):
+            if size > limit:
+                raise invalid(
+                    f"Invalid request: request ({size}) exceeds text limit ({limit})", "too_large"
+                )
+
+    def detect(self, texts: Sequence[str]) -> list[Detected]:
+        """Languages of some texts as a whole, best first."""
+        if not self.detector.ready:
+            raise unavailable("the server is loading")
+        return self.detector.detect("\n".join(texts))
+
+    def language(self, code: str) -> str:
+        """The served language of a code.  Raises RequestError 400 for others."""
+        found = self.languages.resolve(code)
+        if found is None:
+            raise invalid(f"{code} is not supported", "unsupported_language")
+        return found
+
+    def path(self, source: str, target: str) -> list[tuple[str, str]]:
+        """Pairs to translate by.  Raises RequestError 400 where there is no way."""
+        path = self.languages.path(source, target)
+        if path is None:
+            raise invalid(
+                f"{name_of(target)} ({target}) is not available as a target language from "
+                f"{name_of(source)} ({source})",
+                "unsupported_pair",
+            )
+        return path
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        source: str,
+        target: str,
+        call: Call,
+        alternatives: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> list[Translated]:
+        """Translation of each text, in order.
+
+        source, target: served languages (`language`).  Equal ones give the texts back.
+        alternatives: at most so many others per text.  options: decoding options.
+        """
+        self.check_size(texts)
+        path = self.path(source, target)
+        found = [Translated(text) for text in texts]
+        for place, (near, far) in enumerate(path):
+            wanted = alternatives if place == len(path) - 1 else 0
+            given = [one.text for one in found]
+            found = await self._translated(given, near, far, call, wanted, options or {})
+        return found
+
+    async def stream(self, text: str, source: str, target: str, call: Call) -> AsyncIterator[str]:
+        """The translation of a text in parts; joined, they equal that of `translate`."""
+        self.check_size([text])
+        path = self.path(source, target)
+        if not path:
+            yield text
+            return
+        *first, last = path
+        for near, far in first:
+            (found,) = await self._translated([text], near, far, call, 0, {})
+            text = found.text
+        pieces = _sentences_of(text, last[0])
+        name, queue, own = self._queue_for(*last)
+        inputs = self._tagged(name, last[1], pieces.texts)
+        joined = StreamJoiner(pieces)
+        async for index, part in queue.stream(inputs, own, call):
+            if written := joined.add(index, part):
+                yield written
+        yield joined.rest()
+
+    async def predict(
+        self,
+        name: str,
+        inputs: Sequence[Input],
+        call: Call,
+        options: Mapping[str, Any] | None = None,
+    ) -> list[Answer]:
+        """The `Prediction` for each input, or the TransduceError in it, whatever the task."""
+        queue = self._queue(name)
+        assert queue.run is not None
+        parts = [[one] if isinstance(one, str) else list(one) for one in inputs]
+        self.check_size(list(itertools.chain.from_iterable(parts)))
+        names = queue.run.inputs
+        for number, one in enumerate(parts, 1):
+            if len(one) != len(names):
+                raise invalid(
+                    f"input {number} has {len(one)} texts; this model takes {len(names)}: "
+                    f"{', '.join(names)}"
+                )
+        return await queue.submit(inputs, bounded(queue.run.options, options or {}), call)
+
+    async def stream_prediction(
+        self, name: str, text: str, call: Call, options: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[str]:
+        """The answer of a run to one text in parts."""
+        queue = self._queue(name)
+        assert queue.run is not None
+        self.check_size([text])
+        own = bounded(queue.run.options, options or {})
+        async for _, part in queue.stream([text], own, call):
+            if part:
+                yield part
+
+    def _queue(self, name: str) -> Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            raise RequestError(404, f"there is no model {name!r}", "model_not_found")
+        if queue.run is None:
+            raise unavailable("the server is loading")
+        return queue
+
+    def _queue_for(self, source: str, target: str) -> tuple[str, Queue, DecodingOptions | None]:
+        name = self._run_of[source, target]
+        queue = self._queue(name)
+        assert queue.run is not None
+        return name, queue, queue.run.options
+
+    def _tagged(self, name: str, target: str, sentences: Sequence[str]) -> list[str]:
+        tag = self.specs[name].tags.get(target, "")
+        return [tag + sentence for sentence in sentences]
+
+    async def _translated(
+        self,
+        texts: Sequence[str],
+        source: str,
+        target: str,
+        call: Call,
+        alternatives: int,
+        given: Mapping[str, Any],
+    ) -> list[Translated]:
+        name, queue, own = self._queue_for(source, target)
+        if alternatives:
+            given = {**given, "n_best": alternatives + 1}
+        pieces = [_sentences_of(text, source) for text in texts]
+        sentences = [sentence for one in pieces for sentence in one.texts]
+        answers = await queue.submit(
+            self._tagged(name, target, sentences), bounded(own, given), call
+        )
+        check_answers(answers)
+        rest = iter(answers)
+        return [_joined(one, [next(rest) for _ in one.texts], alternatives) for one in pieces]
+
+    def _load(self, load: Callable[[Path], Run], path: Path) -> Worker:
+        """The worker of a run; one at a time, since `ast.parse`, which reading a recipe needs, may
+        fail in two threads at once (CPython 3.11)."""
+        with self._loading:
+            return Worker(load(path))
+
+    def _failed(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self.on_failure()
+
+
+def _sentences_of(text: str, language: str) -> Sentences:
+    return split_sentences(text.replace("\r\n", "\n"), language)
+
+
+def _joined(pieces: Sentences, answers: Sequence[Answer], alternatives: int) -> Translated:
+    """The translation of a text of those of its sentences.
+
+    An alternative replaces one sentence, the nearest in score first.
+    """
+    best = [answer.text for answer in answers]
+    text = pieces.joined(best)
+    others: dict[str, float] = {}
+    for place, answer in enumerate(answers):
+        for candidate in answer.candidates[1:] if alternatives else ():
+            other = pieces.joined([*best[:place], candidate.text, *best[place + 1 :]])
+            if other != text:
+                loss = answer.score - candidate.score
+                others[other] = min(loss, others.get(other, loss))
+    ranked = sorted(others, key=lambda other: others[other])
+    return Translated(text, tuple(ranked[:alternatives]), sum(len(a.tokens) for a in answers))
+
+
+def _digest(key: str) -> bytes:
+    """A digest, so that comparing keys takes no longer for a better guess."""
+    return hashlib.sha256(key.encode("utf-8", "replace")).digest()

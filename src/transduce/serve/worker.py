@@ -1,0 +1,85 @@
+"""Worker: a loaded run as a queue uses it.  The only module here that runs a model."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from transduce.errors import RunError, TransduceError
+from transduce.serve.queue import Answer, Input
+
+if TYPE_CHECKING:
+    from transduce.decoding.options import DecodingOptions
+    from transduce.run import Run
+    from transduce.tasks.task import Prediction
+
+TEXTS_ONLY = ("image", "audio")
+"""Inputs that are paths of files, which a client may not choose."""
+
+
+class Worker:
+    """A run, in the thread that has loaded it.  Raises RunError for a run that reads files."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.options = run.predictor.options
+        self.inputs = run.predictor.inputs
+        for name in self.inputs:
+            if name in TEXTS_ONLY:
+                raise RunError(
+                    f"{run.path} reads {name} files; `transduce serve` answers texts: use "
+                    "`transduce predict`"
+                )
+        logging.getLogger("transduce").addFilter(_NoTexts(threading.get_ident()))
+
+    def attempt(
+        self,
+        inputs: Sequence[Input],
+        options: Sequence[DecodingOptions | None],
+        first: int,
+        cancelled: Callable[[int], bool],
+    ) -> Sequence[Prediction | TransduceError]:
+        """An answer or an error for each input."""
+        return self.run.attempt(inputs, options, first, cancelled)
+
+    def stream(
+        self, text: Input, options: DecodingOptions | None, number: int, over: Callable[[], bool]
+    ) -> Iterator[str]:
+        """An answer in parts; as one part where the run or its options cannot be streamed."""
+        try:
+            parts = self.run.stream(text, options, number, over) if isinstance(text, str) else None
+        except TransduceError:
+            parts = None
+        if parts is not None:
+            yield from parts
+            return
+        (answer,) = self.attempt([text], [options], number, lambda place: over())
+        if isinstance(answer, TransduceError):
+            raise answer
+        yield answer.text
+
+    def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
+        """Source and target tokens of translations; zeros for other tasks."""
+        from transduce.tasks.translation.translations import Translation
+        from transduce.tasks.translation.translator import Translator
+
+        if not isinstance(self.run.predictor, Translator):
+            return 0, 0
+        texts = [text for text in inputs if isinstance(text, str)]
+        read = sum(map(len, self.run.predictor.source.encode_batch(texts)))
+        done = [answer for answer in answers if isinstance(answer, Translation)]
+        return read, sum(len(answer.tokens) for answer in done)
+
+
+class _NoTexts(logging.Filter):
+    """Drops warnings about inputs, which name lines of a file or quote a text."""
+
+    def __init__(self, thread: int) -> None:
+        super().__init__()
+        self._thread = thread
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True for records of other threads, and for errors."""
+        return record.thread != self._thread or record.levelno >= logging.ERROR

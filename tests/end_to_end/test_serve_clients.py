@@ -1,0 +1,78 @@
+"""Real clients of LibreTranslate, and recorded requests of others, against `transduce serve`."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.parse
+from pathlib import Path
+
+import pytest
+
+from helpers.served import Served, library, some_sentences
+
+libretranslatepy = pytest.importorskip("libretranslatepy")
+deep_translator = pytest.importorskip("deep_translator")
+
+
+@pytest.fixture(scope="module")
+def truth(de_en: Path) -> dict[str, str]:
+    """What the library makes of some sentences."""
+    texts = list(dict.fromkeys(some_sentences(40, seed=7)))
+    return dict(zip(texts, (t.text for t in library(de_en).translate(texts)), strict=True))
+
+
+def test_libretranslatepy(server: Served, truth: dict[str, str]) -> None:
+    client = libretranslatepy.LibreTranslateAPI(server.url)
+    for text, translation in list(truth.items())[:5]:
+        assert client.translate(text, "de", "en") == translation
+    assert client.detect("Hallo, ich bin heute sehr müde.")[0]["language"] == "de"
+    assert [one["code"] for one in client.languages()] == ["en", "fr", "de"]
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        client.translate("a", "xx", "en")
+    with caught.value as error:
+        assert error.code == 400
+
+
+def deep(server: Served) -> deep_translator.LibreTranslator:
+    """It has a list of languages of its own, and sends texts in the URL."""
+    return deep_translator.LibreTranslator("de", "en", api_key="x", custom_url=server.url + "/")
+
+
+def test_deep_translator(server: Served, truth: dict[str, str]) -> None:
+    client = deep(server)
+    texts = list(truth)[:4]
+    assert client.translate(texts[0]) == truth[texts[0]]
+    assert client.translate_batch(texts) == [truth[text] for text in texts]
+
+
+def test_deep_translator_sends_long_texts_in_the_url(server: Served, truth: dict[str, str]) -> None:
+    texts = list(truth) * 30
+    asked = "\n".join(texts)[:9000].rpartition("\n")[0]
+    assert len(urllib.parse.quote(asked)) > 9000
+    found = deep(server).translate(asked)
+    assert found.split("\n") == [truth[text] for text in asked.split("\n")]
+
+
+def test_weblate_sends_a_list_as_json(server: Served, truth: dict[str, str]) -> None:
+    texts = list(truth)[:20]
+    body = {"q": texts, "source": "de", "target": "en", "api_key": "", "format": "text"}
+    status, answer = server.ask("/translate", body)
+    assert (status, answer) == (200, {"translatedText": [truth[text] for text in texts]})
+    status, languages = server.ask("/languages")
+    assert {"code": "de", "name": "German", "targets": ["en", "fr", "de"]} in languages
+
+
+def test_livecaptions_asks_for_auto(server: Served, truth: dict[str, str]) -> None:
+    text = next(text for text in truth if "ü" in text)
+    body = {"q": text, "source": "auto", "target": "en", "api_key": None}
+    status, answer = server.ask("/translate", body)
+    assert status == 200 and set(answer) == {"translatedText", "detectedLanguage"}
+    assert set(answer["detectedLanguage"]) == {"confidence", "language"}
+
+
+def test_a_form_as_curl_sends_it(server: Served, truth: dict[str, str]) -> None:
+    text = next(iter(truth))
+    form = urllib.parse.urlencode({"q": text, "source": "DE", "target": "en"}).encode()
+    kind = "application/x-www-form-urlencoded; charset=utf-8"
+    status, answer = server.send("/translate", form, Content_Type=kind)
+    assert (status, answer) == (200, {"translatedText": truth[text]})

@@ -1,0 +1,160 @@
+"""LibreTranslate's API, field by field, against `transduce serve`."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.served import Served, library
+
+GOOD = {"q": "Rot gehen.", "source": "de", "target": "en"}
+FORM = "application/x-www-form-urlencoded"
+
+
+def asked(server: Served, **fields: object) -> tuple[int, Any]:
+    return server.ask("/translate", {**GOOD, **fields})
+
+
+def test_fields_come_by_any_way(server: Served) -> None:
+    (_, wanted) = asked(server)
+    rest = {"source": "de", "target": "en"}
+    query = urllib.parse.urlencode(GOOD)
+    assert server.ask(f"/translate?{query}", method="POST") == (200, wanted)
+    assert server.send("/translate", query.encode(), Content_Type=FORM) == (200, wanted)
+    q = urllib.parse.urlencode({"q": GOOD["q"]})
+    assert server.ask(f"/translate?{q}", rest) == (200, wanted)
+    boundary = b"--b\r\nContent-Disposition: form-data; name="
+    parts = b"".join(
+        boundary + f'"{name}"\r\n\r\n{value}\r\n'.encode() for name, value in GOOD.items()
+    )
+    kind = "multipart/form-data; boundary=b"
+    assert server.send("/translate", parts + b"--b--\r\n", Content_Type=kind) == (200, wanted)
+    # JSON only where the content type says so, as in LibreTranslate
+    status, answer = server.send("/translate", json.dumps(GOOD).encode(), Content_Type="text/plain")
+    assert (status, answer) == (400, {"error": "Invalid request: missing q parameter"})
+
+
+def test_a_list_in_a_form(server: Served) -> None:
+    data = urllib.parse.urlencode([("q", "Rot."), ("q", "Baum."), *list(GOOD.items())[1:]])
+    status, answer = server.send("/translate", data.encode(), Content_Type=FORM)
+    assert status == 200 and answer["translatedText"] == server.translated(["Rot.", "Baum."])
+
+
+def test_lines_blanks_and_emoji_stay(server: Served, de_en: Path) -> None:
+    run = library(de_en)
+    first, second, third = (one.text for one in run.translate(["Rot gehen!", "Baum?", "Dank."]))
+    text = "  Rot gehen!  Baum?\r\n\r\n\tDank.\n😀 👍\n"
+    assert server.translated(text) == f"  {first}  {second}\n\n\t{third}\n😀 👍\n"
+    assert server.translated(["", " ", "\n", "😀"]) == ["", " ", "\n", "😀"]
+
+
+def test_alternatives(server: Served) -> None:
+    status, answer = asked(server, alternatives=3)
+    assert status == 200 and 1 <= len(answer["alternatives"]) <= 3
+    every = [answer["translatedText"], *answer["alternatives"]]
+    assert len(set(every)) == len(every)
+    assert asked(server, alternatives="3") == (200, answer)
+    _, many = asked(server, q=["Rot gehen.", ""], alternatives=3)
+    assert many["alternatives"] == [answer["alternatives"], []]
+    assert "alternatives" not in asked(server, alternatives=0)[1]
+
+
+def test_alternatives_of_several_sentences_change_one(server: Served) -> None:
+    _, answer = asked(server, q="Rot gehen.\nMüde Tür.", alternatives=4)
+    best = answer["translatedText"].split("\n")
+    for other in answer["alternatives"]:
+        lines = other.split("\n")
+        assert len(lines) == 2 and sum(a != b for a, b in zip(best, lines, strict=True)) == 1
+
+
+def test_auto(server: Served) -> None:
+    status, answer = asked(server, q=["Ich bin heute sehr müde.", "Rot."], source="auto")
+    assert status == 200
+    assert [one["language"] for one in answer["detectedLanguage"]] == ["de", "de"]
+    assert answer["detectedLanguage"][0]["confidence"] > 50
+    _, answer = asked(server, q="😀", source="auto")
+    assert answer["translatedText"] == "😀"
+    assert answer["detectedLanguage"]["confidence"] == 0
+
+
+def test_detect(server: Served) -> None:
+    status, found = server.ask("/detect", {"q": "Good morning, this is an English text."})
+    assert status == 200 and found[0]["language"] == "en"
+    status, found = server.ask("/detect", {"q": ["Guten Morgen, ich bin sehr müde."]})
+    assert status == 200 and found[0]["language"] == "de"
+
+
+def test_the_same_language_and_the_pivot(server: Served) -> None:
+    assert asked(server, target="de") == (200, {"translatedText": GOOD["q"]})
+    (_, english) = asked(server)
+    (_, french) = asked(server, q=english["translatedText"], source="en", target="fr")
+    assert asked(server, target="fr") == (200, french)
+
+
+def test_languages(server: Served) -> None:
+    wanted = [
+        {"code": "en", "name": "English", "targets": ["en", "fr"]},
+        {"code": "fr", "name": "French", "targets": ["fr"]},
+        {"code": "de", "name": "German", "targets": ["en", "fr", "de"]},
+    ]
+    assert server.ask("/languages") == (200, wanted)
+    assert server.ask("/languages", {}) == (200, wanted)
+
+
+def test_settings_health_and_spec(server: Served) -> None:
+    status, settings = server.ask("/frontend/settings")
+    assert status == 200 and settings["charLimit"] == 20_000 and settings["apiKeys"] is False
+    assert settings["language"]["source"] == {"code": "auto", "name": "Auto Detect"}
+    assert server.ask("/health") == (200, {"status": "ok"})
+    status, spec = server.ask("/spec")
+    assert status == 200 and "post" in spec["paths"]["/translate"]
+    assert server.ask("/spec", {})[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"q": ""}, "Invalid request: missing q parameter"),
+        ({"q": []}, "Invalid request: missing q parameter"),
+        ({"q": None}, "Invalid request: missing q parameter"),
+        ({"source": ""}, "Invalid request: missing source parameter"),
+        ({"target": None}, "Invalid request: missing target parameter"),
+        ({"source": "zz"}, "zz is not supported"),
+        ({"target": "zz"}, "zz is not supported"),
+        (
+            {"source": "fr"},
+            "English (en) is not available as a target language from French (fr)",
+        ),
+        ({"format": "xml"}, "xml format is not supported"),
+        ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": None}, "Invalid request: alternatives parameter is not a number"),
+        ({"q": "a" * 20_001}, "Invalid request: request (20001) exceeds text limit (20000)"),
+        ({"q": [""] * 1001}, "Invalid request: request (1001) exceeds text limit (1000)"),
+        ({"q": 5}, "Invalid request: q parameter is not a string"),
+        ({"q": [5]}, "Invalid request: q parameter is not a list of strings"),
+    ],
+)
+def test_errors(server: Served, fields: dict[str, object], message: str) -> None:
+    assert asked(server, **fields) == (400, {"error": message})
+
+
+def test_other_errors(server: Served) -> None:
+    assert server.ask("/translate")[0] == 405
+    assert server.ask("/nothing") == (404, {"error": "Not Found"})
+    kind = "application/json"
+    for body in (b"{", b"[1]", b"[" * 100_000, b'{"q": "\xff"}'):
+        status, answer = server.send("/translate", body, Content_Type=kind)
+        assert (status, answer) == (400, {"error": "Invalid JSON format"})
+
+
+def test_every_page_may_ask(server: Served) -> None:
+    headers = {"Origin": "http://other.example", "Access-Control-Request-Method": "POST"}
+    request = urllib.request.Request(f"{server.url}/translate", headers=headers, method="OPTIONS")
+    with urllib.request.urlopen(request) as answer:
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert "POST" in answer.headers["access-control-allow-methods"]

@@ -1,0 +1,226 @@
+"""Languages, detection, runs, limits, fields and streams of the server, without a server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.command_line import environment
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, RunError, SettingError
+from transduce.localise.sentences import split_sentences
+from transduce.serve.detection import Detector
+from transduce.serve.errors import RequestError
+from transduce.serve.joining import StreamJoiner
+from transduce.serve.languages import Languages, canonical
+from transduce.serve.limits import bounded
+from transduce.serve.metrics import Metrics
+from transduce.serve.requests import Fields, well_formed
+from transduce.serve.runs import read_specs
+from transduce.serve.settings import read_api_keys
+
+
+def test_the_core_imports_no_torch() -> None:
+    code = (
+        "import sys; import transduce.serve.server, transduce.serve.service, transduce.cli.serve;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("DE", "de"),
+        ("zh", "zh-Hans"),
+        ("ZH-CN", "zh-Hans"),
+        ("zt", "zh-Hant"),
+        ("zh_hant", "zh-Hant"),
+        ("pb", "pt-BR"),
+        ("PT-br", "pt-BR"),
+        ("es-419", "es-419"),
+    ],
+)
+def test_codes(code: str, shown: str) -> None:
+    assert canonical(code) == shown
+
+
+def test_languages_and_ways() -> None:
+    pairs = [("de", "en"), ("en", "fr"), ("en", "de"), ("pt-BR", "en")]
+    direct, pivoted = Languages(pairs), Languages(pairs, ["EN"])
+    assert direct.codes == ("en", "fr", "de", "pt-BR")
+    assert direct.sources == ("en", "de", "pt-BR")
+    assert direct.targets("de") == ["en", "de"]
+    assert pivoted.targets("de") == ["en", "fr", "de"]
+    assert pivoted.targets("fr") == ["fr"]
+    assert pivoted.path("de", "fr") == [("de", "en"), ("en", "fr")]
+    assert direct.path("de", "fr") is None and direct.path("de", "de") == []
+    assert pivoted.resolve("EN-us") == "en" and pivoted.resolve("pt") == "pt-BR"
+    assert pivoted.resolve("zz") is None
+
+
+def write_run(path: Path, recipe: str) -> Path:
+    path.mkdir(parents=True)
+    (path / "recipe.toml").write_text(recipe, encoding="utf-8")
+    return path
+
+
+PAIR = 'task = "translation"\n[languages]\nsource = "{}"\ntarget = {}\n'
+
+
+def test_runs_are_named_by_their_pair_or_directory(tmp_path: Path) -> None:
+    one = write_run(tmp_path / "one", PAIR.format("de", '"en"'))
+    many = write_run(tmp_path / "many", PAIR.format("en", '["fr", "zh"]'))
+    label = write_run(tmp_path / "label", 'task = "classification"\n')
+    bare = write_run(tmp_path / "bare", 'task = "translation"\n')
+    specs = read_specs([one, many, label], [f"pt-BR-zh-Hant={bare}"])
+    assert [spec.name for spec in specs] == ["de-en", "many", "label", "pt-BR-zh-Hant"]
+    assert specs[1].pairs == (("en", "fr"), ("en", "zh-Hans"))
+    assert specs[1].tags == {"fr": "<fr> ", "zh-Hans": "<zh> "}
+    assert specs[2].pairs == () and specs[2].task == "classification"
+    assert specs[3].pairs == (("pt-BR", "zh-Hant"),)
+
+
+def test_mistakes_with_runs(tmp_path: Path) -> None:
+    one = write_run(tmp_path / "one", PAIR.format("de", '"en"'))
+    label = write_run(tmp_path / "label", 'task = "classification"\n')
+    with pytest.raises(SettingError, match="both translate de to en"):
+        read_specs([one], [f"de-en={one}"])
+    with pytest.raises(SettingError, match="would both be served as 'label'"):
+        read_specs([label, label])
+    with pytest.raises(SettingError, match="nothing to serve"):
+        read_specs([])
+    with pytest.raises(SettingError, match="write it like de-en=RUN"):
+        read_specs([], [f"deen={one}"])
+    with pytest.raises(SettingError, match="task 'classification'"):
+        read_specs([], [f"de-en={label}"])
+    with pytest.raises(RunError, match="not a directory"):
+        read_specs([tmp_path / "none"])
+    with pytest.raises(RunError, match=r"no recipe\.toml"):
+        read_specs([tmp_path])
+
+
+def loaded(*codes: str) -> Detector:
+    detector = Detector(codes)
+    detector._load()
+    return detector
+
+
+def test_detection_among_the_served_languages() -> None:
+    detector = loaded("en", "de", "fr", "zh-Hans", "zh-Hant")
+    for text, code in [
+        ("Guten Morgen, wie geht es dir?", "de"),
+        ("Good morning, how are you?", "en"),
+        ("Bonjour, comment ça va ?", "fr"),
+        ("我们都很喜欢这个国家", "zh-Hans"),
+        ("我們都很喜歡這個國家", "zh-Hant"),
+    ]:
+        best, *_ = found = detector.detect(text)
+        assert best.language == code and best.confidence > 50
+        assert [one.confidence for one in found] == sorted(
+            (one.confidence for one in found), reverse=True
+        )
+    assert detector.detect("12345 😀") == [("en", 0.0)]
+
+
+def test_one_language_needs_no_model() -> None:
+    detector = Detector(["de"])
+    assert detector.ready
+    assert detector.detect("Good morning") == [("de", 100.0)]
+    assert detector.detect("😀") == [("de", 0.0)]
+    assert Detector([]).detect("a") == []
+
+
+def test_languages_unknown_to_the_detector() -> None:
+    assert loaded("xx", "yy").detect("Hallo")[0].language == "xx"
+    assert loaded("xx", "de").detect("Hallo")[0].language == "de"
+
+
+def test_bounds_of_options() -> None:
+    own = DecodingOptions(beam_size=20)
+    assert bounded(own, {}) is own
+    assert bounded(own, {"beam_size": 18, "prefix": "a"}) == DecodingOptions(
+        beam_size=18, prefix="a"
+    )
+    for given_options, message in [
+        ({"beam_size": 10_000}, "beam_size = 10000 exceeds 16"),
+        ({"beam_size": "x"}, "beam_size"),
+        ({"beam": 3}, "beam"),
+        ({"max_tokens": 5000}, "max_tokens = 5000 exceeds"),
+        ({"avoid": ["a"] * 65}, "avoid has 65 entries"),
+        ({"batch_tokens": 1}, "cannot be chosen"),
+    ]:
+        with pytest.raises(RequestError, match=message) as caught:
+            bounded(own, given_options)
+        assert caught.value.status == 400
+    with pytest.raises(RequestError, match="does not decode"):
+        bounded(None, {"beam_size": 1})
+
+
+def test_fields() -> None:
+    fields = Fields({"a": "x", "l": ["p", "q"], "n": "7", "t": True, "e": "", "m": [1]})
+    assert fields.text("a") == "x" and fields.texts("l") == ["p", "q"]
+    assert fields.number("n", 0, 9) == 7 and fields.number("none", 3, 9) == 3
+    assert fields.text("none", "d") == "d" and fields.text("e", "d") == "d"
+    for call, message in [
+        (lambda: fields.text("none"), "missing none parameter"),
+        (lambda: fields.text("l"), "l parameter is not a string"),
+        (lambda: fields.texts("m"), "not a list of strings"),
+        (lambda: fields.texts("e"), "missing e"),
+        (lambda: fields.number("n", 0, 5), r"\(7\) exceeds limit \(5\)"),
+        (lambda: fields.number("t", 0, 5), "not a number"),
+        (lambda: fields.number("a", 0, 5), "not a number"),
+        (lambda: fields.file("a"), "missing a"),
+    ]:
+        with pytest.raises(RequestError, match=message):
+            call()
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    assert well_formed("a\ud800b") == "a\ufffdb"
+    assert well_formed("\ud83d\ude00 ü") == "😀 ü"
+
+
+@given(st.text(alphabet="aÄ.!? \n\r\t中。😀", max_size=40), st.data())
+def test_streamed_parts_join_as_a_whole(text: str, data: Any) -> None:
+    sentences = split_sentences(text, "de")
+    outputs = [data.draw(st.text(alphabet="bc中 ", max_size=4)) for _ in sentences.texts]
+    joiner = StreamJoiner(sentences)
+    written = ""
+    for index, output in enumerate(outputs):
+        cut = data.draw(st.integers(0, len(output)))
+        for part in (output[:cut], output[cut:], None):
+            written += joiner.add(index, part)
+    assert written + joiner.rest() == sentences.joined(outputs)
+
+
+def test_metrics_in_the_text_format() -> None:
+    metrics = Metrics()
+    metrics.count("requests_total", endpoint='a"b', status="200")
+    metrics.set("waiting", 3, run="de-en")
+    for seconds in (0.02, 0.02, 100.0):
+        metrics.observe("request_seconds", seconds)
+    lines = metrics.text().splitlines()
+    assert 'transduce_requests_total{endpoint="a\\"b",status="200"} 1' in lines
+    assert 'transduce_waiting{run="de-en"} 3' in lines
+    assert 'transduce_request_seconds_bucket{le="0.01"} 0' in lines
+    assert 'transduce_request_seconds_bucket{le="0.025"} 2' in lines
+    assert 'transduce_request_seconds_bucket{le="+Inf"} 3' in lines
+    assert "transduce_request_seconds_sum 100.040000" in lines
+
+
+def test_keys_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# ours\n\n one \ntwo\n", encoding="utf-8")
+    assert read_api_keys(file) == {"one", "two"}
+    file.write_text("# none\n", encoding="utf-8")
+    with pytest.raises(DataError, match="has no keys"):
+        read_api_keys(file)
+    with pytest.raises(DataError, match="no such file"):
+        read_api_keys(tmp_path / "none")

@@ -1,0 +1,264 @@
+"""Fair batches, cancellation, deadlines and faults of the queue of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import CancelledError
+from transduce.serve.calls import Call
+from transduce.serve.errors import RequestError
+from transduce.serve.metrics import Metrics
+from transduce.serve.queue import BATCH_TEXTS, SHARE, Queue
+
+OPTIONS = DecodingOptions(beam_size=1)
+SAMPLED = DecodingOptions(method="sample")
+
+
+class Upper:
+    """Answers in capitals, a batch whenever `go` is set."""
+
+    options = OPTIONS
+    inputs = ("source",)
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, list[str]]] = []
+        self.go = threading.Event()
+        self.begun = threading.Event()
+
+    def attempt(
+        self, inputs: Sequence[Any], options: object, first: int, cancelled: Callable[[int], bool]
+    ) -> list[Any]:
+        self.batches.append((first, list(inputs)))
+        self.begun.set()
+        assert self.go.wait(60)
+        if "fault" in inputs:
+            raise ValueError("of the text")
+        gone = CancelledError("gone")
+        return [gone if cancelled(i) else text.upper() for i, text in enumerate(inputs)]
+
+    def stream(
+        self, text: Any, options: object, number: int, over: Callable[[], bool]
+    ) -> Iterator[str]:
+        assert self.go.wait(60)
+        yield from text.upper()
+
+    def n_tokens(self, inputs: Sequence[Any], answers: Sequence[Any]) -> tuple[int, int]:
+        return len(inputs), len(answers)
+
+
+def in_queue(
+    scenario: Callable[[Queue, Upper], Awaitable[None]], max_waiting: int = 2000
+) -> tuple[Upper, Metrics]:
+    """Run a scenario over a queue whose run waits for `go`."""
+    run, metrics = Upper(), Metrics()
+
+    async def play() -> None:
+        queue = Queue("de-en", lambda: run, metrics, max_waiting)
+        queue.start()
+        try:
+            await scenario(queue, run)
+        finally:
+            run.go.set()
+            queue.close()
+
+    asyncio.run(play())
+    return run, metrics
+
+
+async def begin(queue: Queue, run: Upper) -> asyncio.Task[Any]:
+    """Occupy the run with one text, so that others wait together."""
+    task = asyncio.create_task(queue.submit(["first"], OPTIONS, Call(60)))
+    await asyncio.to_thread(run.begun.wait, 60)
+    return task
+
+
+def ask(
+    queue: Queue, texts: Sequence[str], options: DecodingOptions = OPTIONS, seconds: float = 60
+) -> tuple[Call, asyncio.Task[Any]]:
+    call = Call(seconds)
+    return call, asyncio.create_task(queue.submit(texts, options, call))
+
+
+async def queued() -> None:
+    """Let the tasks made so far reach the queue."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_texts_of_all_requests_share_a_batch_in_turn() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        first = await begin(queue, run)
+        _, long = ask(queue, [f"l{i}" for i in range(100)])
+        _, short = ask(queue, ["s0", "s1"])
+        await queued()
+        run.go.set()
+        assert await short == ["S0", "S1"]
+        assert await long == [f"L{i}" for i in range(100)]
+        assert await first == ["FIRST"]
+
+    run, metrics = in_queue(scenario)
+    batch = run.batches[1][1]
+    assert batch[:4] == ["l0", "s0", "l1", "s1"] and len(batch) == SHARE + 2
+    sizes = [len(texts) for _, texts in run.batches]
+    assert max(sizes) <= BATCH_TEXTS and sum(sizes) == 103
+    assert 'transduce_tokens_total{side="source"} 103' in metrics.text()
+
+
+def test_a_request_alone_fills_a_batch() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        run.go.set()
+        await queue.submit([str(i) for i in range(150)], OPTIONS, Call(60))
+
+    run, _ = in_queue(scenario)
+    assert [len(texts) for _, texts in run.batches] == [64, 64, 22]
+
+
+def test_nobody_waits_behind_second_texts_of_others() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        await begin(queue, run)
+        tasks = [ask(queue, [f"{n}a", f"{n}b"])[1] for n in range(BATCH_TEXTS + 6)]
+        await queued()
+        run.go.set()
+        await asyncio.gather(*tasks)
+
+    run, _ = in_queue(scenario)
+    assert [text[-1] for text in run.batches[1][1]] == ["a"] * BATCH_TEXTS
+    assert run.batches[2][1][:6] == [f"{BATCH_TEXTS + n}a" for n in range(6)]
+
+
+def test_a_batch_is_bounded_by_its_work() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        run.go.set()
+        await queue.submit(["x" * 60_000] * 3, OPTIONS, Call(60))
+
+    run, _ = in_queue(scenario)
+    assert [len(texts) for _, texts in run.batches] == [1, 1, 1]
+
+
+def test_samples_do_not_depend_on_who_else_asks() -> None:
+    """Random streams hang on the number of a text in its call."""
+
+    async def scenario(queue: Queue, run: Upper) -> None:
+        await begin(queue, run)
+        _, other = ask(queue, ["x", "y"])
+        _, sampled = ask(queue, [f"s{i}" for i in range(SHARE + 1)], SAMPLED)
+        await queued()
+        run.go.set()
+        await asyncio.gather(other, sampled)
+
+    run, _ = in_queue(scenario)
+    assert [(first, len(texts)) for first, texts in run.batches if texts[0][0] == "s"] == [
+        (0, SHARE),
+        (SHARE, 1),
+    ]
+
+
+def test_a_call_that_ends_leaves_the_queue() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        await begin(queue, run)
+        call, gone = ask(queue, ["gone"])
+        _, stays = ask(queue, ["stays"])
+        await queued()
+        call.end()
+        with pytest.raises(RequestError, match="closed") as caught:
+            await gone
+        assert caught.value.status == 499
+        run.go.set()
+        assert await stays == ["STAYS"]
+
+    run, metrics = in_queue(scenario)
+    assert run.batches[1][1] == ["stays"]
+    assert "transduce_cancelled_total 1" in metrics.text()
+
+
+def test_a_call_that_ends_is_seen_between_steps() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        call, task = ask(queue, ["a"])
+        await asyncio.to_thread(run.begun.wait, 60)
+        call.deadline = 0.0
+        run.go.set()
+        with pytest.raises(RequestError, match="too long") as caught:
+            await task
+        assert caught.value.status == 503
+
+    in_queue(scenario)
+
+
+def test_a_deadline_is_kept_while_the_run_is_busy() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        await begin(queue, run)
+        _, late = ask(queue, ["late"], seconds=0.01)
+        with pytest.raises(RequestError, match="takes too long"):
+            await late
+
+    in_queue(scenario)
+
+
+def test_too_many_waiting_texts_are_refused_unless_none_wait() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        await begin(queue, run)
+        _, many = ask(queue, ["m"] * 20)
+        await queued()
+        with pytest.raises(RequestError, match="Slowdown") as caught:
+            await queue.submit(["x"], OPTIONS, Call(60))
+        assert caught.value.status == 429 and caught.value.headers["Retry-After"]
+        run.go.set()
+        assert await many == ["M"] * 20
+
+    in_queue(scenario, max_waiting=10)
+
+
+def test_a_fault_hits_its_request_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        await begin(queue, run)
+        _, faulty = ask(queue, ["fault", "b"])
+        _, fine = ask(queue, ["fine"])
+        await queued()
+        run.go.set()
+        assert await fine == ["FINE"]
+        with pytest.raises(RequestError) as caught:
+            await faulty
+        assert caught.value.status == 500
+        assert await queue.submit(["next"], OPTIONS, Call(60)) == ["NEXT"]
+
+    in_queue(scenario)
+    assert "ValueError at" in caplog.text and "of the text" not in caplog.text
+
+
+def test_streams_give_parts_with_their_sentence() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        run.go.set()
+        found = [part async for part in queue.stream(["ab", "c"], OPTIONS, Call(60))]
+        assert found == [(0, "A"), (0, "B"), (0, None), (1, "C"), (1, None)]
+        assert [part async for part in queue.stream([], OPTIONS, Call(60))] == []
+
+    in_queue(scenario)
+
+
+def test_after_the_end_requests_are_refused() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        run.go.set()
+        await queue.submit(["a"], OPTIONS, Call(60))
+        queue.close()
+        with pytest.raises(RequestError, match="stopping"):
+            await queue.submit(["a"], OPTIONS, Call(60))
+
+    in_queue(scenario)
+
+
+def test_a_run_that_cannot_be_loaded_is_reported() -> None:
+    errors: list[BaseException] = []
+
+    def load() -> Any:
+        raise ValueError("damaged")
+
+    queue = Queue("a", load, Metrics(), failed=errors.append)
+    queue.start()
+    queue._thread.join()
+    assert queue.run is None and str(errors[0]) == "damaged"
