@@ -11,14 +11,14 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 import transduce
 from transduce.serve.dialects import DIALECTS
 from transduce.serve.dialects.dialect import Dialect, Endpoint, Handler
-from transduce.serve.errors import ClientGoneError, RequestError
+from transduce.serve.errors import RequestError
 from transduce.serve.service import Service
 
 
@@ -88,11 +88,10 @@ def _counted(service: Service, dialect: Dialect, path: str, handler: Handler) ->
             status = response.status_code
         except RequestError as error:
             status = error.status
+            if error.kind in ("client_gone", "timeout"):
+                service.metrics.count("cancelled_total")
             content = dialect.error(status, error.message, error.kind)
             response = JSONResponse(content, status, headers=error.headers)
-        except ClientDisconnect:
-            status = ClientGoneError().status
-            response = Response(status_code=status)
         finally:
             service.metrics.count("requests_total", endpoint=path, status=str(status))
             service.metrics.observe("request_seconds", time.monotonic() - began)

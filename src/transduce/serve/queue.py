@@ -176,6 +176,7 @@ class Queue:
         else:
             job.future.set_result([])
         answered = asyncio.ensure_future(self._answer_of(job))
+        answered.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             while (part := await parts.get()) is not None:
                 yield part
@@ -183,6 +184,8 @@ class Queue:
                 if isinstance(answer, TransduceError):
                     raise answer
         finally:
+            if not job.future.done() or job.future.cancelled():
+                self._metrics.count("cancelled_total")
             call.end()
             answered.cancel()
 
@@ -192,22 +195,14 @@ class Queue:
             async with asyncio.timeout(job.call.remaining):
                 answers = await job.future
         except TimeoutError:
-            raise self._given_up(job.call) from None
+            raise _given_up(job.call) from None
         except asyncio.CancelledError:
             if job.call.ended and job.future.cancelled():
-                raise self._given_up(job.call) from None
+                raise _given_up(job.call) from None
             raise
         if any(isinstance(answer, CancelledError) for answer in answers):
-            raise self._given_up(job.call)
+            raise _given_up(job.call)
         return answers
-
-    def _given_up(self, call: Call) -> RequestError:
-        """The error of a call that is over: its client has gone, or it took too long."""
-        self._metrics.count("cancelled_total")
-        gone, call.ended = call.ended, True
-        if gone:
-            return ClientGoneError()
-        return unavailable("the answer takes too long; send shorter texts", "timeout")
 
     def _add(self, job: Job) -> None:
         with self._changed:
@@ -347,6 +342,14 @@ def check_answers(answers: Sequence[Answer]) -> None:
     for answer in answers:
         if isinstance(answer, TransduceError):
             raise RequestError(400, str(answer))
+
+
+def _given_up(call: Call) -> RequestError:
+    """The error of a call that is over: its client has gone, or it took too long."""
+    gone, call.ended = call.ended, True
+    if gone:
+        return ClientGoneError()
+    return unavailable("the answer takes too long; send shorter texts", "timeout")
 
 
 def _is_sampled(options: DecodingOptions | None) -> bool:
