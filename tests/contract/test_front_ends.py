@@ -16,6 +16,7 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.patches import PatchFrontEnd
+from transduce.nn.front_ends.speech import SpeechFrontEnd, SpeechFrontEndConfig
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import VocabularyHead
@@ -23,6 +24,7 @@ from transduce.nn.transformer import TransformerConfig, TransformerDecoder, Tran
 from transduce.sequence import Padded
 
 M, VOCABULARY, FEATURES = 16, 13, 3
+THREE_LAYERS = SpeechFrontEndConfig(n_layers=3, width=3, channels=5)
 STACK = TransformerConfig(n_layers=1, n_heads=2, d_ff=24, dropout=0.0)
 
 
@@ -68,6 +70,8 @@ FRONT_ENDS: dict[str, tuple[Callable[[], FrontEnd], Callable[[], Padded | Tensor
     "segments": (lambda: TextFrontEnd(VOCABULARY, M, n_segments=2), segmented),
     "patches": (lambda: PatchFrontEnd(8, 2, 4, M, class_token=True), images),
     "frames": (FrameFrontEnd, frames),
+    "speech": (lambda: SpeechFrontEnd(SpeechFrontEndConfig(channels=6), FEATURES, M), frames),
+    "speech, three layers": (lambda: SpeechFrontEnd(THREE_LAYERS, FEATURES, M), frames),
 }
 
 

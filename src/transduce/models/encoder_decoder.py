@@ -72,9 +72,13 @@ class EncoderDecoder(nn.Module):
         self.decoder = decoder
         self.head = head
 
+    def encode(self, source: Padded | Tensor) -> Padded:
+        """The memory (b, s, m) of the source, as accepted by the front end."""
+        return self.encoder(self.front_end(source))
+
     def start(self, source: Padded | Tensor) -> State:
-        """Encode the source, as accepted by the front end; returns the initial decoder state."""
-        return self.decoder.start(self.encoder(self.front_end(source)))
+        """Encode the source; returns the initial decoder state."""
+        return self.decoder.start(self.encode(source))
 
     def advance(self, target: Padded, state: State) -> Padded:
         """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""

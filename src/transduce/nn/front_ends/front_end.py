@@ -14,7 +14,8 @@ from transduce.sequence import Padded
 class FrontEnd(Protocol):
     """Raw input as vectors, one for each position.  Positions themselves belong to the stack.
 
-    Token ids are `Padded` (b, t), with segments (b, t, 2); images are a tensor (b, c, h, w).
+    Token ids are `Padded` (b, t), with segments (b, t, 2); frames are `Padded` (b, t, bins); images
+    are a tensor (b, c, h, w).
     """
 
     def __call__(self, x: Any) -> Padded:

@@ -1,0 +1,94 @@
+"""Encoder-decoder over frames of speech, with a CTC head over its memory."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from transduce.config import section
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.stacks import Decoder, Encoder
+from transduce.nn.front_ends.front_end import FrontEnd
+from transduce.nn.front_ends.speech import SpeechFrontEnd, SpeechFrontEndConfig
+from transduce.nn.front_ends.text import TextFrontEnd
+from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.nn.initialise import initialise, matrix_
+from transduce.nn.transformer import (
+    Count,
+    TransformerConfig,
+    TransformerDecoder,
+    TransformerEncoder,
+    check_heads,
+)
+from transduce.sequence import Padded
+
+
+@section
+class SpeechConfig:
+    """A speech model; the defaults are of a size for some hours of speech and one machine."""
+
+    d_model: Count = 144
+    """Width of the model, everywhere."""
+    front_end: SpeechFrontEndConfig = SpeechFrontEndConfig()
+    encoder: TransformerConfig = TransformerConfig(
+        n_layers=4, n_heads=4, d_ff=576, norm_order="pre", dropout=0.1
+    )
+    decoder: TransformerConfig = TransformerConfig(
+        n_layers=2, n_heads=4, d_ff=576, norm_order="pre", dropout=0.1
+    )
+    ctc: bool = True
+    """Add a CTC head over the encoder (Graves et al. 2006), for training and joint search."""
+
+    def __post_init__(self) -> None:
+        check_heads(self.encoder, self.d_model)
+        check_heads(self.decoder, self.d_model)
+
+
+class SpeechModel(EncoderDecoder):
+    """Encoder-decoder from frames to text, with a CTC head over the memory.
+
+    The blank of CTC is PAD.  `encode` gives the memory, which both the CTC head and the decoder
+    read; `start` is `decoder.start` over it.
+    """
+
+    def __init__(
+        self,
+        front_end: FrontEnd,
+        encoder: Encoder,
+        target_front_end: FrontEnd,
+        decoder: Decoder,
+        head: VocabularyHead,
+        ctc: VocabularyHead | None,
+    ) -> None:
+        super().__init__(front_end, encoder, target_front_end, decoder, head)
+        self.ctc = ctc
+
+    def ctc_log_probs(self, memory: Padded) -> Padded:
+        """Memory (b, t, m) -> log-probabilities of CTC (b, t, v), in float32 or wider."""
+        assert self.ctc is not None, "a model without a CTC head"
+        logits: Tensor = self.ctc(memory.values)
+        wide = logits if logits.element_size() >= 4 else logits.float()
+        return memory.with_values(wide.log_softmax(-1))
+
+
+def build_speech(
+    config: SpeechConfig, bins: int, vocabulary_size: int, ctc_size: int | None = None
+) -> SpeechModel:
+    """A freshly initialised model; its output matrix is the target embedding.
+
+    bins: features of a frame.  ctc_size: vocabulary of CTC, by default that of the decoder.
+    """
+    d_model = config.d_model
+    target = TextFrontEnd(vocabulary_size, d_model)
+    model = SpeechModel(
+        SpeechFrontEnd(config.front_end, bins, d_model),
+        TransformerEncoder(config.encoder, d_model),
+        target,
+        TransformerDecoder(config.decoder, d_model),
+        VocabularyHead(d_model, vocabulary_size),
+        VocabularyHead(d_model, ctc_size or vocabulary_size, bias=True) if config.ctc else None,
+    )
+    initialise(model, d_model)
+    if isinstance(model.ctc, nn.Module):
+        matrix_(model.ctc.weight, "xavier")
+    model.head.weight = target.embedding.weight
+    return model
