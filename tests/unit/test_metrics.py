@@ -250,6 +250,8 @@ def test_measure_gives_percent_and_signatures():
         "bleu_tokenised_lowercased_signature",
         "chrf_signature",
         "ter_signature",
+        "word-error-rate_signature",
+        "character-error-rate_signature",
         "exact_match_signature",
         "f1_signature",
     }

@@ -10,6 +10,7 @@ from transduce.errors import SettingError
 from transduce.metrics.answers import answer_f1, exact_match
 from transduce.metrics.labels import MacroF1
 from transduce.metrics.metric import Metric, TooLongError
+from transduce.metrics.speech import SpeechErrorRate
 from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
 from transduce.metrics.translation import bleu, bleu_tokenised_lowercased, chrf, ter
 
@@ -24,6 +25,8 @@ METRICS: dict[str, Callable[[str], Metric]] = {
     "ter": ter,
     "wer": lambda language: ItemErrorRate(),
     "per": lambda language: SymbolErrorRate("per"),
+    "word-error-rate": lambda language: SpeechErrorRate("word"),
+    "character-error-rate": lambda language: SpeechErrorRate("character"),
     "accuracy": lambda language: ExactMatch(),
     "macro-f1": lambda language: MacroF1(),
     "exact_match": exact_match,

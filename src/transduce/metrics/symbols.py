@@ -6,7 +6,7 @@ use "WER" differently: see `ItemErrorRate` (spelling to sound) and `word_error_r
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,35 +82,53 @@ class SymbolErrorRate:
         Of equally close references the longest counts, so that their order does not matter.  Raises
         DataError as `check_items` does.
         """
-        check_items(hypotheses, references)
-        rows = np.empty((len(hypotheses), 2))
-        for i, (hypothesis, item) in enumerate(zip(hypotheses, references, strict=True)):
-            symbols = hypothesis.split()
-            choices = [reference.split() for reference in item]
-            pairs = ((edit_distance(symbols, choice), len(choice)) for choice in choices)
-            rows[i] = min(pairs, key=lambda pair: (pair[0], -pair[1]))
-        return rows
+        return edit_statistics(hypotheses, references, str.split)
 
     def score(self, sums: Statistics) -> float:
-        """Edits in percent of the references' length.
-
-        If all references are empty: 0 for empty hypotheses, else 100.
-        """
-        edits, length = sums.tolist()
-        if length == 0:
-            return 100.0 if edits else 0.0
-        return 100 * float(edits / length)
+        """Edits in percent of the references' length, as `edit_rate`."""
+        return edit_rate(sums)
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
         """Empty, as there is one way to compute it."""
         return ""
 
 
+def edit_statistics(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    units: Callable[[str], Sequence[str]],
+) -> Statistics:
+    """(n, 2): edits to the closest reference of each item, and its length, in `units` of a text.
+
+    Of equally close references the longest counts, so that their order does not matter.  Raises
+    DataError as `check_items` does.
+    """
+    check_items(hypotheses, references)
+    rows = np.empty((len(hypotheses), 2))
+    for i, (hypothesis, item) in enumerate(zip(hypotheses, references, strict=True)):
+        written = units(hypothesis)
+        choices = [units(reference) for reference in item]
+        pairs = ((edit_distance(written, choice), len(choice)) for choice in choices)
+        rows[i] = min(pairs, key=lambda pair: (pair[0], -pair[1]))
+    return rows
+
+
+def edit_rate(sums: Statistics) -> float:
+    """Edits in percent of the references' length, from their sums (2,).
+
+    If all references are empty: 0 for empty hypotheses, else 100.
+    """
+    edits, length = sums.tolist()
+    if length == 0:
+        return 100.0 if edits else 0.0
+    return 100 * float(edits / length)
+
+
 def word_error_rate(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Word error rate of speech recognition: word edits per reference word, in percent.
 
-    Case and punctuation count: normalise both sides first if the convention requires it.  Raises
-    DataError as `check_items` does.
+    Case and punctuation count; the metric "word-error-rate" of `METRICS` normalises both sides.
+    Raises DataError as `check_items` does.
     """
     metric = SymbolErrorRate("word_error_rate")
     return metric.score(metric.statistics(hypotheses, references).sum(0))
