@@ -48,6 +48,8 @@ LINE_LIMIT = Limit("TRANSDUCE_LIMIT_LINE", 64)
 """Size of a line of text; a file without line ends would otherwise be read whole."""
 IMAGE_LIMIT = Limit("TRANSDUCE_LIMIT_IMAGE", 256)
 """Unpacked size of a file in a zip archive of images."""
+RECORDING_LIMIT = Limit("TRANSDUCE_LIMIT_RECORDING", 1024)
+"""Unpacked size of a file in a zip archive of recordings."""
 IDX_LIMIT = Limit("TRANSDUCE_LIMIT_IDX", 2048)
 """Unpacked size of an IDX file: a few compressed megabytes could fill any memory."""
 RUN_FILE_LIMIT = Limit("TRANSDUCE_LIMIT_RUN_FILE", 256)

@@ -51,7 +51,7 @@ FLOORS = {
 
 
 # Families of tasks do not import each other, but for these: (importing module, imported module).
-FAMILIES = ("language_model", "text_encoder", "translation", "vision")
+FAMILIES = ("language_model", "speech", "text_encoder", "translation", "vision")
 SHARED = {("transduce.tasks.vision.image_embedding", "transduce.tasks.text_encoder.embedding")}
 
 

@@ -265,7 +265,7 @@ def _write(
     done = unfinished.progress
     n_read, n_bytes = done.get("read", 0), done.get("bytes", 0)
     written = Written(*done.get("documents", NOTHING))
-    with RowWriter(unfinished.path, "documents", coding.side, written) as writer:
+    with RowWriter(unfinished.path, "documents", coding.side.dtype, written) as writer:
         rest = itertools.islice(documents(), n_read, None)
         with contextlib.closing(in_workers(work, _chunks(rest, coding), processes)) as chunks:
             for number, chunk in enumerate(chunks, 1):

@@ -225,7 +225,7 @@ class _Growing:
         with contextlib.ExitStack() as stack:
             sides = {"source": source, "target": target}
             self._source, self._target = (
-                stack.enter_context(RowWriter(unfinished.path, name, side, written[name]))
+                stack.enter_context(RowWriter(unfinished.path, name, side.dtype, written[name]))
                 for name, side in sides.items()
             )
             self._seen = stack.enter_context(opened(hashes, 8 * len(seen)))

@@ -1,7 +1,8 @@
-"""Ragged rows of token ids on disk: written once, aside and then renamed, and memory-mapped.
+"""Ragged rows of numbers on disk: written once, aside and then renamed, and memory-mapped.
 
-NAME.tokens      ids of all rows, concatenated (uint16 if the vocabulary fits, else int32)
-NAME.offsets     int64: row i is ids offsets[i] to offsets[i + 1]
+NAME.tokens      token ids of all rows, concatenated (uint16 if the vocabulary fits, else int32)
+NAME.frames      frames of recordings, likewise (float16)
+NAME.offsets     int64: row i is values offsets[i] to offsets[i + 1]
 manifest.json    fingerprint, facts about the content, and the size of every file
 """
 
@@ -58,7 +59,7 @@ class Side:
 class Written(NamedTuple):
     """Amount written by a `RowWriter`."""
 
-    ids: int
+    values: int
     rows: int
 
 
@@ -66,12 +67,20 @@ NOTHING = Written(0, 0)
 
 
 class RowWriter:
-    """Appends ragged rows of ids to `NAME.tokens` and `NAME.offsets`."""
+    """Appends ragged rows to `NAME.tokens`, or with another ending, and to `NAME.offsets`."""
 
-    def __init__(self, directory: Path, name: str, side: Side, written: Written = NOTHING) -> None:
-        """written: amount of the existing files to keep and append to."""
-        item = np.dtype(side.dtype).itemsize
-        self._tokens = opened(directory / f"{name}.tokens", written.ids * item)
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        dtype: str,
+        written: Written = NOTHING,
+        ending: str = "tokens",
+    ) -> None:
+        """dtype: type of values as numpy spells it.  written: amount of the existing files to keep
+        and append to."""
+        item = np.dtype(dtype).itemsize
+        self._values = opened(directory / f"{name}.{ending}", written.values * item)
         rows = 8 * (written.rows + 1) if written.rows else 0
         self._offsets = opened(directory / f"{name}.offsets", rows)
         self.written = written
@@ -87,29 +96,31 @@ class RowWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._tokens, self._offsets:
+        with self._values, self._offsets:
             if error is None:
                 self.to_disk()
 
-    def append(self, ids: NDArray[Any], lengths: NDArray[np.int64]) -> None:
-        """ids: concatenated ids of all rows, from `Side.ids_of`."""
-        ends = self.written.ids + np.cumsum(lengths)
-        self.written = Written(self.written.ids + len(ids), self.written.rows + len(lengths))
-        self._tokens.write(ids.tobytes())
+    def append(self, values: NDArray[Any], lengths: NDArray[np.int64]) -> None:
+        """values: concatenated values of all rows, in the writer's type, as from `Side.ids_of`."""
+        ends = self.written.values + np.cumsum(lengths)
+        self.written = Written(self.written.values + len(values), self.written.rows + len(lengths))
+        self._values.write(values.tobytes())
         self._offsets.write(ends.astype("<i8").tobytes())
 
     def to_disk(self) -> None:
         """Flush everything appended so that it survives a crash or power failure."""
-        to_disk(self._tokens)
+        to_disk(self._values)
         to_disk(self._offsets)
 
 
-def map_rows(directory: Path, name: str, dtype: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Ids of all rows, and (n + 1,) offsets, of the files `NAME.*`."""
-    tokens = np.memmap(directory / f"{name}.tokens", dtype=dtype, mode="r")
+def map_rows(
+    directory: Path, name: str, dtype: str, ending: str = "tokens"
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Values of all rows, and (n + 1,) offsets, of the files `NAME.*`."""
+    values = np.memmap(directory / f"{name}.{ending}", dtype=dtype, mode="r")
     offsets = np.memmap(directory / f"{name}.offsets", dtype="<i8", mode="r")
     # Plain arrays over the same mapping: indexing them costs less.
-    return np.asarray(tokens), np.asarray(offsets)
+    return np.asarray(values), np.asarray(offsets)
 
 
 def write_manifest(

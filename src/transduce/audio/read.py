@@ -1,0 +1,222 @@
+"""Read recordings as mono samples of one rate, in blocks: soundfile decodes, soxr resamples."""
+
+from __future__ import annotations
+
+import io
+import logging
+import shlex
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.audio.container import missing_share, unread_format
+from transduce.errors import DataError, first_line, needs_extra, reading
+
+logger = logging.getLogger("transduce")
+
+Samples = NDArray[np.float32]
+
+AUDIO_SUFFIXES = (
+    *(".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aiff", ".aif", ".aifc", ".au", ".snd"),
+    *(".caf", ".w64", ".rf64", ".sph"),
+)
+SEEKABLE = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "AIFF", "AU", "CAF", "NIST")
+"""Formats in which a sample is found exactly; in MP3, a decoder lands at other ones."""
+BLOCK_VALUES = 2**17
+"""Values of all channels that are decoded at a time."""
+RATES = (1000, 768_000)
+"""Samples a second; others are a broken header, and would grow without bound in resampling."""
+LARGEST = 2.0**16
+"""Magnitude of samples, which run from -1 to 1: beyond 16-bit integers as floats, a file is
+broken."""
+MISSING_SECONDS = 0.1
+MISSING_SHARE = 0.02
+"""Recordings may be shorter than a manifest says by this much, as encoders cut and round."""
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Part of a recording."""
+
+    start: float | None = None
+    """Seconds from its beginning; None for the whole recording."""
+    duration: float | None = None
+    """Seconds, with a start; without one, the expected length of the whole recording."""
+    channel: int | None = None
+    """Number of a channel from 0; by default the mean of all."""
+    speed: float = 1.0
+    """Factor of tempo and pitch (Ko et al. 2015)."""
+
+
+WHOLE = Excerpt()
+
+
+def read_audio(
+    file: Path | bytes,
+    rate: int,
+    place: str = "",
+    excerpt: Excerpt = WHOLE,
+    strict: bool = False,
+) -> Samples:
+    """Samples of a recording: (n,) float32, mono, `rate` a second; as `audio_blocks` gives them."""
+    blocks = list(audio_blocks(file, rate, place, excerpt, strict))
+    return np.concatenate(blocks) if blocks else np.zeros(0, np.float32)
+
+
+def audio_blocks(
+    file: Path | bytes,
+    rate: int,
+    place: str = "",
+    excerpt: Excerpt = WHOLE,
+    strict: bool = False,
+) -> Generator[Samples, None, None]:
+    """Stream a recording as blocks (n,) of float32 samples from -1 to 1, mono, `rate` a second.
+
+    Formats are WAV, FLAC, OGG, Opus, MP3, AIFF, AU and others of libsndfile.  Memory does not
+    depend on the length, and the samples not on the blocks.  place: its name in messages, by
+    default the path.  strict: a truncated file is an error; else it is a warning, and what there is
+    of it is read.  Raises DataError, while reading, for a file that is missing, broken or of
+    another format, for a channel it lacks, and for samples that are not finite.
+    """
+    if not place:
+        place = str(file) if isinstance(file, Path) else "the recording"
+    with _opened(file, place) as sound:
+        _check_header(sound, excerpt.channel, place)
+        _check_whole(file, place, strict)
+        read = 0
+        blocks = _mono(sound, excerpt, place)
+        for block in _resampled(blocks, sound.samplerate * excerpt.speed, rate):
+            read += len(block)
+            yield block
+    _check_duration(read / rate * excerpt.speed, excerpt, place, strict)
+
+
+def _check_header(sound: Any, channel: int | None, place: str) -> None:
+    if not RATES[0] <= sound.samplerate <= RATES[1]:
+        raise DataError(
+            f"{place} has {sound.samplerate} samples a second by its header; "
+            f"recordings have {RATES[0]} to {RATES[1]}"
+        )
+    if channel is not None and not 0 <= channel < sound.channels:
+        has = "1 channel" if sound.channels == 1 else f"{sound.channels} channels"
+        raise DataError(f"{place} has {has}, and no channel {channel + 1}")
+
+
+def _check_whole(file: Path | bytes, place: str, strict: bool) -> None:
+    with reading(place):
+        missing = missing_share(file)
+    if missing > MISSING_SHARE:
+        part = "its end" if missing == 1 else f"{max(1, round(100 * missing))} % of its bytes"
+        _truncated(f"{place} is truncated: {part} is missing; copy it again", strict)
+
+
+def _check_duration(seconds: float, excerpt: Excerpt, place: str, strict: bool) -> None:
+    expected = excerpt.duration
+    if expected is None or seconds >= expected * (1 - MISSING_SHARE) - MISSING_SECONDS:
+        return
+    begin = "" if excerpt.start is None else f" after second {excerpt.start:g}"
+    _truncated(
+        f"{place} lasts {seconds:.2f} s{begin} and not {expected:g} s as declared; copy it again, "
+        "or correct its duration",
+        strict,
+    )
+
+
+def _truncated(message: str, strict: bool) -> None:
+    if strict:
+        raise DataError(message)
+    logger.warning("%s", message)
+
+
+def _mono(sound: Any, excerpt: Excerpt, place: str) -> Iterator[Samples]:
+    """Blocks of the excerpt at the file's own rate."""
+    rate = sound.samplerate
+    skipped = round((excerpt.start or 0.0) * rate)
+    end: int | None = None
+    if excerpt.start is not None and excerpt.duration is not None:
+        end = skipped + round(excerpt.duration * rate)
+    at = 0
+    if skipped and sound.format in SEEKABLE:
+        at = sound.seek(min(skipped, sound.frames))
+    size = max(1, BLOCK_VALUES // sound.channels)
+    while end is None or at < end:
+        block = sound.read(size, dtype="float32", always_2d=True)
+        if not len(block):
+            return
+        _check_values(block, at / rate, place)
+        mono = block.mean(1) if excerpt.channel is None else block[:, excerpt.channel]
+        stop = len(mono) if end is None else end - at
+        yield np.ascontiguousarray(mono[max(0, skipped - at) : stop])
+        at += len(block)
+
+
+def _check_values(block: NDArray[np.float32], second: float, place: str) -> None:
+    # One maximum finds both, as a comparison with a value that is not a number is false.
+    if np.abs(block).max() <= LARGEST:
+        return
+    kind = "that are not finite" if not np.isfinite(block).all() else f"above {LARGEST:.0f}"
+    raise DataError(
+        f"{place} has samples {kind} near second {second:.0f}; samples run from -1 to 1"
+    )
+
+
+def _resampled(blocks: Iterator[Samples], before: float, after: int) -> Iterator[Samples]:
+    """Blocks at another rate; the result does not depend on their sizes."""
+    if before == after:
+        yield from (block for block in blocks if len(block))
+        return
+    soxr = _library("soxr")
+    stream = soxr.ResampleStream(before, after, 1, dtype="float32")
+    for block in blocks:
+        if len(changed := stream.resample_chunk(block)):
+            yield changed
+    if len(changed := stream.resample_chunk(np.zeros(0, np.float32), last=True)):
+        yield changed
+
+
+@contextmanager
+def _opened(file: Path | bytes, place: str) -> Iterator[Any]:
+    """A `soundfile.SoundFile`; errors of the library become a DataError."""
+    soundfile = _library("soundfile")
+    with reading(place):
+        if isinstance(file, Path):
+            with file.open("rb") as opened:
+                head = opened.read(12)
+        else:
+            head = file[:12]
+    if not head:
+        raise DataError(f"{place} is empty")
+    name = unread_format(head)
+    if name is not None:
+        raise DataError(f"{place} is {name}, which is not read here; {_conversion(file)}")
+    try:
+        with soundfile.SoundFile(
+            str(file) if isinstance(file, Path) else io.BytesIO(file)
+        ) as sound:
+            yield sound
+    except DataError:
+        raise
+    except Exception as error:
+        # A broken file raises what its decoder or the numbers in its header lead to.
+        reason = first_line(error).removeprefix(f"Error opening {str(file)!r}: ").rstrip(".")
+        raise DataError(f"{place} cannot be read as audio: {reason}") from None
+
+
+def _conversion(file: Path | bytes) -> str:
+    name = file if isinstance(file, Path) else Path("recording")
+    target = name.with_suffix(".flac")
+    return f"convert it with: ffmpeg -i {shlex.quote(str(name))} {shlex.quote(str(target))}"
+
+
+def _library(name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError):  # OSError: the wheel without its libsndfile
+        raise DataError(needs_extra("reading recordings", "speech")) from None

@@ -1,0 +1,368 @@
+"""Read recordings with their texts from manifests, tables, folders, Parquet and Kaldi."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from transduce.audio.read import AUDIO_SUFFIXES
+from transduce.config import section, to_dict
+from transduce.data.delimited import Column, tsv_rows
+from transduce.data.lines import read_lines
+from transduce.data.pairs import FilePath
+from transduce.data.recording import Recording, ZipMember, located
+from transduce.data.tables import Record, json_records, no_column, open_parquet
+from transduce.errors import DataError
+
+CHUNK_ROWS = 32  # rows of Parquet taken at once; few, for recordings are large
+Value = str | bool | int
+
+
+@section
+class RecordingManifest:
+    """A file of JSON lines, one for each recording."""
+
+    kind: Literal["manifest"] = "manifest"
+    path: FilePath
+    """The manifest."""
+    audio_root: FilePath = Path()
+    """Directory of the recordings, relative to that of the manifest."""
+    audio: str = "audio"
+    """Column of the audio file: its path, or `archive.zip:member`."""
+    text: str = "text"
+    """Column of the text, such as "translations.es"; lines without it are left out."""
+    transcript: str | None = None
+    """Column of the spoken words, where `text` is their translation."""
+    start: str = "start"
+    """Column of the first second, in recordings of several texts; it may be absent."""
+    duration: str = "duration"
+    """Column of the length in seconds; it may be absent."""
+    speaker: str = "speaker"
+    """Column of the speaker; it may be absent."""
+    where: Mapping[str, Value | tuple[Value, ...]] = dataclasses.field(default_factory=dict)
+    """Values that columns must have, such as { lang = "en", split = "train" }, or lists of them."""
+
+
+@section
+class RecordingTable:
+    """A tab-separated file with the path and the text of each recording, as of Common Voice."""
+
+    kind: Literal["table"] = "table"
+    path: FilePath
+    """The table."""
+    audio_root: FilePath = Path()
+    """Directory of the recordings, relative to that of the table; "clips" in Common Voice."""
+    audio: Column = 0
+    """Column of the audio file: a number from 0, or a name from the header line."""
+    text: Column = 1
+    """Column of the text: a number from 0, or a name from the header line."""
+    speaker: Column | None = None
+    """Column of the speaker: a number from 0, or a name from the header line."""
+
+
+@section
+class RecordingFolder:
+    """A directory with `metadata.jsonl`, or with `x.txt` beside each `x.wav`."""
+
+    kind: Literal["folder"] = "folder"
+    path: FilePath
+    """The directory; recordings may be in folders below it."""
+    audio: str = "file_name"
+    """Column of `metadata.jsonl` with the audio file."""
+    text: str = "text"
+    """Column of `metadata.jsonl` with the text."""
+
+
+@section
+class ParquetRecordings:
+    """A Parquet file, or a directory of them, with encoded recordings (needs `parquet`)."""
+
+    kind: Literal["parquet"] = "parquet"
+    path: FilePath
+    """The file or directory."""
+    audio: str = "audio"
+    """Column of recordings: file bytes, or the struct written by `datasets`."""
+    text: str = "text"
+    """Column of the text."""
+    transcript: str | None = None
+    """Column of the spoken words, where `text` is their translation."""
+    speaker: str | None = None
+    """Column of the speaker."""
+
+
+@section
+class KaldiDirectory:
+    """A data directory of Kaldi: `wav.scp`, `text`, and possibly `segments` and `utt2spk`."""
+
+    kind: Literal["kaldi"] = "kaldi"
+    path: FilePath
+    """The directory."""
+    audio_root: FilePath = Path()
+    """Directory that relative paths in `wav.scp` start from, relative to this one."""
+
+
+RecordingsConfig = Annotated[
+    RecordingManifest | RecordingTable | RecordingFolder | ParquetRecordings | KaldiDirectory,
+    Field(discriminator="kind"),
+]
+
+
+def read_recordings(config: RecordingsConfig, root: Path) -> Iterator[Recording]:
+    """Stream all recordings in the order of the input, or of the sorted folders.
+
+    Those without a text are among them, with a blank one.  root: the directory that relative paths
+    start from.  Raises DataError, while reading, if the input does not match its section, and if no
+    recording has a text.
+    """
+    found = with_text = 0
+    for recording in _recordings(config, root):
+        found += 1
+        with_text += bool(recording.text.strip())
+        yield recording
+    if not with_text:
+        where = dict(config.where) if isinstance(config, RecordingManifest) else {}
+        wanted = f"matches where = {where}" if where else "is there"
+        none = f"none of {found} recordings has a text" if found else f"no recording {wanted}"
+        raise DataError(f"{root / config.path}: {none}{_known_columns(config, root)}")
+
+
+def fingerprint(config: RecordingsConfig, root: Path) -> str:
+    """Hash of the settings and of the place, size and dates of all files with recordings.
+
+    Raises DataError if a file is missing.
+    """
+    facts = hashlib.sha256(json.dumps(to_dict(config), sort_keys=True).encode())
+    seen: set[str] = set()
+    try:
+        for file in _files_behind(config, root):
+            if file in seen:
+                continue
+            seen.add(file)
+            status = os.stat(file)  # noqa: PTH116 - a Path for each of a million files is slow
+            numbers = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            facts.update(os.fsencode(file) + f"\0{numbers}\0".encode())
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # the character NUL in a name
+        raise DataError(f"{root / config.path} names an invalid file: {error}") from None
+    return facts.hexdigest()
+
+
+def _files_behind(config: RecordingsConfig, root: Path) -> Iterator[str]:
+    path = root / config.path
+    if isinstance(config, ParquetRecordings):
+        yield from map(str, _shards(path))
+        return
+    yield str(path.resolve())
+    if isinstance(config, KaldiDirectory):
+        yield from (str(path / name) for name in KALDI_FILES if (path / name).exists())
+    for recording in read_recordings(config, root):
+        if recording.text.strip():
+            audio = recording.audio
+            yield str(audio.archive if isinstance(audio, ZipMember) else audio)
+
+
+def _recordings(config: RecordingsConfig, root: Path) -> Iterator[Recording]:
+    path = root / config.path
+    match config:
+        case RecordingManifest():
+            return _from_manifest(path, config)
+        case RecordingTable():
+            return _from_table(path, config)
+        case RecordingFolder():
+            return _from_folder(path, config)
+        case ParquetRecordings():
+            return _from_parquet(path, config)
+        case KaldiDirectory():
+            return _from_kaldi(path, config)
+
+
+def _from_manifest(path: Path, config: RecordingManifest) -> Iterator[Recording]:
+    directory = path.parent / config.audio_root
+    for record in json_records(path):
+        if not _matches(record, config.where):
+            continue
+        text = _text(record, config.text)
+        name = record.text(config.audio) if text else str(_given(record, config.audio) or "")
+        if text and not name:
+            raise DataError(f"{record.place} has no audio file")
+        start = _seconds(record, config.start)
+        yield Recording(
+            located(directory, name),
+            text,
+            name if start is None else f"{name} {start:g}",
+            f"{directory / name} ({record.place})",
+            _text(record, config.transcript),
+            _speaker(record, config.speaker),
+            start,
+            _seconds(record, config.duration),
+        )
+
+
+def _from_table(path: Path, config: RecordingTable) -> Iterator[Recording]:
+    named = [c for c in (config.audio, config.text, config.speaker) if c is not None]
+    header = any(isinstance(column, str) for column in named)
+    directory = path.parent / config.audio_root
+    for number, (name, text, *speaker) in enumerate(tsv_rows(path, named), 2 if header else 1):
+        if not name:
+            raise DataError(f"{path}: line {number} has no audio file")
+        place = f"{directory / name} ({path}: line {number})"
+        yield Recording(located(directory, name), text, name, place, speaker="".join(speaker))
+
+
+def _from_folder(path: Path, config: RecordingFolder) -> Iterator[Recording]:
+    metadata = path / "metadata.jsonl"
+    if metadata.exists():
+        manifest = RecordingManifest(path=metadata, audio=config.audio, text=config.text)
+        yield from _from_manifest(metadata, manifest)
+        return
+    if not path.is_dir():
+        raise DataError(f"{path}: no such directory")
+    for directory, folders, names in os.walk(path, onerror=_fail):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(directory) / name
+            if file.suffix.lower() in AUDIO_SUFFIXES and not name.startswith("."):
+                text = file.with_suffix(".txt")
+                lines = " ".join(read_lines(text)) if text.exists() else ""
+                yield Recording(file, lines, file.relative_to(path).as_posix(), str(file))
+
+
+def _fail(error: OSError) -> None:
+    raise DataError(f"{error.filename} cannot be read: {error.strerror}")
+
+
+def _from_parquet(path: Path, config: ParquetRecordings) -> Iterator[Recording]:
+    columns = [config.audio, config.text, config.transcript, config.speaker]
+    tops = list(dict.fromkeys(column.split(".")[0] for column in columns if column))
+    for shard in _shards(path):
+        with open_parquet(shard) as file:
+            for column in tops:
+                if column not in file.schema_arrow.names:
+                    raise DataError(no_column(shard, column, file.schema_arrow.names))
+            number = 0
+            for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=tops):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield _parquet_row(Record(f"{shard}: row {number}", row), shard, config)
+
+
+def _parquet_row(record: Record, shard: Path, config: ParquetRecordings) -> Recording:
+    value = record.value(config.audio)
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    text = _text(record, config.text)
+    if text and not (value and isinstance(value, bytes | str)):
+        raise DataError(
+            f"{record.place} has no recording; expected the bytes of a file or its path"
+        )
+    return Recording(
+        shard.parent / value if isinstance(value, str) else value or b"",
+        text,
+        record.place.removeprefix(f"{shard.parent}{os.sep}"),
+        record.place,
+        _text(record, config.transcript),
+        _speaker(record, config.speaker),
+    )
+
+
+def _shards(path: Path) -> list[Path]:
+    return (sorted(path.glob("*.parquet")) or [path]) if path.is_dir() else [path]
+
+
+KALDI_FILES = ("wav.scp", "text", "segments", "utt2spk")
+
+
+def _from_kaldi(path: Path, config: KaldiDirectory) -> Iterator[Recording]:
+    places, texts = _kaldi_table(path / "wav.scp"), _kaldi_table(path / "text")
+    optional = {name: path / name for name in KALDI_FILES[2:] if (path / name).exists()}
+    speakers = _kaldi_table(optional["utt2spk"]) if "utt2spk" in optional else {}
+    for key, value in places.items():
+        if value.endswith("|") or value.startswith("|"):
+            raise DataError(
+                f"{path / 'wav.scp'}: {key!r} is a command, which is not run here; write its "
+                "output to a file, and name that"
+            )
+    directory = path / config.audio_root
+
+    def recording(utterance: str, name: str, *span: float | None) -> Recording:
+        value = places.get(name)
+        if value is None:
+            raise DataError(f"{path / 'segments'}: {name!r} is not in wav.scp")
+        start, duration = span or (None, None)
+        text, speaker = texts.get(utterance, ""), speakers.get(utterance, "")
+        place, audio = f"{directory / value} ({utterance})", located(directory, value)
+        return Recording(audio, text, utterance, place, "", speaker, start, duration)
+
+    if "segments" not in optional:
+        yield from (recording(name, name) for name in places)
+        return
+    for utterance, value in _kaldi_table(optional["segments"]).items():
+        try:
+            name, begin, end = value.split()
+            start, stop = float(begin), float(end)
+            if not 0 <= start < (stop if stop >= 0 else start + 1):
+                raise ValueError
+        except ValueError:
+            raise DataError(
+                f"{optional['segments']}: {utterance!r} needs a recording, its start and its end "
+                f"in seconds, not {value!r}"
+            ) from None
+        yield recording(utterance, name, start, None if stop < 0 else stop - start)
+
+
+def _kaldi_table(path: Path) -> dict[str, str]:
+    """Key and value of each line, separated by the first white space."""
+    lines = (line.strip().split(maxsplit=1) for line in read_lines(path))
+    return {line[0]: line[1] if len(line) > 1 else "" for line in lines if line}
+
+
+def _given(record: Record, column: str | None) -> Any:
+    """Value of a column that may be absent."""
+    try:
+        return None if column is None else record.value(column)
+    except DataError:
+        return None
+
+
+def _text(record: Record, column: str | None) -> str:
+    return "" if column is None or _given(record, column) is None else record.text(column)
+
+
+def _speaker(record: Record, column: str | None) -> str:
+    value = _given(record, column)
+    return "" if value is None else str(value)
+
+
+def _seconds(record: Record, column: str) -> float | None:
+    value = _given(record, column)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise DataError(f"{record.place}: {column!r} must be seconds, not {value!r}")
+    return float(value)
+
+
+def _matches(record: Record, where: Mapping[str, Value | tuple[Value, ...]]) -> bool:
+    for column, wanted in where.items():
+        value = _given(record, column)
+        allowed: Sequence[Value] = wanted if isinstance(wanted, tuple) else (wanted,)
+        # By type too, as True == 1.
+        if not any(type(value) is type(one) and value == one for one in allowed):
+            return False
+    return True
+
+
+def _known_columns(config: RecordingsConfig, root: Path) -> str:
+    """End of a message about a manifest of which nothing is taken: the columns it has."""
+    if not isinstance(config, RecordingManifest):
+        return ""
+    first = next(json_records(root / config.path), None)
+    return f" (columns are {', '.join(map(repr, first.values))})" if first else ""

@@ -1,0 +1,1 @@
+"""Tasks on recordings: recognition, translation, synthesis."""

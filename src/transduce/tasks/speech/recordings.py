@@ -1,0 +1,220 @@
+"""Shared code of tasks on recordings: features of recordings, and their splits.
+
+Shapes: b rows, t frames, f bins.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from transduce.audio.features import SMALLEST_DEVIATION, AudioConfig
+from transduce.config import section
+from transduce.data.recording_store import (
+    FeatureMaking,
+    RecordingFilterConfig,
+    RecordingStore,
+    StoredRow,
+    cached_recordings,
+)
+from transduce.data.recordings import RecordingsConfig, fingerprint, read_recordings
+from transduce.errors import DataError, SettingError
+from transduce.sequence import Padded
+from transduce.tasks.common import describe_batch
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import bounds_of, check_own_data, has_split, own_section, place_of
+from transduce.tasks.task import Split
+from transduce.training.display import ProgressCounter
+
+Speed = Annotated[float, Field(ge=0.5, le=2)]
+
+
+@section
+class RecordingDataConfig(SplitsConfig):
+    """Recordings for training, validation and test."""
+
+    train: RecordingsConfig | None = None
+    valid: RecordingsConfig | None = None
+    test: RecordingsConfig | None = None
+    hold_out: Annotated[float, Field(gt=0, le=0.25)] = 0.05
+    """Share of the training recordings to hold out for each split without a file."""
+    hold_out_by: Literal["text", "speaker", "recording"] = "text"
+    """Recordings that stay together: of one text, or of one speaker.  "recording" is for data of
+    few texts, such as digits, all of which must be learnt."""
+    filters: RecordingFilterConfig = RecordingFilterConfig()
+    speeds: tuple[Speed, ...] = (1.0,)
+    """Speeds of tempo and pitch at which each training recording is learnt, such as [0.9, 1.0,
+    1.1]; other splits have their own speed."""
+
+    def __post_init__(self) -> None:
+        if 1.0 not in self.speeds or len(set(self.speeds)) < len(self.speeds):
+            raise SettingError(
+                f"data.speeds is {list(self.speeds)}; give different speeds, 1.0 among them"
+            )
+
+
+@dataclass(frozen=True)
+class SplitRecordings:
+    """The recordings of one split: some of those in a store."""
+
+    store: RecordingStore
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, str]:
+        """Frames (t, f) float32 of recording i of this split, not normalised, and its text."""
+        row = int(self.rows[i])
+        return torch.from_numpy(self.store.frames(row).astype(np.float32)), self._row(i).text
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(n,) frames of each recording."""
+        return self.store.lengths[self.rows]
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each, in one line."""
+        return [" ".join(self._row(i).text.split()) for i in range(len(self))]
+
+    @property
+    def transcripts(self) -> list[str]:
+        """The spoken words of each, in one line; blank where the data do not tell them apart."""
+        return [" ".join(self._row(i).transcript.split()) for i in range(len(self))]
+
+    @property
+    def names(self) -> list[str]:
+        """Name of each recording: its file as the data write it."""
+        return [self._row(i).name for i in range(len(self))]
+
+    def select(self, kept: NDArray[np.bool_] | NDArray[np.int64]) -> SplitRecordings:
+        """Some of these, by number in this split or by a mask (n,)."""
+        return SplitRecordings(self.store, self.rows[kept])
+
+    def padded(self, rows: NDArray[np.int64]) -> Padded:
+        """Frames (b, t, f) float32 of recordings by number in this split, not normalised."""
+        frames = [self.store.frames(i) for i in self.rows[rows]]
+        return padded_frames([torch.from_numpy(one.astype(np.float32)) for one in frames])
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean (f,) and deviation (f,) of all frames, float32."""
+        total = np.zeros(self.store.bins)
+        squares = np.zeros(self.store.bins)
+        for row in self.rows:
+            frames = self.store.frames(row).astype(np.float64)
+            total += frames.sum(0)
+            squares += np.square(frames).sum(0)
+        count = max(1, int(self.lengths.sum()))
+        mean = total / count
+        deviation = np.sqrt(np.maximum(0, squares / count - mean**2))
+        return torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
+
+    def describe(self, rows: NDArray[np.int64]) -> str:
+        """Some recordings, by number in this split, in a few words for a message."""
+        return describe_batch("training recordings", self.rows[rows])
+
+    def _row(self, i: int) -> StoredRow:
+        return self.store.rows[int(self.rows[i])]
+
+
+def padded_frames(rows: list[Tensor]) -> Padded:
+    """Pad frames (t, f) of several recordings on the right with zeros, to (b, t, f)."""
+    lengths = torch.tensor([len(row) for row in rows])
+    values = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    real = torch.arange(values.shape[1]) < lengths[:, None]
+    return Padded(values, real, "none" if bool(real.all()) else "right")
+
+
+def normalised(frames: Padded, mean: Tensor, deviation: Tensor) -> Padded:
+    """Frames (b, t, f) with mean 0 and deviation 1 in each bin, and 0 at padding.
+
+    mean, deviation: (f,) of the training data, or (b, 1, f) of each recording.
+    """
+    values = (frames.values - mean) / (deviation + SMALLEST_DEVIATION)
+    return frames.with_values(values.masked_fill(~frames.real[:, :, None], 0.0))
+
+
+def utterance_statistics(frames: Padded) -> tuple[Tensor, Tensor]:
+    """Mean and deviation (b, 1, f) of the real frames of each recording (b, t, f)."""
+    real = frames.real[:, :, None]
+    count = frames.lengths.clamp(min=1)[:, None, None]
+    mean = frames.values.masked_fill(~real, 0.0).sum(1, keepdim=True) / count
+    squares = (frames.values - mean).masked_fill(~real, 0.0).square().sum(1, keepdim=True)
+    return mean, (squares / count).sqrt()
+
+
+def fits_ctc(positions: int, ids: list[int]) -> bool:
+    """True if CTC can write the ids in so many positions: equal neighbours need one between."""
+    repeated = sum(a == b for a, b in itertools.pairwise(ids))
+    return len(ids) + repeated <= positions
+
+
+def read_recordings_of(
+    data: RecordingDataConfig, audio: AudioConfig, split: Split, cache: Path, processes: int = 1
+) -> SplitRecordings:
+    """Recordings of a split, their features computed into `cache` if missing.
+
+    Held-out splits of the training data go by the spoken words, or as `hold_out_by` says.  Raises
+    DataError if reading fails.
+    """
+    own = own_section(data, split)
+    if own is not None:
+        store = _stored(own, data, audio, (1.0,), cache, processes)
+        return SplitRecordings(store, np.arange(len(store)))
+    if not has_split(data, split):
+        raise DataError(
+            "the recipe has no test recordings; set data.test, or give --source and --reference"
+        )
+    check_own_data(data, split)
+    assert data.train is not None
+    store = _stored(data.train, data, audio, data.speeds, cache, processes)
+    low, high = bounds_of(data, split)
+    if split == "train" and (low, high) == (0.0, 1.0):
+        return SplitRecordings(store, np.arange(len(store)))
+    places = np.array([place_of(_key(row, data.hold_out_by)) for row in store.rows])
+    chosen = (low <= places) & (places < high)
+    if split != "train":
+        chosen &= np.array([row.speed == 1.0 for row in store.rows])
+    return SplitRecordings(store, np.flatnonzero(chosen))
+
+
+def _key(row: StoredRow, by: Literal["text", "speaker", "recording"]) -> str:
+    """Text whose hash assigns a recording to a split."""
+    if by == "text":
+        return row.transcript or row.text
+    if by == "recording":
+        return row.name
+    if not row.speaker:
+        raise DataError(
+            f'{row.name} has no speaker; set data.hold_out_by = "text", or name the column of '
+            "speakers"
+        )
+    return row.speaker
+
+
+def _stored(
+    config: RecordingsConfig,
+    data: RecordingDataConfig,
+    audio: AudioConfig,
+    speeds: tuple[float, ...],
+    cache: Path,
+    processes: int,
+) -> RecordingStore:
+    root = Path(data.root)
+    making = FeatureMaking(audio, data.filters, speeds)
+    mark = fingerprint(config, root)
+    # With the features, for runs side by side that take the same recordings in other ways.
+    name = f"recordings-{mark[:16]}-{audio.features}-{audio.rate}-{audio.bins}-{len(speeds)}"
+    with ProgressCounter("computing features") as count:
+        return cached_recordings(
+            lambda: read_recordings(config, root), making, cache / name, mark, count.to, processes
+        )

@@ -1,0 +1,204 @@
+"""Recordings as samples: formats, rates, parts, and files that are broken."""
+
+from __future__ import annotations
+
+import logging
+import struct
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.audio import Samples, encoded, noise, saved, tone
+from transduce.audio.read import BLOCK_VALUES, Excerpt, audio_blocks, read_audio
+from transduce.errors import DataError
+
+RATE = 16_000
+ENCODINGS = [
+    ("WAV", "PCM_16", RATE, 1, 1e-3),
+    ("WAV", "PCM_24", 44_100, 1, 1e-3),
+    ("WAV", "FLOAT", 8000, 1, 1e-3),
+    ("WAV", "PCM_16", 44_100, 2, 1e-3),
+    ("WAV", "ULAW", 8000, 1, 0.02),
+    ("FLAC", "PCM_16", RATE, 1, 1e-3),
+    ("OGG", "VORBIS", RATE, 1, 0.05),
+    ("OGG", "OPUS", RATE, 1, 0.05),
+    ("MP3", "MPEG_LAYER_III", RATE, 1, 0.05),
+    ("AIFF", "PCM_16", RATE, 1, 1e-3),
+    ("AU", "PCM_16", RATE, 1, 1e-3),
+]
+
+
+def melody(rate: int) -> Samples:
+    """Two seconds, all of it below 4 kHz and silent at both ends."""
+    rise = np.sin(np.pi * np.arange(2 * rate) / (2 * rate)).astype(np.float32)
+    return (tone(2, rate, 300) + tone(2, rate, 1234)) * rise
+
+
+class TestReadAudio:
+    @pytest.mark.parametrize(("form", "subtype", "rate", "channels", "error"), ENCODINGS)
+    def test_one_recording_in_ten_encodings(
+        self, tmp_path: Path, form: str, subtype: str, rate: int, channels: int, error: float
+    ) -> None:
+        samples = melody(rate)
+        written = samples if channels == 1 else np.stack([samples * 1.5, samples * 0.5], 1)
+        data = encoded(written, rate, form, subtype)
+        read = read_audio(saved(tmp_path / "a", data), RATE)
+        assert read.dtype == np.float32
+        assert np.array_equal(read, read_audio(data, RATE, "bytes"))
+        expected = melody(RATE)
+        assert abs(len(read) - len(expected)) <= 1
+        shared = min(len(read), len(expected))
+        assert np.sqrt(np.mean((read[:shared] - expected[:shared]) ** 2)) < error
+
+    def test_a_channel(self) -> None:
+        data = encoded(np.stack([tone(0.1), noise(0.1)], 1), subtype="FLOAT")
+        assert np.array_equal(read_audio(data, RATE, excerpt=Excerpt(channel=1)), noise(0.1))
+        both = read_audio(data, RATE)
+        assert np.allclose(both, (tone(0.1) + noise(0.1)) / 2, atol=1e-6)
+        with pytest.raises(DataError, match=r"^a has 2 channels, and no channel 3$"):
+            read_audio(data, RATE, "a", Excerpt(channel=2))
+
+    @pytest.mark.parametrize(
+        ("form", "subtype"), [("WAV", "FLOAT"), ("FLAC", "PCM_24"), ("MP3", None)]
+    )
+    def test_a_part_is_where_it_says(self, form: str, subtype: str | None) -> None:
+        """Also in MP3, where decoders find other samples than those they seek."""
+        data = encoded(noise(9), RATE, form, subtype)
+        whole = read_audio(data, RATE)
+        part = read_audio(data, RATE, excerpt=Excerpt(8.25, 0.5))
+        assert np.array_equal(part, whole[132_000:140_000])
+        assert len(read_audio(data, RATE, excerpt=Excerpt(8.25))) == len(whole) - 132_000
+
+    def test_a_part_beyond_the_end_is_empty(self) -> None:
+        assert not len(read_audio(encoded(noise(1)), RATE, excerpt=Excerpt(5.0)))
+
+    def test_speed_changes_length_and_pitch(self) -> None:
+        fast = read_audio(encoded(tone(2, frequency=400)), RATE, excerpt=Excerpt(speed=1.25))
+        assert abs(len(fast) - 1.6 * RATE) <= 1
+        spectrum = np.abs(np.fft.rfft(fast))
+        assert np.argmax(spectrum) * RATE / len(fast) == pytest.approx(500, abs=1)
+
+    @given(st.integers(1, 3000), st.sampled_from([8000, 11_025, 44_100]), st.integers(0, 9999))
+    @settings(max_examples=30, deadline=None)
+    def test_resampling_in_blocks_equals_one_shot(self, n: int, rate: int, block: int) -> None:
+        samples = noise(n / rate, rate, n)
+        read = read_audio(encoded(samples, rate, subtype="FLOAT"), RATE)
+        assert np.array_equal(read, soxr.resample(samples, rate, RATE))
+
+    def test_many_blocks_equal_one_shot(self) -> None:
+        samples = noise(2.5 * BLOCK_VALUES / 44_100, 44_100)
+        data = encoded(samples, 44_100, subtype="FLOAT")
+        blocks = list(audio_blocks(data, RATE))
+        assert len(blocks) > 2
+        assert np.array_equal(np.concatenate(blocks), soxr.resample(samples, 44_100, RATE))
+
+    def test_memory_does_not_grow_with_the_length(self, tmp_path: Path) -> None:
+        path = tmp_path / "long.flac"
+        minute = np.zeros(60 * 44_100, np.int16)
+        with soundfile.SoundFile(path, "w", 44_100, 1, "PCM_16", format="FLAC") as file:
+            for _ in range(20):
+                file.write(minute)
+        tracemalloc.start()
+        try:
+            count = sum(len(block) for block in audio_blocks(path, RATE))
+            assert abs(count - 20 * 60 * RATE) <= 1
+            assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        finally:
+            tracemalloc.stop()
+
+    def test_the_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "soundfile", None)
+        with pytest.raises(DataError, match="reading recordings needs the extra 'speech'"):
+            read_audio(b"RIFF", RATE)
+
+
+class TestBrokenFiles:
+    def refused(self, file: Path | bytes, match: str, **options: Any) -> None:
+        with pytest.raises(DataError, match=match) as caught:
+            read_audio(file, RATE, **options)
+        assert "\n" not in str(caught.value)
+
+    def test_no_file(self, tmp_path: Path) -> None:
+        self.refused(tmp_path / "a.wav", r"a\.wav: no such file$")
+        self.refused(tmp_path, "is a directory; name a file in it$")
+        self.refused(saved(tmp_path / "b.wav", b""), r"b\.wav is empty$")
+
+    def test_no_audio(self, tmp_path: Path) -> None:
+        self.refused(saved(tmp_path / "a.wav", b"hello world\n" * 9), "cannot be read as audio: ")
+        self.refused(saved(tmp_path / "a.raw", bytes(99)), "cannot be read as audio: ")
+        self.refused(b"RIFF\xff\xff\xff\xffWAVEfmt ", "^the recording cannot be read as audio: ")
+
+    @pytest.mark.parametrize(
+        ("head", "name"),
+        [
+            (b"\0\0\0\x20ftypM4A \0\0\0\0", "MP4 or M4A"),
+            (b"\x1aE\xdf\xa3\x9fB\x86\x81\x01", "WebM or Matroska"),
+            (b"\xff\xf1\x50\x80\x02\x1f\xfc", "AAC"),
+            (b"0&\xb2u\x8ef\xcf\x11\xa6\xd9", "WMA"),
+            (b"#!AMR\n\x3c", "AMR"),
+        ],
+    )
+    def test_formats_that_ffmpeg_reads(self, tmp_path: Path, head: bytes, name: str) -> None:
+        path = saved(tmp_path / "my talk.x", head + bytes(100))
+        self.refused(path, f"is {name}, which is not read here; convert it with: ffmpeg -i '.*x' '")
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
+    def test_values_that_are_no_samples(self, value: float) -> None:
+        samples = noise(3)
+        samples[40_000] = value
+        self.refused(encoded(samples, subtype="FLOAT"), "(not finite|above 65536) near second")
+
+    def test_a_rate_that_cannot_be(self) -> None:
+        data = bytearray(encoded(noise(0.1)))
+        data[24:28] = struct.pack("<I", 1)
+        self.refused(bytes(data), "has 1 samples a second by its header")
+
+    def test_a_header_of_more_than_there_is(self) -> None:
+        """It takes memory for the samples that are there alone."""
+        data = bytearray(encoded(noise(0.1)))
+        data[40:44] = struct.pack("<I", 0x7FFFFFF0)  # as from a pipe: the length was not known
+        assert len(read_audio(bytes(data), RATE)) == 1600
+
+    @pytest.mark.parametrize(
+        ("form", "subtype"),
+        [
+            *(("WAV", "PCM_16"), ("AIFF", "PCM_16"), ("AU", "PCM_16")),
+            *(("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None)),
+        ],
+    )
+    def test_a_truncated_file(
+        self, caplog: pytest.LogCaptureFixture, form: str, subtype: str | None
+    ) -> None:
+        data = encoded(noise(4), RATE, form, subtype)
+        with caplog.at_level(logging.WARNING):
+            assert 3.9 * RATE < len(read_audio(data, RATE, strict=True)) < 4.1 * RATE
+        assert not caplog.records
+        half = data[: len(data) // 2]
+        self.refused(half, "^a is truncated: ", place="a", strict=True)
+        with caplog.at_level(logging.WARNING):
+            assert len(read_audio(half, RATE, "a"))
+        assert "a is truncated: " in caplog.text
+
+    def test_a_truncated_flac_file(self) -> None:
+        data = encoded(noise(4), RATE, "FLAC")
+        self.refused(data[: len(data) // 2], "^the recording cannot be read as audio: ")
+
+    def test_a_file_shorter_than_its_manifest_says(self, caplog: pytest.LogCaptureFixture) -> None:
+        data = encoded(noise(4))
+        assert len(read_audio(data, RATE, "a", Excerpt(duration=4.05), strict=True)) == 4 * RATE
+        declared = Excerpt(duration=5)
+        message = r"^a lasts 4\.00 s and not 5 s as declared"
+        self.refused(data, message, place="a", excerpt=declared, strict=True)
+        with caplog.at_level(logging.WARNING):
+            read_audio(data, RATE, "a", declared)
+        assert "a lasts 4.00 s" in caplog.text
+        # At another speed the recording is as long as it was.
+        read_audio(data, RATE, "a", Excerpt(duration=4, speed=1.1), strict=True)
