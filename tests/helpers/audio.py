@@ -49,3 +49,14 @@ def manifest(path: Path, records: Sequence[Mapping[str, Any]]) -> Path:
     """A file of JSON lines."""
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return path
+
+
+def spoken(seconds: float, rate: int = 16_000, seed: int = 0) -> Samples:
+    """Something like speech: syllables of a few tones that rise and fall, without a pause."""
+    generator = np.random.default_rng(seed)
+    times = np.arange(round(seconds * rate)) / rate
+    sound = np.zeros(len(times))
+    for harmonic in range(1, 25):
+        sound += np.sin(2 * np.pi * 130 * harmonic * times + generator.uniform(0, 6)) / harmonic
+    rise = np.abs(np.sin(np.pi * times * 4)) ** 2 + 0.01
+    return (0.1 * sound * rise).astype(np.float32)

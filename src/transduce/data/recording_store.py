@@ -179,7 +179,12 @@ class FeatureMaking:
 
     def of_recordings(self, recordings: list[Recording]) -> list[_Made]:
         """Features of some recordings, in their order."""
-        return [self._of_recording(recording) for recording in recordings]
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # frames are small, and sums in more threads are other sums
+        try:
+            return [self._of_recording(recording) for recording in recordings]
+        finally:
+            torch.set_num_threads(threads)
 
     def _of_recording(self, recording: Recording) -> _Made:
         if not recording.text.strip():

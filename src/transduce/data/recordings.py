@@ -326,8 +326,10 @@ def _kaldi_table(path: Path) -> dict[str, str]:
 
 def _given(record: Record, column: str | None) -> Any:
     """Value of a column that may be absent."""
+    if column is None or column in record.values or "." not in column:
+        return record.values.get(column or "")
     try:
-        return None if column is None else record.value(column)
+        return record.value(column)
     except DataError:
         return None
 

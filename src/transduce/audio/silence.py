@@ -1,0 +1,216 @@
+"""Pieces of a long recording with sound in them; silence, steady noise and tones are left out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.audio.read import Samples
+
+Levels = NDArray[np.float64]
+
+BANDS = (200, 400, 800, 1600, 3200, 8000)
+"""Edges in Hz of bands, each with levels and noise of its own: speech stands out in some of them
+where noise covers the others, and hum is below all."""
+HOP_SECONDS = 0.01
+WIDTH_HOPS = 3
+SMOOTHED = 5
+"""Levels are mean powers of five windows of 30 ms, one every 10 ms, in decibels."""
+SPAN = WIDTH_HOPS + SMOOTHED - 1
+GROUP = 50
+"""Levels that are decided on together, with all of them in the estimate of the noise."""
+HISTORY = 3000
+"""Levels of which the noise is estimated: 30 s."""
+NOISE_PERCENTILE = 10
+LOUD_PERCENTILE = 95
+BEGINNING = 200
+RANGE = 15.0
+"""In the first 2 s, which may hold a word and no silence, the noise is this far below loud levels,
+in decibels, or further; if it was noise after all, it is steady, and left out as such."""
+LOWEST = -80.0
+"""The noise of a band is at least this, in decibels below full scale."""
+LOUD, FAINT = 5.0, 2.5
+"""Decibels over the noise, in the mean of the bands, at which sound begins, and below which it
+ends."""
+MARGIN = 20
+"""Levels kept before and after sound, as consonants are faint."""
+SHORTEST = SPAN + 4
+"""Loud levels of a piece at least; a click makes as many as a level has hops."""
+STEADY = 5.0
+"""Decibels between the faint and the loud levels of a piece, in the mean of the bands, below which
+it is no speech."""
+
+
+class Piece(NamedTuple):
+    """Part of a recording with sound: samples (n,) from `start` seconds to `end`."""
+
+    start: float
+    end: float
+    samples: Samples
+
+
+def sound_pieces(
+    blocks: Iterable[Samples], rate: int, longest: float = 30.0, pause: float = 0.5
+) -> Iterator[Piece]:
+    """Stream the pieces of a recording that comes in blocks (n,); they do not depend on these.
+
+    Sound begins and ends by its level over the noise, with hysteresis; the noise is a low
+    percentile of the levels of the last 30 s.  longest: seconds of a piece at most; longer sound is
+    cut where it is quietest in the second half.  pause: seconds of silence that end a piece.  Each
+    piece is there about half a second after its pause, and memory holds one piece.
+    """
+    cutter = _Cutter(rate, round(longest / HOP_SECONDS), round(pause / HOP_SECONDS))
+    for block in blocks:
+        yield from cutter.add(block)
+    yield from cutter.end()
+
+
+class _Cutter:
+    """Samples and levels that are not decided on yet, or belong to the present piece.
+
+    All places are numbers of hops from the beginning of the recording.
+    """
+
+    def __init__(self, rate: int, longest: int, pause: int) -> None:
+        assert longest > 4 * MARGIN, longest
+        self.rate = rate
+        self.longest = longest
+        self.pause = pause
+        self.bands = _BandPowers(rate)
+        self.hop = self.bands.hop
+        self._samples = np.zeros(0, np.float32)
+        self._first = 0  # place of the first of these samples
+        self._powers = self.bands.of(self._samples)  # of windows that no level is complete for
+        self._windows = 0  # whose powers are known
+        self._levels = np.zeros((0, self._powers.shape[1]))  # the last ones, up to the present
+        self._decided = 0
+        self._noise = np.full(self._powers.shape[1], LOWEST)
+        self._begin: int | None = None  # of the present piece
+        self._sounded = 0  # place after the last level that was not faint
+        self._end = 0  # of the last piece
+
+    def add(self, block: Samples) -> Iterator[Piece]:
+        """The pieces that end in a further block."""
+        self._samples = np.concatenate([self._samples, block])
+        self._measure()
+        while self._measured - self._decided >= GROUP:
+            yield from self._decide(GROUP)
+        self._forget()
+
+    def end(self) -> Iterator[Piece]:
+        """The rest, when the recording has ended.
+
+        A recording of less than half a second is one piece, unless it is silent: it is too short
+        to tell sound from noise.
+        """
+        if self._measured < GROUP:
+            if len(self._levels) and self._over_noise(self._levels).max() > LOUD:
+                yield Piece(0.0, len(self._samples) / self.rate, self._samples)
+            return
+        yield from self._decide(self._measured - self._decided)
+        if self._begin is not None:
+            yield from self._piece(self._begin, self._sounded + MARGIN)
+
+    @property
+    def _measured(self) -> int:
+        """Number of levels so far."""
+        return max(0, self._windows - SMOOTHED + 1)
+
+    def _measure(self) -> None:
+        """Levels of all windows that are complete."""
+        powers = self.bands.of(self._samples[(self._windows - self._first) * self.hop :])
+        self._windows += len(powers)
+        powers = np.concatenate([self._powers, powers])
+        if len(powers) >= SMOOTHED:
+            smooth = np.lib.stride_tricks.sliding_window_view(powers, SMOOTHED, axis=0).mean(2)
+            self._levels = np.concatenate([self._levels, 10 * np.log10(smooth + 1e-12)])
+        self._powers = powers[-(SMOOTHED - 1) :]
+
+    def _decide(self, count: int) -> Iterator[Piece]:
+        """Pass over the next levels; the noise is estimated with them."""
+        if not count:
+            return
+        known = self._levels[: len(self._levels) - (self._measured - self._decided - count)]
+        quiet, loud = np.percentile(known[-HISTORY:], (NOISE_PERCENTILE, LOUD_PERCENTILE), axis=0)
+        if len(known) < BEGINNING:
+            quiet = np.minimum(quiet, loud - RANGE)
+        self._noise = np.maximum(LOWEST, quiet)
+        for level in self._over_noise(known[-count:]).tolist():
+            yield from self._pass(level)
+            self._decided += 1
+
+    def _pass(self, level: float) -> Iterator[Piece]:
+        """Begin, continue or end a piece with the next level, in decibels over the noise."""
+        place = self._decided
+        if self._begin is None:
+            if level > LOUD:
+                self._begin = max(self._end, place - MARGIN)
+                self._sounded = place + SPAN
+            return
+        if level > FAINT:
+            self._sounded = place + SPAN
+        if place - self._sounded >= self.pause:
+            yield from self._piece(self._begin, self._sounded + MARGIN)
+            self._begin = None
+        elif place + SPAN - self._begin >= self.longest:
+            half = self._begin + self.longest // 2
+            quietest = int(np.argmin(self._levels_of(half, place).mean(1)))
+            cut = half + quietest + SPAN // 2
+            yield from self._piece(self._begin, cut)
+            self._begin = cut
+
+    def _piece(self, begin: int, end: int) -> Iterator[Piece]:
+        """One piece, or none if it is a click or steady."""
+        low, high = begin * self.hop, end * self.hop
+        samples = self._samples[low - self._first * self.hop : high - self._first * self.hop]
+        self._end = end
+        levels = self._levels_of(begin, end)
+        spread = np.ptp(np.percentile(levels, (10, 90), axis=0), axis=0).mean()
+        if spread < STEADY or np.count_nonzero(self._over_noise(levels) > LOUD) < SHORTEST:
+            return
+        start = low / self.rate
+        yield Piece(start, start + len(samples) / self.rate, samples.copy())
+
+    def _levels_of(self, begin: int, end: int) -> Levels:
+        first = self._measured - len(self._levels)
+        return self._levels[max(0, begin - first) : max(0, end - first)]
+
+    def _over_noise(self, levels: Levels) -> Levels:
+        """(n,) decibels of levels (n, bands) over the noise."""
+        above: Levels = np.maximum(0, levels - self._noise).mean(1)
+        return above
+
+    def _forget(self) -> None:
+        """Drop samples and levels that no piece can need."""
+        begin = self._decided if self._begin is None else self._begin
+        kept = max(self._first, begin - MARGIN)
+        self._samples = self._samples[(kept - self._first) * self.hop :].copy()
+        self._first = kept
+        self._levels = self._levels[-max(HISTORY, self._measured - kept) :].copy()
+
+
+class _BandPowers:
+    """Mean power in each band, of windows of some hops."""
+
+    def __init__(self, rate: int) -> None:
+        self.hop = round(rate * HOP_SECONDS)
+        self.width = WIDTH_HOPS * self.hop
+        self._window = np.hanning(self.width + 1)[:-1]
+        frequencies = np.arange(self.width // 2 + 1) * rate / self.width
+        edges = [edge for edge in BANDS if edge < rate / 2] + [rate / 2]
+        inside = [(a <= frequencies) & (frequencies < b) for a, b in itertools.pairwise(edges)]
+        scale = 2 / (np.square(self._window).sum() * self.width)
+        self._bands = np.stack(inside, 1) * scale
+
+    def of(self, samples: Samples) -> Levels:
+        """(n, bands) powers of all whole windows, one in each hop."""
+        if len(samples) < self.width:
+            return np.zeros((0, self._bands.shape[1]))
+        windows = np.lib.stride_tricks.sliding_window_view(samples, self.width)[:: self.hop]
+        # Row by row alike, whatever their number: products of matrices differ in the last bit.
+        powers = np.square(np.abs(np.fft.rfft(windows * self._window)))
+        return np.stack([(powers * band).sum(1) for band in self._bands.T], 1)
