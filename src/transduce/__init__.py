@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from transduce.tasks.labels import LabelPrediction
     from transduce.tasks.language_model.generator import Continuation
     from transduce.tasks.language_model.recommendation import Recommendation
+    from transduce.tasks.speech.recogniser import Recognition
     from transduce.tasks.task import Evaluation, Prediction
     from transduce.tasks.text_encoder.answerer import SpanPrediction
     from transduce.tasks.text_encoder.embedding import EmbeddingPrediction
@@ -59,6 +60,7 @@ __all__ = [
     "LabelPrediction",
     "MemoryLimitError",
     "Prediction",
+    "Recognition",
     "Recommendation",
     "Run",
     "RunError",
@@ -85,6 +87,7 @@ _HOMES = {
     "FilledText": "transduce.tasks.text_encoder.mask_filler",
     "LabelPrediction": "transduce.tasks.labels",
     "Prediction": "transduce.tasks.task",
+    "Recognition": "transduce.tasks.speech.recogniser",
     "Recommendation": "transduce.tasks.language_model.recommendation",
     "Run": "transduce.run",
     "SpanPrediction": "transduce.tasks.text_encoder.answerer",

@@ -20,7 +20,7 @@ from transduce.training.weights import average, read_tensors
 
 ONLY_TRAINING = ("dropout", "label_dropout", "init")
 """Model settings that affect training only."""
-COMPARED_AS_FILES = ("tokenizer", "source", "target")
+COMPARED_AS_FILES = ("tokenizer", "source", "target", "transcript_tokenizer")
 """Sections of `text` that describe tokenizers; the tokenizer files themselves are compared."""
 OF_THE_DATA = ("inputs", "roles", "block")
 """Settings of `data`, or facts derived from them, that decide the layout of an input."""
@@ -89,6 +89,7 @@ def _decisive(recipe: Recipe) -> Iterator[tuple[str, Any]]:
     yield from _flat(to_dict(recipe.model), "model.")
     text = to_dict(getattr(recipe, "text", {}))
     yield from _flat({k: v for k, v in text.items() if k not in COMPARED_AS_FILES}, "text.")
+    yield from _flat(to_dict(getattr(recipe, "audio", {})), "audio.")
     image = getattr(recipe, "image", None)
     if isinstance(image, ImageConfig):
         each = image.channels

@@ -5,6 +5,7 @@
         weights.safetensors     the weights to use (the best, or an average)
         tokenizer.model         or source_tokenizer.* and target_tokenizer.*
         labels.json             the labels of a classifier
+        normalisation.json      mean and deviation of the features of speech
         adapter.safetensors     what LoRA learnt, by itself
         metrics.jsonl           the log, one JSON object a line
         events.out.tfevents.*   the log for TensorBoard, with training.tensorboard
@@ -53,8 +54,8 @@ from transduce.training.weights import write_text, write_weights
 
 logger = logging.getLogger("transduce")
 
-VOCABULARIES = ("*tokenizer.*", "labels.json")
-"""Files that give the ids of a model their meaning."""
+VOCABULARIES = ("*tokenizer.*", "labels.json", "normalisation.json")
+"""Files that give the ids of a model, and the features that it reads, their meaning."""
 SYNTHETIC = "synthetic"
 """Directory of the pairs that `transduce distil` and `transduce backtranslate` make."""
 LEARNT_AFTER = ("shortlist.safetensors", "quality.json")

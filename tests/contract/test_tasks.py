@@ -26,6 +26,7 @@ from helpers.tiny_run import (
     write_jsonl,
     write_tsv,
 )
+from helpers.tunes import AUDIO, write_tunes
 from transduce.cli import main as cli
 from transduce.config import merge, to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
@@ -151,6 +152,31 @@ def captioning(path: Path) -> Case:
     return Case(recipe, [str(path / "pictures" / f"{i:04}.png") for i in range(4)])
 
 
+def speech(path: Path, train: dict[str, Any], text: dict[str, Any]) -> Case:
+    recipe = {
+        "data": {"train": train, "hold_out": 0.2, "speeds": [1.0, 1.1]},
+        "audio": AUDIO,
+        "text": text,
+        "model": {
+            "d_model": 16,
+            "front_end": {"n_layers": 1, "channels": 8},
+            "encoder": stack(dropout=0.1),
+            "decoder": stack(dropout=0.1),
+        },
+        "evaluation": {"validation_recordings": 4},
+    }
+    return Case(recipe, [str(path / "tunes" / f"{i:04}.wav") for i in range(4)])
+
+
+def speech_recognition(path: Path) -> Case:
+    return speech(path, write_tunes(path / "tunes", 60), {"tokenizer": TEXT})
+
+
+def speech_translation(path: Path) -> Case:
+    train = {**write_tunes(path / "tunes", 60), "text": "reversed", "transcript": "text"}
+    return speech(path, train, {"tokenizer": TEXT, "transcript_tokenizer": TEXT})
+
+
 CASES: dict[str, Callable[[Path], Case]] = {
     "translation": translation,
     "classification": classification,
@@ -161,6 +187,8 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "recommendation": recommendation,
     "image-classification": image_classification,
     "captioning": captioning,
+    "speech-recognition": speech_recognition,
+    "speech-translation": speech_translation,
 }
 IMPORTED = ("embedding", "image-embedding")
 """Not trained but imported; a recipe of theirs says so."""

@@ -21,7 +21,12 @@ from helpers.command_line import Done, command, environment, transduce
 from transduce.cli.main import VERBS, build_app, name_in_python, with_plain_hyphens
 from transduce.cli.options import OWN
 from transduce.config import field_help
-from transduce.decoding.options import FOR_CONTINUATIONS, FOR_TRANSLATIONS, DecodingOptions
+from transduce.decoding.options import (
+    FOR_CONTINUATIONS,
+    FOR_SPEECH,
+    FOR_TRANSLATIONS,
+    DecodingOptions,
+)
 
 Here = Callable[..., Done]
 
@@ -70,11 +75,11 @@ def test_help_of_a_verb_shows_its_whole_description(verb: str, here: Here) -> No
 @pytest.mark.parametrize(
     ("verb", "refused"),
     [
-        ("chat", FOR_TRANSLATIONS),
-        ("generate", FOR_TRANSLATIONS),
-        ("calibrate", FOR_CONTINUATIONS),
-        ("distil", FOR_CONTINUATIONS),
-        ("translate", FOR_CONTINUATIONS),
+        ("chat", (*FOR_TRANSLATIONS, *FOR_SPEECH)),
+        ("generate", (*FOR_TRANSLATIONS, *FOR_SPEECH)),
+        ("calibrate", (*FOR_CONTINUATIONS, *FOR_SPEECH)),
+        ("distil", (*FOR_CONTINUATIONS, *FOR_SPEECH)),
+        ("translate", (*FOR_CONTINUATIONS, *FOR_SPEECH)),
         ("predict", ()),
         ("evaluate", ()),
     ],

@@ -14,8 +14,10 @@ from cyclopts import Group, Parameter, validators
 from transduce.config import field_help, parse, to_dict
 from transduce.decoding.options import (
     FOR_CONTINUATIONS,
+    FOR_SPEECH,
     FOR_TRANSLATIONS,
     DecodingOptions,
+    OutputKind,
     without_meaning,
 )
 from transduce.errors import SettingError
@@ -132,10 +134,9 @@ class Decoding:
         assert recipe is not None
         given = self._given()
         translator = predictor if isinstance(predictor, Translator) else None
-        names, tasks = without_meaning(translates=translator is not None)
-        for name in names:
+        for name, outputs in without_meaning(_output_kind(predictor)).items():
             if name in given:
-                raise SettingError(f"{_spelled(name)} applies only to {tasks}; remove it")
+                raise SettingError(f"{_spelled(name)} applies only to {outputs}; remove it")
         if "constraints" in given:
             given["constraints"] = [_alternatives(text) for text in given["constraints"]]
         sample = given.pop("sample", False)
@@ -184,12 +185,12 @@ class EnsembleDecoding(Decoding):
     """Decoding options of a verb with --ensemble, for every task."""
 
 
-@_options_of(*(name for name in FOR_TRANSLATIONS if name in SHARED), shown=False)
+@_options_of(*(name for name in FOR_TRANSLATIONS if name in SHARED), *FOR_SPEECH, shown=False)
 class ContinuationDecoding(Decoding):
     """Decoding options of a verb for continuations."""
 
 
-@_options_of(*FOR_CONTINUATIONS, shown=False)
+@_options_of(*FOR_CONTINUATIONS, *FOR_SPEECH, shown=False)
 class TranslationDecoding(Decoding):
     """Decoding options of a verb for translations."""
 
@@ -202,6 +203,15 @@ class EnsembleTranslationDecoding(TranslationDecoding):
 @_options_of("language_model_weight")
 class AuxiliaryDecoding(EnsembleTranslationDecoding):
     """Decoding options of a verb for translations with --ensemble and --language-model."""
+
+
+def _output_kind(predictor: Predictor | Translator) -> OutputKind:
+    from transduce.tasks.speech.recogniser import Recogniser
+    from transduce.tasks.translation.translator import Translator
+
+    if isinstance(predictor, Translator):
+        return "translation"
+    return "speech" if isinstance(predictor, Recogniser) else "continuation"
 
 
 def _alternatives(constraint: str) -> str | list[str]:

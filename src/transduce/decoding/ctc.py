@@ -205,12 +205,12 @@ class JointModel:
 
     def start(self, source: Padded) -> JointState:
         """Encode frames; returns the initial state."""
-        return self.over(self._model.encode(source))
+        memory = self._model.encode(source)
+        return self.over(memory, self._model.ctc_log_probs(memory))
 
-    def over(self, memory: Padded) -> JointState:
-        """The initial state over a memory (n, t, m)."""
-        ctc = PrefixState(self._model.ctc_log_probs(memory))
-        return JointState(self._model.decoder.start(memory), ctc)
+    def over(self, memory: Padded, log_probs: Padded) -> JointState:
+        """The initial state over a memory (n, t, m), and CTC's log-probabilities (n, t, v)."""
+        return JointState(self._model.decoder.start(memory), PrefixState(log_probs))
 
     def step(self, target: Padded, state: JointState) -> Tensor:
         """Logits (r, t, v) of the decoder; CTC follows all tokens of `target` after the first."""

@@ -33,15 +33,24 @@ FOR_TRANSLATIONS = (
     "minimum_risk",
     "candidates",
 )
-# ... and of continuations only, without effect on translation.
+# ... of continuations only, without effect on translation ...
 FOR_CONTINUATIONS = ("max_tokens", "stop_strings")
+# ... and of speech only.
+FOR_SPEECH = ("ctc_weight",)
+
+OutputKind = Literal["translation", "continuation", "speech"]
+"""Kind of what a task decodes; captions are continuations of nothing."""
 
 
-def without_meaning(translates: bool) -> tuple[tuple[str, ...], str]:
-    """Settings without effect in a task, and the tasks that use them."""
-    if translates:
-        return FOR_CONTINUATIONS, "continuations and dialogue"
-    return FOR_TRANSLATIONS, "translations"
+def without_meaning(kind: OutputKind) -> dict[str, str]:
+    """Settings without effect on outputs of a kind, each with the outputs that it is for."""
+    only: dict[OutputKind, tuple[tuple[str, ...], str]] = {
+        "translation": (FOR_TRANSLATIONS, "translations"),
+        "continuation": (FOR_CONTINUATIONS, "continuations and dialogue"),
+        "speech": (FOR_SPEECH, "speech"),
+    }
+    others = (part for name, part in only.items() if name != kind)
+    return {name: outputs for names, outputs in others for name in names}
 
 
 @section
@@ -102,6 +111,9 @@ class DecodingOptions:
     repetition_penalty: Annotated[float, Field(ge=1, le=100)] = 1.0
     """Multiply log-probabilities of tokens already in the output by this factor, before all other
     filters (after Keskar et al. 2019); 1 disables it."""
+    ctc_weight: Annotated[float, Field(ge=0, le=100)] = 0.3
+    """Weight of CTC's log-probability beside the decoder's in joint search (Watanabe et al. 2017);
+    0 searches by the decoder alone.  For speech."""
     language_model_weight: Annotated[float, Field(ge=0, le=100)] = 0.2
     """Weight of the language model in shallow fusion (Gulcehre et al. 2015)."""
     ensemble: Literal["geometric", "arithmetic"] = "geometric"

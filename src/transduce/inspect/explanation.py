@@ -43,7 +43,7 @@ class Explanation:
     """The answer, exactly as `predict` gives it."""
     sequences: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Tokens by name: "source", "read" and "written" of an encoder-decoder, "read" and "written"
-    of a decoder, "text" or "image" of an encoder."""
+    of a decoder, "text" or "image" of an encoder.  "audio" has times of positions."""
     attention: tuple[Attention, ...] = ()
     steps: tuple[Step, ...] = ()
     first_step: int = 0
@@ -57,6 +57,8 @@ class Explanation:
     stacks: Mapping[str, Stack] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Shape of what each module gave, by name."""
+    ctc: tuple[tuple[Guess, ...], ...] = ()
+    """Likeliest tokens of a CTC head at each position of the source; `<pad>` is the blank."""
     labels: tuple[Guess, ...] = ()
     hidden: tuple[Hidden, ...] = ()
     span: Span | None = None

@@ -116,14 +116,16 @@ class Stack:
 
 @dataclass(frozen=True)
 class Picture:
-    """The image that was read: bytes of a PNG, and its grid of patches.
+    """The image or the spectrogram that was read: bytes of a PNG, and its grid of patches.
 
-    first: row of the attention that belongs to the first patch; 1 behind a class token.
+    first: row of the attention that belongs to the first patch; 1 behind a class token.  sequence:
+    key of `Explanation.sequences`, the positions of which are the patches.
     """
 
     png: bytes
     grid: tuple[int, int]
     first: int
+    sequence: str = "image"
 
 
 @dataclass(frozen=True)

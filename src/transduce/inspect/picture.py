@@ -1,9 +1,13 @@
-"""Draw attention as shades in a terminal."""
+"""Attention as shades in a terminal, and pixels as a PNG."""
 
 from __future__ import annotations
 
+import struct
 import unicodedata
+import zlib
 from collections.abc import Sequence
+
+from torch import Tensor
 
 SHADES = " ·░▒▓█"
 
@@ -31,6 +35,16 @@ def padded(texts: Sequence[str]) -> list[str]:
     return [text + " " * (width - _cells(text)) for text in texts]
 
 
+def png_of(pixels: Tensor) -> bytes:
+    """Bytes (c, h, w) of one or three channels as a PNG."""
+    c, h, w = pixels.shape
+    lines = pixels.permute(1, 2, 0).reshape(h, w * c).numpy()
+    raw = b"".join(b"\0" + line.tobytes() for line in lines)
+    head = struct.pack(">IIBBBBB", w, h, 8, 2 if c == 3 else 0, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(raw, 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in parts)
+
+
 def _right(text: str, cells: int) -> str:
     """The end of a text, cut to this many terminal cells."""
     return " " * (cells - _cells(text)) + text
@@ -42,3 +56,8 @@ def _cells(text: str) -> int:
         2 if unicodedata.east_asian_width(c) in "WF" else unicodedata.combining(c) == 0
         for c in text
     )
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    check = zlib.crc32(name + data)
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)

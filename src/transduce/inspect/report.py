@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Iterator, Sequence
 
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.parts import Guess, Node
 from transduce.inspect.picture import attention_in_terminal, padded
+from transduce.text import PAD, SPECIAL_TOKENS
 
 MAX_COLUMNS = 40
 """Tokens of a picture in a terminal."""
@@ -55,6 +57,8 @@ def _parts(one: Explanation) -> Iterator[str]:
         text = one.sequences["text"]
         sides = (("start", one.span.start), ("end", one.span.end))
         yield _table([(name, _guesses(_best(text, values))) for name, values in sides])
+    if one.ctc:
+        yield _spikes(one)
     if one.features:
         text = one.sequences["text"]
         rows = [("value × weight", "n-gram")]
@@ -68,6 +72,18 @@ def _parts(one: Explanation) -> Iterator[str]:
         yield _patterns(one)
     if one.search is not None and one.search.method == "beam":
         yield _search(one)
+
+
+def _spikes(one: Explanation) -> str:
+    """Positions at which CTC writes a token, not the blank."""
+    times = one.sequences["audio"]
+    rows = [("position", "CTC")]
+    spikes = (
+        (time, _guesses(guesses))
+        for time, guesses in zip(times, one.ctc, strict=True)
+        if guesses[0][0] != SPECIAL_TOKENS[PAD]
+    )
+    return _table([*rows, *itertools.islice(spikes, 3 * SHOWN)])
 
 
 def _guesses(guesses: Sequence[Guess]) -> str:

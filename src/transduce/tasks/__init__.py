@@ -10,6 +10,8 @@ from transduce.tasks.language_model.dialogue import DIALOGUE
 from transduce.tasks.language_model.explain import explain_generation, explain_recommendation
 from transduce.tasks.language_model.recommendation import RECOMMENDATION
 from transduce.tasks.language_model.task import LANGUAGE_MODEL
+from transduce.tasks.speech.explain import explain_speech
+from transduce.tasks.speech.task import SPEECH_RECOGNITION, SPEECH_TRANSLATION
 from transduce.tasks.task import Task
 from transduce.tasks.text_encoder.classification import CLASSIFICATION
 from transduce.tasks.text_encoder.embedding import EMBEDDING
@@ -46,6 +48,8 @@ TASKS: dict[str, Task] = {
         LANGUAGE_MODEL,
         DIALOGUE,
         RECOMMENDATION,
+        SPEECH_RECOGNITION,
+        SPEECH_TRANSLATION,
     )
 }
 
@@ -61,5 +65,7 @@ EXPLAINERS: dict[str, Callable[[Any, tuple[str, ...]], Explanation]] = {
     "language-model": explain_generation,
     "dialogue": explain_generation,
     "recommendation": explain_recommendation,
+    "speech-recognition": explain_speech,
+    "speech-translation": explain_speech,
 }
 """By task: trained model, the parts of one input -> that input on its way through the model."""

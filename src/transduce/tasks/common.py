@@ -21,7 +21,7 @@ from torch import nn
 from transduce.config import load_toml, merge, to_dict
 from transduce.config_paths import LiteralText, absolute_path, literal
 from transduce.data.resumable import directory_lock
-from transduce.decoding.options import DecodingOptions, without_meaning
+from transduce.decoding.options import DecodingOptions, OutputKind, without_meaning
 from transduce.errors import RunError, SettingError
 from transduce.models.stacks import StackConfig
 from transduce.nn.initialise import SkipInit
@@ -55,13 +55,12 @@ TOKENIZER_VERSION = 2
 """Incremented when the same text and settings yield another tokenizer."""
 
 
-def check_decoding(options: DecodingOptions, translates: bool = False) -> None:
+def check_decoding(options: DecodingOptions, kind: OutputKind = "continuation") -> None:
     """Raises SettingError for a decoding setting without effect in this task."""
     plain = DecodingOptions()
-    names, tasks = without_meaning(translates)
-    for name in names:
+    for name, outputs in without_meaning(kind).items():
         if getattr(options, name) != getattr(plain, name):
-            raise SettingError(f"decoding.{name} applies only to {tasks}; remove it")
+            raise SettingError(f"decoding.{name} applies only to {outputs}; remove it")
 
 
 def check_not_decoding(given: DecodingOptions | None, own: DecodingOptions) -> None:
@@ -249,7 +248,7 @@ def base_settings(run: Path) -> dict[str, Any]:
         raise RunError(f"fine_tune.run: {run} is not a run directory")
     check_files(run)
     found: dict[str, Any] = literal(load_toml(run / "recipe.toml"))
-    for name in ("data", "text", "image", "model"):
+    for name in ("data", "text", "image", "audio", "model"):
         if not isinstance(found.get(name, {}), dict):
             raise RunError(
                 f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is not a section"
@@ -300,6 +299,22 @@ def with_base_model(
         if isinstance(said, Mapping) and isinstance(below, Mapping) and key in below:
             filled[place] = {key: below[key], **said}
     return filled
+
+
+def with_base_section(
+    settings: Mapping[str, Any], tasks: Sequence[str], name: str, also: Sequence[str] = ()
+) -> Mapping[str, Any]:
+    """Fill in missing `model` and the section `name` from the run in `fine_tune.run`.
+
+    Given settings of the section take precedence.  tasks, also, errors: as in `with_base_model`.
+    """
+    base, filled = named_base(settings), with_base_model(settings, tasks, also)
+    if base is None or filled is settings:  # a run's own recipe leaves nothing open
+        return settings
+    own = settings.get(name, {})
+    if not isinstance(own, Mapping):  # which whoever parses it will say
+        return filled
+    return {**filled, name: {**base_settings(base).get(name, {}), **own}}
 
 
 def rooted(recipe: R) -> R:

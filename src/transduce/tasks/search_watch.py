@@ -57,12 +57,16 @@ class SearchWatch:
         self.best: list[int] = []
         self.finished = True
 
-    def step(self, step: StepFunction) -> StepFunction:
-        """The same step, observed."""
+    def step(
+        self, step: StepFunction, bonus: Callable[[Any], Tensor] | None = None
+    ) -> StepFunction:
+        """The same step, observed.  bonus: the `token_bonus` of the search."""
 
         def observed(fed: Padded, state: Any) -> Tensor:
             logits = step(fed, state)
             log_probs = logits[:, -1].float().log_softmax(-1)
+            if bonus is not None:
+                log_probs = log_probs + bonus(state)
             count = min(self._rivals + len(self._forbidden), log_probs.shape[1])
             values, ids = log_probs.topk(count)
             self._best = list(zip(values.tolist(), ids.tolist(), strict=True))

@@ -271,27 +271,33 @@ def encode_batches(
 
 
 def tokenizer_for(
-    config: TextConfig, fine_tune: FineTuneConfig | None, run: Path, texts: Iterable[str]
+    config: Any,
+    fine_tune: FineTuneConfig | None,
+    run: Path,
+    texts: Iterable[str],
+    name: str = "tokenizer",
 ) -> Tokenizer:
-    """Tokenizer of a run before training, saved in its directory.
+    """Tokenizer of a run before training, saved in its directory under `name`.
 
-    Taken from the directory, else from the base run, else learnt from `texts`, which are read only
-    then. Raises RunError if a required tokenizer is missing.
+    config: section `text` of a recipe, with a `TokenizerConfig` as `name`.  Taken from the
+    directory, else from the base run, else learnt from `texts`, which are read only then. Raises
+    RunError if a required tokenizer is missing.
     """
-    saved = saved_tokenizer(run)
+    saved = saved_tokenizer(run, name)
     if saved is not None:
         return saved
     if checkpoints_of(run):  # their weights are of that very tokenizer
         raise no_tokenizer(run)
+    own: TokenizerConfig = getattr(config, name)
     if fine_tune is not None:
         base = Path(fine_tune.run)
-        tokenizer = saved_tokenizer(base)
+        tokenizer = saved_tokenizer(base, name)
         if tokenizer is None:
             raise no_tokenizer(base)
-        theirs = base_settings(base).get("text", {}).get("tokenizer")
-        if theirs and parse(type(config), {"tokenizer": theirs}).tokenizer != config.tokenizer:
+        theirs = base_settings(base).get("text", {}).get(name)
+        if theirs and getattr(parse(type(config), {name: theirs}), name) != own:
             raise SettingError(
-                f"text.tokenizer differs from {base}, but its weights need the same tokenizer; "
+                f"text.{name} differs from {base}, but its weights need the same tokenizer; "
                 "remove it"
             )
         with ProgressCounter("checking texts for unknown characters") as count:
@@ -299,14 +305,14 @@ def tokenizer_for(
     else:
         with ProgressCounter("reading texts for the vocabulary") as count:
             counted = count.each(texts, "learning the vocabulary")
-            tokenizer = train_tokenizer(config.tokenizer, counted)
-    tokenizer.save(run / f"tokenizer{tokenizer.suffix}")
+            tokenizer = train_tokenizer(own, counted)
+    tokenizer.save(run / f"{name}{tokenizer.suffix}")
     return tokenizer
 
 
-def tokenizer_of(run: Path) -> Tokenizer:
+def tokenizer_of(run: Path, name: str = "tokenizer") -> Tokenizer:
     """Tokenizer of a trained run.  Raises RunError if there is none."""
-    saved = saved_tokenizer(run)
+    saved = saved_tokenizer(run, name)
     if saved is None:
         raise no_tokenizer(run)
     return saved

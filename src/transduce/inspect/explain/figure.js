@@ -24,12 +24,13 @@ const hasBoth = () => D.stacks.encoder && D.stacks.decoder;
 function figureColumn(side) {
   const s = D.stacks[side],
     image = s.sequence === "image",
+    audio = s.sequence === "audio",
     front = shapeOf(side === "decoder" && hasBoth() ? "target_front_end" : "front_end"),
     input = t(side === "decoder" ? "figureTarget" : "figureSource"),
     size = image ? t("image") : `(1, ${seq(s.sequence).length})`;
   const boxes = [
     { text: input, plain: true, shape: size },
-    { text: t(image ? "patches" : "embedding"), shape: front },
+    { text: t(image ? "patches" : audio ? "convolutions" : "embedding"), shape: front },
   ];
   if (["sinusoidal", "learned"].includes(s.positions))
     boxes.push({ text: `+ ${t("positions")}`, shape: front });

@@ -79,7 +79,7 @@ function heads() {
     { class: "big" },
     el("h2", {}, headName(a, h)),
     note(`${t(name)} ${value.toFixed(2)}`),
-    a.rows === "image" && D.picture
+    D.picture && a.rows === D.picture.sequence
       ? null
       : heat((i, j) => w(h, i, j), rows, columns, {
           chosen: row,
@@ -87,13 +87,13 @@ function heads() {
           label: headName(a, h),
           key: "big",
         }),
-    D.picture && a.columns === "image"
+    D.picture && a.columns === D.picture.sequence
       ? [
           overlay(
             Array.from({ length: columns.length }, (_, j) => w(h, row, j)),
             260,
             headName(a, h),
-            a.rows === "image" ? (patch) => set({ row: patch, patch }) : null,
+            a.rows === D.picture.sequence ? (patch) => set({ row: patch, patch }) : null,
           ),
           note(`${t("patch")}: ${rows[row]}`),
         ]

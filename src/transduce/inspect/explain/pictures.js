@@ -139,24 +139,25 @@ function strip(values, px = 8) {
     });
   return paint(canvas, 1, values.length, (_, j) => values[j] / most, true);
 }
-// Weights over the patches of the image, laid over it.
+// Weights over the patches of the image, laid over it; a spectrogram is one row of them.
 function overlay(weights, px, label, click) {
   const [rows, columns] = D.picture.grid,
     first = D.picture.first,
-    canvas = el("canvas", { class: "picture", width: px, height: px, role: "img", "aria-label": label });
+    py = Math.round(px * Math.max(rows / columns, 1 / 3)),
+    canvas = el("canvas", { class: "picture", width: px, height: py, role: "img", "aria-label": label });
   const g = canvas.getContext("2d"),
     image = new Image();
   const most = Math.max(...weights.slice(first), 1e-9);
   image.onload = () => {
     g.imageSmoothingEnabled = false;
-    g.drawImage(image, 0, 0, px, px);
+    g.drawImage(image, 0, 0, px, py);
     for (let i = 0; i < rows; i++)
       for (let j = 0; j < columns; j++) {
         const w = weights[first + i * columns + j] / most,
           x = Math.round((j * px) / columns),
-          y = Math.round((i * px) / rows),
+          y = Math.round((i * py) / rows),
           x2 = Math.round(((j + 1) * px) / columns),
-          y2 = Math.round(((i + 1) * px) / rows);
+          y2 = Math.round(((i + 1) * py) / rows);
         g.fillStyle = `rgba(0,0,0,${0.72 * (1 - w)})`;
         g.fillRect(x, y, x2 - x, y2 - y);
         if (S.patch === first + i * columns + j && click) {

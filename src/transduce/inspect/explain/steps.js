@@ -47,7 +47,7 @@ function stepBody() {
 // The sequences, with the place of this step; the source is shaded by the mean of the last layer.
 function stepTokens() {
   const last = crosses().at(-1),
-    shaded = last && last.columns !== "image",
+    shaded = last && !(D.picture && last.columns === D.picture.sequence),
     at = D.first_step + S.step,
     written = D.steps.map((s) => s.written),
     read = [...seq("read").slice(0, D.first_step + 1), ...written.slice(0, -1)];

@@ -196,7 +196,7 @@ def pair_loss(
 
 def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
     """Train tokenizers and model from a recipe into the directory `run`."""
-    check_decoding(recipe.decoding, translates=True)
+    check_decoding(recipe.decoding, "translation")
     started = prepare_training(recipe.data, recipe.training, recipe.seed)
     record_provenance(recipe.data.files(), run)
     source, target = vocabularies(recipe, run)

@@ -34,6 +34,7 @@ from transduce.tasks.common import (
     find_device,
     prepare_training,
     rooted,
+    with_base_section,
     with_weights,
 )
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
@@ -46,7 +47,6 @@ from transduce.tasks.vision.images import (
     named_images,
     read_images_of,
     training_images,
-    with_base,
 )
 from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.training.fine_tuning import FineTuneConfig
@@ -320,7 +320,7 @@ class CaptioningTraining:
 
 def parse_captioning(settings: Mapping[str, Any], where: str) -> CaptioningRecipe:
     """Settings of a file as a recipe; with `fine_tune`, model and image are the other run's."""
-    filled = with_base(settings, ("captioning",), READ_AT_ONCE)
+    filled = with_base_section(settings, ("captioning",), "image", READ_AT_ONCE)
     return rooted(parse(CaptioningRecipe, filled, where))
 
 

@@ -27,6 +27,7 @@ from transduce.tasks.common import (
     find_device,
     prepare_training,
     rooted,
+    with_base_section,
     with_weights,
 )
 from transduce.tasks.labels import (
@@ -45,7 +46,6 @@ from transduce.tasks.vision.images import (
     named_images,
     read_images_of,
     training_images,
-    with_base,
 )
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
@@ -252,7 +252,7 @@ def parse_image_classification(
     settings: Mapping[str, Any], where: str
 ) -> ImageClassificationRecipe:
     """Settings of a file as a recipe; with `fine_tune`, model and image are the other run's."""
-    filled = with_base(settings, ("image-classification", "image-embedding"))
+    filled = with_base_section(settings, ("image-classification", "image-embedding"), "image")
     return rooted(parse(ImageClassificationRecipe, filled, where))
 
 

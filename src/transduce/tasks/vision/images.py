@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from transduce.data.images import ImageFolder, ImagesConfig, fingerprint
 from transduce.errors import DataError, InputError, printable_name
 from transduce.image.read import read_image
 from transduce.image.transform import ImageConfig, normalise
-from transduce.tasks.common import base_settings, describe_batch, named_base, with_base_model
+from transduce.tasks.common import describe_batch
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import bounds_of, check_own_data, has_split, own_section, place_of
 from transduce.tasks.task import Split
@@ -148,22 +148,6 @@ def named_images(
                 raise InputError(first + i, str(error)) from None
             images.append(normalise(image[None], shape))
         yield chosen, torch.cat(images)
-
-
-def with_base(
-    settings: Mapping[str, Any], tasks: Sequence[str], also: Sequence[str] = ()
-) -> Mapping[str, Any]:
-    """Fill in missing `model` and `image` from the run in `fine_tune.run`.
-
-    Given settings of `image` take precedence. tasks, also, errors: as in `with_base_model`.
-    """
-    base, filled = named_base(settings), with_base_model(settings, tasks, also)
-    if base is None or filled is settings:  # a run's own recipe leaves nothing open
-        return settings
-    own = settings.get("image", {})
-    if not isinstance(own, Mapping):  # which whoever parses it will say
-        return filled
-    return {**filled, "image": {**base_settings(base).get("image", {}), **own}}
 
 
 def _digest(image: NDArray[np.uint8]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from typing import Any
 
 import torch
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from transduce.image.transform import ImageConfig
 from transduce.inspect.parts import Picture
+from transduce.inspect.picture import png_of
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.tasks.vision.images import named_images
 
@@ -37,18 +36,3 @@ def picture_of(images: Tensor, image: ImageConfig, front_end: Any) -> tuple[Pict
     shown = (pixels[:, ::stride, ::stride] * 255).round().clamp(0, 255).to(torch.uint8)
     picture = Picture(png_of(shown), (rows, columns), int(token))
     return picture, [*(["[class]"] if token else []), *cells]
-
-
-def png_of(pixels: Tensor) -> bytes:
-    """Bytes (c, h, w) of one or three channels as a PNG."""
-    c, h, w = pixels.shape
-    lines = pixels.permute(1, 2, 0).reshape(h, w * c).numpy()
-    raw = b"".join(b"\0" + line.tobytes() for line in lines)
-    head = struct.pack(">IIBBBBB", w, h, 8, 2 if c == 3 else 0, 0, 0, 0)
-    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(raw, 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in parts)
-
-
-def _chunk(name: bytes, data: bytes) -> bytes:
-    check = zlib.crc32(name + data)
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", check)

@@ -1,0 +1,64 @@
+"""Explanations of speech: attention over the spectrogram, and CTC at each position."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.search import search_steps
+from transduce.inspect.explanation import Explanation
+from transduce.inspect.parts import Picture
+from transduce.inspect.picture import png_of
+from transduce.sequence import Padded
+from transduce.tasks.explained_output import OutputPass
+from transduce.tasks.explained_pass import LENS, MAX_TOKENS, guesses_of, token_names
+from transduce.tasks.search_watch import SearchWatch
+from transduce.tasks.speech.recogniser import Recogniser
+from transduce.text import BOS, PAD
+
+logger = logging.getLogger("transduce")
+
+
+def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanation:
+    """A recording, its text, and all between."""
+    answer = recogniser.predict([parts])[0]
+    bare = Explanation(recogniser.recipe.task, "", {"audio": parts[0]}, answer.text)
+    frames = _fitting(recogniser, recogniser.read(parts[0], 0))
+    front_end = recogniser.recipe.model.front_end
+    positions = front_end.positions(len(frames))
+    if not positions:
+        return bare
+    batch = recogniser.normalisation(Padded.unpadded(frames[None])).to(recogniser.device)
+    options, names = recogniser.options, token_names(recogniser.tokenizer)
+    watch = SearchWatch(options, (BOS, PAD), names)
+    request, scored = recogniser.request(batch, options, [0])
+    step = watch.step(request.step, request.hooks.token_bonus)
+    tree = watch.tree(search_steps(replace(request, step=step)))
+    times = [f"{i * recogniser.seconds_per_position:.2f}" for i in range(positions)]
+    pair = OutputPass(recogniser.model, batch, ("audio", times), watch.best, names)
+    picture = Picture(spectrogram(batch.values[0]), (1, positions), 0, "audio")
+    heard: tuple[tuple[tuple[str, float], ...], ...] = ()
+    if scored is not None:
+        of_ctc = token_names(recogniser.ctc_tokenizer)
+        heard = tuple(guesses_of(row.exp(), of_ctc, LENS) for row in scored.values[0].float().cpu())
+    return pair.explain(replace(bare, search=tree, picture=picture, ctc=heard))
+
+
+def spectrogram(frames: Tensor) -> bytes:
+    """Frames (t, f) as a PNG: time to the right, low bins at the bottom, strong ones bright."""
+    low, high = torch.aminmax(frames.float().cpu())
+    shades = (frames.float().cpu() - low) / (high - low).clamp(min=1e-6) * 255
+    return png_of(shades.T.flip(0)[None].round().to(torch.uint8))
+
+
+def _fitting(recogniser: Recogniser, frames: Tensor) -> Tensor:
+    """The frames, or those of the first `MAX_TOKENS` positions with a warning."""
+    front_end = recogniser.recipe.model.front_end
+    most = MAX_TOKENS << front_end.n_layers
+    if len(frames) > most:
+        seconds = MAX_TOKENS * recogniser.seconds_per_position
+        logger.warning("the recording is long; its first %.1f s are explained", seconds)
+    return frames[:most]

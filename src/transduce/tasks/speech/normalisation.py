@@ -1,0 +1,88 @@
+"""Normalisation of features by the training data: `normalisation.json` of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.audio.features import AudioConfig
+from transduce.errors import RunError
+from transduce.limits import read_json
+from transduce.sequence import Padded
+from transduce.tasks.speech.recordings import SplitRecordings, normalised, utterance_statistics
+from transduce.training.checkpoints import checkpoints_of
+from transduce.training.distributed import Ranks
+from transduce.training.fine_tuning import FineTuneConfig
+from transduce.training.weights import write_text
+
+FILE = "normalisation.json"
+STATISTICS = ("mean", "deviation")
+
+
+class Normalisation(NamedTuple):
+    """Frames as the model reads them.
+
+    kind: as `AudioConfig.normalise`.  mean, deviation: (f,) of the training data, for "corpus".
+    """
+
+    kind: str
+    mean: Tensor
+    deviation: Tensor
+
+    def __call__(self, frames: Padded) -> Padded:
+        """Frames (b, t, f), normalised, and 0 at padding."""
+        match self.kind:
+            case "corpus":
+                return normalised(frames, self.mean, self.deviation)
+            case "utterance":
+                return normalised(frames, *utterance_statistics(frames))
+            case _:
+                return frames.with_values(frames.values.masked_fill(~frames.real[:, :, None], 0.0))
+
+
+def normalisation_for(
+    audio: AudioConfig, fine_tune: FineTuneConfig | None, run: Path, train: SplitRecordings
+) -> Normalisation:
+    """Normalisation of a run before training, saved in its directory.
+
+    Taken from the directory, else from the base run, else measured over the training recordings.
+    Raises RunError if a required file is missing.
+    """
+    if audio.normalise != "corpus" or (run / FILE).exists() or checkpoints_of(run):
+        return load_normalisation(audio, run)
+    if fine_tune is not None:
+        found = load_normalisation(audio, Path(fine_tune.run))
+    else:
+        found = Normalisation("corpus", *train.statistics())
+    if Ranks.present().is_main:
+        numbers = {name: getattr(found, name).tolist() for name in STATISTICS}
+        write_text(run / FILE, json.dumps(numbers) + "\n")
+    return found
+
+
+def load_normalisation(audio: AudioConfig, run: Path) -> Normalisation:
+    """Normalisation of a run directory.  Raises RunError if it is missing or damaged."""
+    nothing = torch.zeros(audio.bins)
+    if audio.normalise != "corpus":
+        return Normalisation(audio.normalise, nothing, nothing)
+    path = run / FILE
+    try:
+        found: Any = read_json(path)
+    except OSError:
+        raise RunError(f"{run} has no {FILE}; is it a complete run directory?") from None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged ({error}); copy or train the run again") from None
+    numbers = [found.get(name) if isinstance(found, dict) else None for name in STATISTICS]
+    for part in numbers:
+        if not isinstance(part, list) or len(part) != audio.bins or not all(map(_is_number, part)):
+            raise RunError(f"{path} is damaged: expected {audio.bins} means and deviations")
+    return Normalisation("corpus", *map(torch.tensor, numbers))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)

@@ -1,0 +1,132 @@
+"""Recipes of speech recognition and speech translation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
+
+from transduce.audio.augment import SpecAugmentConfig
+from transduce.audio.features import AudioConfig
+from transduce.config import parse, section
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import SettingError
+from transduce.metrics.measure import check_metric
+from transduce.models.speech import SpeechConfig
+from transduce.models.stacks import max_sequence_length
+from transduce.tasks.common import check_recompute, check_selection, rooted, with_base_section
+from transduce.tasks.speech.recordings import RecordingDataConfig
+from transduce.tasks.task import Recipe
+from transduce.text import SubwordConfig, TokenizerConfig
+from transduce.training.config import TrainingConfig
+from transduce.training.fine_tuning import FineTuneConfig
+
+OF_THE_BASE = ("text.tokenizer", "text.transcript_tokenizer")
+"""Settings of the base run that a fine-tuned run keeps, beside model and audio."""
+
+
+@section
+class SpeechTextConfig:
+    """Tokenizer of the texts."""
+
+    tokenizer: TokenizerConfig = SubwordConfig()
+    """By default, the tokenizer of the base run in fine-tuning."""
+
+
+@section
+class SpeechTranslationTextConfig(SpeechTextConfig):
+    """Tokenizers of the translations and of the transcripts."""
+
+    transcript_tokenizer: TokenizerConfig = SubwordConfig()
+    """Tokenizer of the transcripts, which CTC learns."""
+
+
+@section
+class SpeechTrainingConfig(TrainingConfig):
+    """Training settings of models with a CTC head."""
+
+    ctc_weight: Annotated[float, Field(ge=0, lt=1)] = 0.3
+    """Weight w of CTC in the loss, (1 - w) · cross-entropy + w · CTC; a model without a CTC head
+    learns by cross-entropy alone."""
+
+
+@section
+class SpeechEvaluation:
+    """Evaluation settings."""
+
+    target_language: str = ""
+    """Code of the language of the texts, such as "de" or "zh"; some metrics need it."""
+    metrics: tuple[str, ...] = ("word-error-rate", "character-error-rate")
+    """Metrics of the test and of each validation."""
+    validation_recordings: Annotated[int, Field(ge=0)] = 200
+    """Recordings decoded by greedy search at each validation, a fixed sample of the validation set;
+    0 to validate by loss alone."""
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            check_metric(name)
+
+
+@section
+class SpeechTranslationEvaluation(SpeechEvaluation):
+    """Evaluation settings of speech translation."""
+
+    metrics: tuple[str, ...] = ("bleu", "chrf")
+    """Metrics of the translations, at the test and at each validation."""
+
+
+@section
+class SpeechRecipe(Recipe):
+    """Base of the recipes of tasks from speech to text."""
+
+    data: RecordingDataConfig
+    audio: AudioConfig = AudioConfig()
+    augmentation: SpecAugmentConfig = SpecAugmentConfig()
+    text: SpeechTextConfig = SpeechTextConfig()
+    model: SpeechConfig = SpeechConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Base run, whose weights are the start."""
+    training: SpeechTrainingConfig = SpeechTrainingConfig()
+    decoding: DecodingOptions = DecodingOptions()
+    evaluation: SpeechEvaluation = SpeechEvaluation()
+
+    def __post_init__(self) -> None:
+        room = max_sequence_length(self.model.encoder)
+        longest = self.model.front_end.positions(
+            round(self.data.filters.max_seconds / self.audio.extractor().seconds)
+        )
+        if room is not None and room < longest:
+            raise SettingError(
+                f"data.filters.max_seconds = {self.data.filters.max_seconds:g} needs {longest} "
+                f"learned positions, but there are {room}; lower it, or raise "
+                "model.encoder.max_positions"
+            )
+        check_recompute(self.training, self.model.encoder, self.model.decoder)
+        measured = self.evaluation.metrics if self.evaluation.validation_recordings else ()
+        check_selection(self.training.select_by, ("loss", *measured))
+
+
+@section
+class SpeechRecognitionRecipe(SpeechRecipe):
+    """Recipe of speech recognition."""
+
+    task: Literal["speech-recognition"] = "speech-recognition"
+
+
+@section
+class SpeechTranslationRecipe(SpeechRecipe):
+    """Recipe of speech translation: the words of another language, and the transcript by CTC."""
+
+    task: Literal["speech-translation"] = "speech-translation"
+    text: SpeechTranslationTextConfig = SpeechTranslationTextConfig()
+    evaluation: SpeechTranslationEvaluation = SpeechTranslationEvaluation()
+
+
+R = TypeVar("R", bound=SpeechRecipe)
+
+
+def parse_speech(kind: type[R], settings: Mapping[str, Any], where: str) -> R:
+    """Settings of a file as a recipe; with `fine_tune`, model and audio are the other run's."""
+    filled = with_base_section(settings, (kind.task,), "audio", OF_THE_BASE)
+    return rooted(parse(kind, filled, where))

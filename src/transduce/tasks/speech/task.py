@@ -1,0 +1,277 @@
+"""Speech recognition and speech translation: training by cross-entropy and CTC (Watanabe et al.
+2017)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.audio.augment import spec_augment
+from transduce.config import to_dict
+from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.workers import available_cores
+from transduce.errors import DataError
+from transduce.metrics.measure import make_metric, measure
+from transduce.models.speech import SpeechModel
+from transduce.sequence import Padded
+from transduce.tasks.common import (
+    check_decoding,
+    find_device,
+    prepare_training,
+    with_weights,
+)
+from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
+from transduce.tasks.speech.recipe import (
+    SpeechRecipe,
+    SpeechRecognitionRecipe,
+    SpeechTranslationRecipe,
+    parse_speech,
+)
+from transduce.tasks.speech.recogniser import Recogniser, every, positions_of
+from transduce.tasks.speech.recordings import SplitRecordings, fits_ctc, read_recordings_of
+from transduce.tasks.splits import sampled
+from transduce.tasks.task import Split, Task
+from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
+from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.text import BOS, EOS, PAD, Tokenizer
+from transduce.training.loss import LossSums, cross_entropy
+from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
+
+
+class SpeechBatch(NamedTuple):
+    """Some recordings and their texts.
+
+    frames: (b, t, f) normalised.  target: (b, t') BOS + ids + EOS.  spoken: (b, t'') ids that CTC
+    learns.  rows: (b,) which recordings of the data these are.
+    """
+
+    frames: Padded
+    target: Padded
+    spoken: Padded
+    rows: NDArray[np.int64]
+
+    @property
+    def target_tokens(self) -> int:
+        """Tokens to predict: all but the first of each row."""
+        return int(self.target.real.sum()) - len(self.rows)
+
+    def halves(self) -> tuple[SpeechBatch, SpeechBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+
+        def part(rows: slice) -> SpeechBatch:
+            frames, target, spoken = (one.select(rows) for one in self[:3])
+            return SpeechBatch(frames, target, spoken, self.rows[rows])
+
+        return in_halves(len(self.rows), part)
+
+
+class SpeechTraining:
+    """Recordings, texts, model and loss for the training loop."""
+
+    unit = "tokens"
+
+    def __init__(self, recogniser: Recogniser, data: dict[Split, SplitRecordings]) -> None:
+        self.recipe = recipe = recogniser.recipe
+        self.recogniser = recogniser
+        self.model = recogniser.model
+        self.d_model = recipe.model.d_model
+        self._train = data["train"]
+        self.batches = self._batches(data["train"], "train")
+        self._valid = self._batches(data["valid"], "valid")
+        valid, count = data["valid"], recipe.evaluation.validation_recordings
+        chosen = sampled(enumerate(valid.texts), count, lambda item: item[1])
+        self._decoded = valid.select(np.array([i for i, _ in chosen], np.int64))
+        self._decoding = dataclasses.replace(recipe.decoding, beam_size=1, n_best=1, beam_groups=1)
+
+    def loss(self, batch: SpeechBatch) -> LossSums:
+        """Cross-entropy and CTC of the texts, the recordings being masked by SpecAugment."""
+        # The global generator, since checkpoints keep its state.
+        frames = spec_augment(batch.frames, self.recipe.augmentation, torch.default_generator)
+        training = self.recipe.training
+        batch = batch._replace(frames=frames)
+        return self._loss(batch, training.ctc_weight, training.label_smoothing)
+
+    def describe(self, batch: SpeechBatch) -> str:
+        """Describe a batch by the numbers of its recordings."""
+        return self._train.describe(batch.rows)
+
+    def validate(self) -> dict[str, float]:
+        """Loss in nats per token; scores of greedy search on some recordings."""
+        nll, tokens = 0.0, 0
+        with torch.inference_mode():
+            for batch in self._valid.in_order():
+                sums = self._loss(batch, 0.0, 0.0)
+                nll += sums.nll.item()
+                tokens += sums.tokens
+        scores = {"loss": nll / tokens}
+        if len(self._decoded) and math.isfinite(scores["loss"]):  # else nothing to decode with
+            found = self.recogniser.recognise(every(self._decoded), self._decoding)
+            texts, references = [one.text for one in found], [[t] for t in self._decoded.texts]
+            evaluation = self.recipe.evaluation
+            measured = measure(evaluation.metrics, texts, references, evaluation.target_language)
+            scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
+        return scores
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of the data and settings behind a score."""
+        facts: list[Any] = [self._valid.checksum()]
+        if score != "loss":
+            language = self.recipe.evaluation.target_language
+            facts += [self._decoded.texts, to_dict(self._decoding), language]
+        return checksum_of(*facts)
+
+    def higher_is_better(self, score: str) -> bool:
+        """True if a larger value of this score is better."""
+        return score != "loss" and make_metric(score).higher_is_better
+
+    def _loss(self, batch: SpeechBatch, ctc_weight: float, smoothing: float) -> LossSums:
+        device = self.recogniser.device
+        target = batch.target.to(device)
+        memory = self.model.encode(batch.frames.to(device))
+        # Read all but the last token, predict all but the first.
+        real, wanted = target.real[:, 1:], target.values[:, 1:]
+        given = Padded(target.values[:, :-1], real, target.padding)
+        hidden = self.model.advance(given, self.model.decoder.start(memory)).values[real]
+        head = self.model.head
+        sums = cross_entropy(hidden, head.weight, wanted[real], smoothing, head.bias)
+        if not ctc_weight or self.model.ctc is None:
+            return sums
+        spoken = ctc_loss(self.model, memory, batch.spoken.to(device))
+        return sums._replace(total=(1 - ctc_weight) * sums.total + ctc_weight * spoken)
+
+    def _batches(self, data: SplitRecordings, split: Split) -> TokenBatches[SpeechBatch]:
+        recogniser, own = self.recogniser, self.recogniser.transcript_tokenizer
+        targets = recogniser.tokenizer.encode_batch(data.texts)
+        spoken = targets if own is None else own.encode_batch(data.transcripts)
+        positions = positions_of(self.recipe, data.lengths)
+        pairs = zip(positions.tolist(), spoken, strict=True)
+        crowded = sum(not fits_ctc(*pair) for pair in pairs)
+        if crowded and self.model.ctc is not None:
+            message = (
+                "%s: the texts of %d of %d recordings have more tokens than positions, and are "
+                "learnt by the decoder alone; fewer layers in model.front_end give more positions"
+            )
+            logger.warning(message, split, crowded, len(data))
+
+        def assemble(rows: NDArray[np.int64]) -> SpeechBatch:
+            frames = recogniser.normalisation(data.padded(rows))
+            target = Padded.from_rows([[BOS, *targets[i], EOS] for i in rows], PAD)
+            return SpeechBatch(frames, target, target_of_ctc([spoken[i] for i in rows]), rows)
+
+        lengths = np.array([len(ids) + 2 for ids in targets])
+        tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
+        return TokenBatches((positions, lengths), assemble, tokens, seed)
+
+
+def target_of_ctc(rows: Sequence[Sequence[int]]) -> Padded:
+    """Ids (b, t) of texts, some of which may be empty."""
+    marked = Padded.from_rows([[*ids, PAD] for ids in rows], PAD)
+    real = torch.arange(marked.real.shape[1]) < (marked.lengths - 1)[:, None]
+    return Padded(marked.values, real, "right")
+
+
+def ctc_loss(model: SpeechModel, memory: Padded, spoken: Padded) -> Tensor:
+    """Negative log-likelihood of ids (b, t') under the CTC head, in nats, as a sum over all rows.
+
+    Rows with more tokens than positions count 0.
+    """
+    log_probs = model.ctc_log_probs(memory)
+    return F.ctc_loss(
+        log_probs.values.transpose(0, 1),
+        spoken.values,
+        log_probs.lengths,
+        spoken.lengths,
+        blank=PAD,
+        reduction="sum",
+        zero_infinity=True,
+    )
+
+
+def train_speech(recipe: SpeechRecipe, run: Path, resume: bool) -> Outcome:
+    """Train from a recipe into the directory `run`."""
+    check_decoding(recipe.decoding, "speech")
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+    cache = run.parent / ".cache"
+    processes = recipe.training.threads or available_cores()
+    data: dict[Split, SplitRecordings] = {}
+    for split in ("train", "valid"):
+        found = read_recordings_of(recipe.data, recipe.audio, split, cache, processes)
+        if not len(found):
+            raise DataError(
+                f"data.hold_out leaves no recordings to {split} with; change it, or set data.valid"
+            )
+        logger.info("%s: %d recordings; of the data: %s", split, len(found), found.store.report)
+        data[split] = found
+    normalisation = normalisation_for(recipe.audio, recipe.fine_tune, run, data["train"])
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, data["train"].texts)
+    transcripts = _transcript_tokenizer(recipe, run, data["train"])
+    recogniser = Recogniser(recipe, tokenizer, normalisation, cache, transcripts)
+    recogniser.model.to(find_device(recipe.training.device))
+    warn_of_few(recipe.data, len(data["valid"]), "recordings")
+    task = SpeechTraining(recogniser, data)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+
+
+def _transcript_tokenizer(
+    recipe: SpeechRecipe, run: Path, train: SplitRecordings
+) -> Tokenizer | None:
+    """Vocabulary of CTC, of a recipe that translates."""
+    if not isinstance(recipe, SpeechTranslationRecipe):
+        return None
+    transcripts = train.transcripts
+    if not all(transcripts):
+        raise DataError(
+            f"{train.names[transcripts.index('')]} has no transcript; name its column as "
+            "data.train.transcript"
+        )
+    return tokenizer_for(recipe.text, recipe.fine_tune, run, transcripts, "transcript_tokenizer")
+
+
+def load_speech(recipe: SpeechRecipe, run: Path, device: str) -> Recogniser:
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
+    tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
+    normalisation = load_normalisation(recipe.audio, run)
+    transcripts: Tokenizer | None = None
+    if isinstance(recipe, SpeechTranslationRecipe):
+        transcripts = tokenizer_of(run, "transcript_tokenizer")
+    build = functools.partial(Recogniser, recipe, tokenizer, normalisation, cache, transcripts)
+    return with_weights(build, run, device)
+
+
+def parse_recognition(settings: Mapping[str, Any], where: str) -> SpeechRecognitionRecipe:
+    """Settings of a file as a recipe of speech recognition."""
+    return parse_speech(SpeechRecognitionRecipe, settings, where)
+
+
+def parse_translation(settings: Mapping[str, Any], where: str) -> SpeechTranslationRecipe:
+    """Settings of a file as a recipe of speech translation."""
+    return parse_speech(SpeechTranslationRecipe, settings, where)
+
+
+SPEECH_RECOGNITION = Task(
+    SpeechRecognitionRecipe,
+    parse_recognition,
+    train_speech,
+    load_speech,
+    pipeline_tag="automatic-speech-recognition",
+)
+SPEECH_TRANSLATION = Task(
+    SpeechTranslationRecipe,
+    parse_translation,
+    train_speech,
+    load_speech,
+    pipeline_tag="automatic-speech-recognition",
+)

@@ -1,0 +1,46 @@
+"""Tunes that small models learn to write down in seconds: a letter is a tone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers.audio import Samples, encoded, manifest, noise, saved, tone
+
+RATE = 8000
+BINS = 20
+TONES = {"a": 300.0, "b": 520.0, "c": 900.0, "d": 1560.0, "e": 2700.0}
+AUDIO = {"rate": RATE, "bins": BINS}
+
+
+def tune(text: str, seed: int = 0) -> Samples:
+    """A tone of about a tenth of a second for each letter, in a little noise."""
+    chance = random.Random(seed)
+    parts = [np.zeros(RATE // 50, np.float32)]
+    for letter in text:
+        pitch = TONES[letter] * chance.uniform(0.95, 1.05)
+        parts += [tone(chance.uniform(0.09, 0.14), RATE, pitch, chance.uniform(0.1, 0.4))]
+        parts += [np.zeros(RATE // 50, np.float32)]
+    samples: Samples = np.concatenate(parts)
+    return samples + noise(len(samples) / RATE, RATE, seed, 0.003)
+
+
+def melodies(n: int, longest: int = 5, seed: int = 0) -> list[str]:
+    """Texts of 1 to `longest` letters."""
+    chance = random.Random(seed)
+    return ["".join(chance.choices(list(TONES), k=chance.randint(1, longest))) for _ in range(n)]
+
+
+def write_tunes(path: Path, n: int, longest: int = 5, seed: int = 0) -> dict[str, Any]:
+    """Settings of the section that reads `n` tunes, written below `path`.
+
+    Each has its letters as `text`, and in reverse order, in capitals, as `reversed`.
+    """
+    rows = []
+    for i, text in enumerate(melodies(n, longest, seed)):
+        file = saved(path / f"{i:04}.wav", encoded(tune(text, seed + i), RATE))
+        rows.append({"audio": file.name, "text": text, "reversed": text[::-1].upper()})
+    return {"kind": "manifest", "path": str(manifest(path / "tunes.jsonl", rows))}

@@ -1,0 +1,298 @@
+"""Speech recognition and translation: a small model learns tunes, decodes and is measured."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import transduce
+from helpers.audio import encoded, noise, saved
+from helpers.tiny_run import stack
+from helpers.tunes import AUDIO, RATE, TONES, melodies, tune, write_tunes
+from transduce import DataError, RunError, SettingError
+from transduce.config import apply_overrides
+from transduce.decoding.options import DecodingOptions
+from transduce.run import Run
+from transduce.sequence import Padded
+from transduce.tasks.speech.normalisation import FILE, Normalisation
+from transduce.tasks.speech.recogniser import Recogniser
+from transduce.tasks.speech.recordings import read_recordings_of
+from transduce.tasks.speech.task import (
+    SpeechTraining,
+    ctc_loss,
+    parse_recognition,
+    parse_translation,
+    target_of_ctc,
+)
+from transduce.text import CharactersConfig, train_tokenizer
+from transduce.training.weights import read_tensors
+
+MODEL = {
+    "d_model": 32,
+    "front_end": {"channels": 32},
+    "encoder": stack(d_ff=64),
+    "decoder": stack(d_ff=64),
+}
+GREEDY = DecodingOptions(beam_size=1)
+
+
+def settings(train: dict[str, Any], /, *overrides: str, **sections: Any) -> dict[str, Any]:
+    """A recipe for the recordings that a section names."""
+    recipe = {
+        "task": "speech-recognition",
+        "data": {"train": train, "hold_out": 0.1},
+        "audio": AUDIO,
+        "text": {"tokenizer": {"kind": "characters"}},
+        "model": MODEL,
+        "training": {
+            "steps": 6,
+            "batch_tokens": 300,
+            "validate_every": 3,
+            "clip_norm": 1.0,
+            "schedule": {"kind": "constant", "peak": 4e-3, "warmup_steps": 20},
+            "device": "cpu",
+            "threads": 1,
+        },
+        **sections,
+    }
+    return apply_overrides(recipe, overrides)
+
+
+@pytest.fixture(scope="module")
+def tunes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return write_tunes(tmp_path_factory.mktemp("tunes"), 300)
+
+
+@pytest.fixture(scope="module")
+def path(tunes: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learnt tunes."""
+    recipe = settings(tunes, "training.steps=450", "training.validate_every=450")
+    return transduce.train(recipe, tmp_path_factory.mktemp("runs") / "run")[0]
+
+
+@pytest.fixture(scope="module")
+def run(path: Path) -> Run:
+    return transduce.load(path, "cpu")
+
+
+def written(directory: Path, n: int, seed: int = 500) -> tuple[list[tuple[str]], list[str]]:
+    """New tunes: the path of each, and its text."""
+    texts = melodies(n, seed=seed)
+    files = [
+        saved(directory / f"{i}.wav", encoded(tune(text, seed + i), RATE))
+        for i, text in enumerate(texts)
+    ]
+    return [(str(file),) for file in files], texts
+
+
+def test_it_learns_tunes_that_it_has_not_heard(run: Run, tmp_path: Path) -> None:
+    """Joint search counts equal letters in a row, which the decoder alone loses."""
+    inputs, texts = written(tmp_path, 40)
+
+    def right(ctc_weight: float) -> int:
+        found = run.predict(inputs, DecodingOptions(beam_size=3, ctc_weight=ctc_weight))
+        return sum(one.text == text for one, text in zip(found, texts, strict=True))
+
+    assert right(0.3) >= max(34, right(0.0))
+
+
+def test_ctc_learns_them_too(run: Run, tmp_path: Path) -> None:
+    from transduce.decoding.ctc import align, greedy
+
+    inputs, texts = written(tmp_path, 20)
+    recogniser: Recogniser = run.predictor  # type: ignore[assignment]
+    right = 0
+    for (path,), text in zip(inputs, texts, strict=True):
+        frames = recogniser.normalisation(Padded.unpadded(recogniser.read(path, 0)[None]))
+        (decoded,) = recogniser.decode(frames, GREEDY, [0])
+        assert decoded.ctc is not None
+        (tokens,) = greedy(Padded.unpadded(decoded.ctc[None]))
+        right += recogniser.tokenizer.decode(tokens) == text
+        if recogniser.tokenizer.decode(decoded.hypotheses[0].tokens) == text:
+            spans = align(decoded.ctc, decoded.hypotheses[0].tokens)
+            middles = [(s.start + s.end) / 2 * recogniser.seconds_per_position for s in spans]
+            # A letter takes 0.11 to 0.16 s with the pause after it.
+            assert all(0.02 < b - a < 0.35 for a, b in itertools.pairwise(middles))
+    assert right >= 16
+
+
+def test_scores_of_the_held_out_recordings(run: Run) -> None:
+    found = run.evaluate("test")
+    assert found.scores["word-error-rate"] < 20
+    assert "punct:removed" in str(found.scores["character-error-rate_signature"])
+    assert all(name.endswith(".wav") or "tunes.jsonl" in name for name in found.sources)
+    text = found.references[0][0]
+    assert set(text) <= set(TONES)
+
+
+def test_nothing_is_heard_in_nothing(run: Run, tmp_path: Path) -> None:
+    short = saved(tmp_path / "short.wav", encoded(noise(0.01, RATE), RATE))
+    found = list(run.predict([("",), (str(short),), (" ",)]))
+    assert [one.text for one in found] == ["", "", ""]
+    assert found[0].fields() == {"transcript": "", "score": 0.0}
+
+
+def test_no_path_is_one_line_with_its_number(run: Run, tmp_path: Path) -> None:
+    good = saved(tmp_path / "a.wav", encoded(tune("ab"), RATE))
+    with pytest.raises(DataError, match=r"input 2: .*missing.wav"):
+        list(run.predict([(str(good),), (str(tmp_path / "missing.wav"),)]))
+    saved(tmp_path / "b.wav", b"no recording")
+    with pytest.raises(DataError, match="cannot be read as audio"):
+        list(run.predict([(str(tmp_path / "b.wav"),)]))
+
+
+def test_the_normalisation_is_the_runs_own(path: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(path, tmp_path / "copy"))
+    for content, said in (
+        ('{"mean": [1.0]}', "expected 20 means"),
+        ("[", "damaged"),
+        (json.dumps({"mean": [1.0] * 20, "deviation": [float("nan")] * 20}), "damaged"),
+    ):
+        (copy / FILE).write_text(content)
+        with pytest.raises(RunError, match=said):
+            transduce.load(copy, "cpu")
+    (copy / FILE).unlink()
+    with pytest.raises(RunError, match=f"no {FILE}"):
+        transduce.load(copy, "cpu")
+
+
+@pytest.mark.parametrize("kind", ["corpus", "utterance", "none"])
+def test_normalised_padding_is_zero(kind: str) -> None:
+    values = torch.randn(2, 6, 4) * 3 + 5
+    real = torch.arange(6) < torch.tensor([[6], [3]])
+    normalise = Normalisation(kind, values.mean((0, 1)), values.std((0, 1)))
+    found = normalise(Padded(values, real, "right")).values
+    assert not found[1, 3:].any()
+    if kind == "utterance":
+        torch.testing.assert_close(found[1, :3].mean(0), torch.zeros(4), atol=1e-5, rtol=0)
+    if kind == "none":
+        assert found[real].equal(values[real])
+
+
+def test_the_base_run_gives_model_normalisation_and_vocabulary(
+    path: Path, tunes: dict[str, Any], tmp_path: Path
+) -> None:
+    recipe = settings(tunes, "training.steps=1", fine_tune={"run": str(path)})
+    for name in ("audio", "model", "text"):
+        del recipe[name]
+    tuned = transduce.train(recipe, tmp_path / "tuned")[0]
+    for file in (FILE, "tokenizer.json"):
+        assert (tuned / file).read_bytes() == (path / file).read_bytes()
+    found, base = (read_tensors(run / "weights.safetensors") for run in (tuned, path))
+    assert found.keys() == base.keys()
+
+
+def training_of(recipe: Any, cache: Path, spoken: bool = False) -> SpeechTraining:
+    data = {s: read_recordings_of(recipe.data, recipe.audio, s, cache) for s in ("train", "valid")}
+    tokenizer = train_tokenizer(CharactersConfig(), [*TONES])
+    statistics = Normalisation("corpus", *data["train"].statistics())
+    other = train_tokenizer(CharactersConfig(), [*TONES, "x"]) if spoken else None
+    torch.manual_seed(1)
+    return SpeechTraining(Recogniser(recipe, tokenizer, statistics, cache, other), data)
+
+
+def test_the_loss_is_a_sum_of_both(tunes: dict[str, Any], tmp_path: Path) -> None:
+    masks = {"bin_masks": 0, "time_masks": 0}
+    recipe = parse_recognition(settings(tunes, augmentation=masks), "recipe")
+    task = training_of(recipe, tmp_path)
+    task.model.eval()
+    batch, _ = next(task.batches.iterate())
+    memory = task.model.encode(batch.frames)
+    spoken = ctc_loss(task.model, memory, batch.spoken).item()
+    found = task.loss(batch)
+    halves = batch.halves()
+    assert halves is not None
+    parts = [task.loss(half) for half in halves]
+    assert found.total.item() == pytest.approx(sum(one.total.item() for one in parts), rel=1e-4)
+    assert found.tokens == batch.target_tokens == sum(half.target_tokens for half in halves)
+    alone = task._loss(batch, 0.0, 0.1).total.item()
+    assert found.total.item() == pytest.approx(0.7 * alone + 0.3 * spoken, rel=1e-5)
+
+
+def test_batches_count_positions(tunes: dict[str, Any], tmp_path: Path) -> None:
+    recipe = parse_recognition(settings(tunes), "recipe")
+    task = training_of(recipe, tmp_path)
+    for batch in task.batches.in_order():
+        frames = batch.frames.values.shape[1]
+        assert recipe.model.front_end.positions(frames) * len(batch.rows) <= 300
+
+
+def test_masks_are_drawn_from_the_global_generator(tunes: dict[str, Any], tmp_path: Path) -> None:
+    task = training_of(parse_recognition(settings(tunes), "recipe"), tmp_path)
+    batch, _ = next(task.batches.iterate())
+    losses = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        losses.append(task.loss(batch).nll.item())
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_a_crowded_recording_is_learnt_by_the_decoder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its text has more tokens than CTC has positions: reported, and no infinite loss."""
+    train = write_tunes(tmp_path / "tunes", 30, longest=3)
+    recipe = parse_recognition(settings(train, "model.front_end.n_layers=4"), "recipe")
+    with caplog.at_level(logging.WARNING):
+        task = training_of(recipe, tmp_path)
+    assert "have more tokens than positions" in caplog.text
+    for batch in task.batches.in_order():
+        assert task.loss(batch).total.isfinite()
+
+
+def test_ctc_of_an_empty_text() -> None:
+    found = target_of_ctc([[4, 5], []])
+    assert found.lengths.tolist() == [2, 0]
+
+
+def test_a_translation_has_the_transcript_beside_it(tmp_path: Path) -> None:
+    train = {**write_tunes(tmp_path / "tunes", 40), "text": "reversed", "transcript": "text"}
+    text = {"tokenizer": {"kind": "characters"}, "transcript_tokenizer": {"kind": "characters"}}
+    recipe = settings(train, task="speech-translation", text=text)
+    run = transduce.load(transduce.train(recipe, tmp_path / "run")[0], "cpu")
+    (found,) = run.predict([(str(tmp_path / "tunes" / "0000.wav"),)], GREEDY)
+    fields = found.fields()
+    assert list(fields) == ["translation", "transcript", "score"]
+    assert set(fields["translation"].lower()) <= {*TONES, "\N{REPLACEMENT CHARACTER}"}
+    assert set(fields["transcript"]) <= {*TONES, "\N{REPLACEMENT CHARACTER}"}
+    assert {*run.evaluate("test").scores} >= {"bleu", "chrf"}
+    without = {name: value for name, value in train.items() if name != "transcript"}
+    with pytest.raises(DataError, match="has no transcript; name its column"):
+        transduce.train({**recipe, "data": {"train": without}}, tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("decoding.coverage_penalty=0.5", "applies only to translations"),
+        ("decoding.max_tokens=5", "applies only to continuations and dialogue"),
+        ("training.select_by=bleu", "validation measures 'loss', 'word-error-rate'"),
+        ("evaluation.metrics=['bloo']", "'bloo' is not a metric"),
+        ("model.front_end.width=4", "must be odd"),
+        ("training.ctc_weight=1", "less than 1"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tunes: dict[str, Any], tmp_path: Path, override: str, said: str
+) -> None:
+    with pytest.raises(SettingError, match=said):
+        transduce.train(settings(tunes, override), tmp_path / "run")
+
+
+def test_learned_positions_need_room(tunes: dict[str, Any]) -> None:
+    positions = "model.encoder.positions=learned"
+    with pytest.raises(SettingError, match="needs 750 learned positions, but there are 512"):
+        parse_recognition(settings(tunes, positions, "model.encoder.max_positions=512"), "recipe")
+    parse_recognition(settings(tunes, positions, "model.encoder.max_positions=750"), "recipe")
+
+
+def test_a_weight_of_ctc_is_for_speech() -> None:
+    for settings_of in (parse_recognition, parse_translation):
+        assert settings_of({"data": {}}, "recipe").decoding.ctc_weight == 0.3
