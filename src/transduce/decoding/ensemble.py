@@ -14,7 +14,6 @@ from transduce.decoding.output_constraints import OutputConstraints, SearchHooks
 from transduce.decoding.window import WindowedState
 from transduce.models.decoder_only import DecoderOnly
 from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.nn.attention import record_into
 from transduce.nn.state import State
 from transduce.sequence import Padded
 
@@ -108,17 +107,10 @@ class Ensemble:
         model = self._models[0]
         if not self._options.coverage_penalty:
             return model.step(target, state.parts[0])[:, -1:]
-        try:
-            maps = record_into(model, on=True)
-            logits = model.step(target, state.parts[0])[:, -1:]
-        finally:
-            record_into(model, on=False)
-        layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
-        rows, t = target.real.shape
-        weights = layers[-1][0].float().mean(1)  # (n, h, k·t, s) -> (n, k·t, s)
-        seen = weights.reshape(rows, t, -1).sum(1)  # (r, s)
+        logits, weights = model.step_attended(target, state.parts[0])
+        seen = weights.sum(1)  # (r, t, s) -> (r, s)
         state.coverage = seen if state.coverage is None else state.coverage + seen
-        return logits
+        return logits[:, -1:]
 
     def _coverage_bonus(self, state: EnsembleState) -> Tensor:
         """(r,) beta * the sum over source tokens of log(min(attention, 1)), the cp of eq. 14."""

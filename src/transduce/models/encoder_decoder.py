@@ -17,6 +17,7 @@ from transduce.models.stacks import (
     build_encoder,
     check_stack,
 )
+from transduce.nn.attention import record_into
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
@@ -88,6 +89,18 @@ class EncoderDecoder(nn.Module):
         """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
         t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
+
+    def step_attended(self, target: Padded, state: State) -> tuple[Tensor, Tensor]:
+        """Logits as of `step`, and the cross-attention (r, t, s) of the last layer, the mean of
+        its heads."""
+        try:
+            maps = record_into(self, on=True)
+            logits = self.step(target, state)
+        finally:
+            record_into(self, on=False)
+        layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
+        weights = layers[-1][0].float().mean(1)  # (n, h, k·t, s) -> (n, k·t, s)
+        return logits, weights.reshape(*target.real.shape, -1)
 
     def forward(self, source: Padded | Tensor, target: Padded) -> Tensor:
         """Logits (b, t, v) of the next token after each target position, given the source."""

@@ -1,0 +1,1 @@
+"""Native decoding engine: an encoder-decoder Transformer in C++, without PyTorch in its steps."""

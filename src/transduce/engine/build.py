@@ -1,0 +1,103 @@
+"""Compilation of the engine: once for an instruction set, into the user's cache.
+
+The library's name holds a hash of sources and options, so that another version of the package
+never loads it.  It is written under another name first and then renamed: complete or absent, and
+of two processes that compile at once, either result is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from transduce.engine.instructions import InstructionSet
+from transduce.errors import SettingError, first_line
+
+logger = logging.getLogger("transduce")
+
+SOURCES = Path(__file__).parent / "native"
+COMPILERS = ("c++", "g++", "clang++")
+OPTIONS = (
+    *("-std=c++17", "-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"),
+    # No -ffast-math: the order of every sum is written out, so that results do not depend on
+    # neighbours, and linking with it would turn denormals off in the whole process.
+    *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
+)
+TIMEOUT = 600
+"""Seconds."""
+
+
+def library_path(instructions: InstructionSet) -> Path:
+    """The compiled library; compiles it where it is missing.
+
+    Raises SettingError without a compiler, or if the cache cannot be trusted or written.
+    """
+    try:
+        directory = _cache_directory()
+        path = directory / f"engine-{instructions.name}-{_digest(instructions)}.so"
+        if not path.is_file():
+            _compile(instructions, path)
+        return path
+    except OSError as error:
+        raise SettingError(
+            f"the native engine needs a directory for its library ({error}); set XDG_CACHE_HOME"
+        ) from None
+
+
+def _cache_directory() -> Path:
+    """A directory that only its owner may write to."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    if not home:
+        home = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    directory = Path(home).expanduser() / "transduce" / "engine"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = directory.stat()
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise SettingError(
+            f"{directory} belongs to another user or can be written by others; set XDG_CACHE_HOME "
+            "to a directory of your own"
+        )
+    return directory
+
+
+def _digest(instructions: InstructionSet) -> str:
+    """Hash of the sources and of all that decides the library."""
+    parts = [platform.machine(), sys.platform, *OPTIONS, *instructions.options]
+    digest = hashlib.sha256("\0".join(parts).encode())
+    for path in sorted(SOURCES.iterdir()):
+        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _compile(instructions: InstructionSet, path: Path) -> None:
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        raise SettingError(
+            f"the native engine needs a C++ compiler once ({', '.join(COMPILERS)}); install one"
+        )
+    logger.info("compiling the native engine for %s (once)", instructions.name)
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+        made = Path(directory) / path.name
+        command = [compiler, *OPTIONS, *instructions.options, str(SOURCES / "interface.cpp")]
+        try:
+            done = subprocess.run(
+                [*command, "-o", str(made)],
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise SettingError(f"{compiler} took longer than {TIMEOUT} seconds") from None
+        if done.returncode:
+            reason = first_line(RuntimeError(done.stderr))
+            raise SettingError(f"{compiler} could not compile the native engine: {reason}")
+        made.replace(path)

@@ -1,0 +1,67 @@
+"""The compiled engine, by ctypes: its structures, its functions, and their errors."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+
+from transduce.engine.build import library_path
+from transduce.engine.instructions import chosen_instructions
+
+
+class StackShape(Structure):
+    """Sizes and kinds of an encoder or decoder; the fields of `StackShape` in model.h."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("layers", "heads", "head_width", "inner", "activation")),
+        *((name, c_int32) for name in ("pre_norm", "positions", "max_positions")),
+        ("embedding_norm", c_int32),
+        ("epsilon", c_float),
+    )
+
+
+class ModelShape(Structure):
+    """Sizes and kinds of a model; the fields of `ModelShape` in model.h."""
+
+    _fields_ = (
+        ("encoder", StackShape),
+        ("decoder", StackShape),
+        *((name, c_int32) for name in ("width", "source_size", "target_size", "precision")),
+        ("scale", c_float),
+    )
+
+
+_FUNCTIONS = {  # result, arguments
+    "engine_lanes": (c_int32, ()),
+    "engine_new": (c_void_p, (POINTER(ModelShape),)),
+    "engine_delete": (None, (c_void_p,)),
+    "engine_load": (c_int32, (c_void_p, c_char_p, c_void_p, c_void_p, c_int64, c_int64)),
+    "engine_complete": (c_int32, (c_void_p,)),
+    "state_new": (c_void_p, (c_void_p, c_void_p, c_void_p, c_int32)),
+    "state_delete": (None, (c_void_p,)),
+    "state_step": (c_int32, (*(c_void_p,) * 5, c_int32, c_int32)),
+    "state_select": (c_int32, (c_void_p, c_void_p, c_int32)),
+    "state_rewind": (None, (c_void_p, c_int32)),
+    "engine_product": (
+        None,
+        (c_int32, c_void_p, c_int32, c_int32, c_void_p, c_int32, c_void_p, c_int32),
+    ),
+}
+
+
+def engine_library(instructions: str | None = None) -> ctypes.CDLL:
+    """The library for an instruction set, by default the best one; compiled where it is missing.
+
+    Raises SettingError where it cannot be had.
+    """
+    return _loaded(chosen_instructions(instructions).name)
+
+
+@functools.cache
+def _loaded(instructions: str) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(library_path(chosen_instructions(instructions))))
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,186 @@
+"""A model in the engine, with the interface of `EncoderDecoder` for decoding."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.engine.library import engine_library
+from transduce.engine.shape import model_shape, unsupported
+from transduce.errors import DataError, RunError, SettingError
+from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from transduce.models.stacks import max_sequence_length
+from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.nn.kernels.linear import Precision
+from transduce.sequence import Padded
+
+_LOAD_ERRORS = ("", "is unknown", "has another shape than the settings say", "is not finite")
+
+
+class NativeState:
+    """The past of a batch of hypotheses, in the engine.
+
+    length: positions decoded so far, padding included.
+    """
+
+    def __init__(self, model: NativeModel, pointer: int, lengths: Sequence[int]) -> None:
+        """pointer: of the engine's state.  lengths: (n) of the sources."""
+        self.length = 0
+        self.pointer = pointer
+        self.rows = len(lengths)
+        self.memory_length = max(lengths)
+        self._library = model.library
+        self._finalizer = weakref.finalize(self, self._library.state_delete, pointer)
+        self._model = model  # its weights are read by every step
+
+    def select(self, rows: Tensor) -> None:
+        """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""
+        ids = rows.to("cpu", torch.int32).contiguous()
+        done = self._library.state_select(self.pointer, ids.data_ptr(), len(ids))
+        assert done, "rows out of range"
+        self.rows = len(ids)
+
+    def rewind(self, count: int) -> None:
+        """Forget the last `count` positions of every hypothesis."""
+        self._library.state_rewind(self.pointer, count)
+        self.length -= count
+
+
+class NativeModel:
+    """An encoder-decoder in the engine, with `start`, `advance` and `step` as in PyTorch.
+
+    Results agree with PyTorch's to rounding, and do not depend on the batch: to the bit.  Calls of
+    different states may run in different threads.
+    """
+
+    def __init__(
+        self,
+        model: EncoderDecoder,
+        config: EncoderDecoderConfig,
+        precision: Precision = "float32",
+        instructions: str | None = None,
+    ) -> None:
+        """precision: of products.  instructions: see `instructions`; by default the best.
+
+        Raises SettingError where the engine cannot be compiled or does not support the model,
+        RunError for damaged weights.
+        """
+        if (reason := unsupported(config)) is not None:
+            raise SettingError(f"the native engine does not support {reason}")
+        self.head: VocabularyHead = model.head
+        self.config = config
+        self.library: Any = engine_library(instructions)
+        shape = model_shape(model, config, precision)
+        self.pointer = self.library.engine_new(shape)
+        assert self.pointer, "a shape that was built"
+        self._finalizer = weakref.finalize(self, self.library.engine_delete, self.pointer)
+        self._kept = self._load(model.state_dict())
+        assert self.library.engine_complete(self.pointer), "weights are missing"
+
+    def _load(self, weights: dict[str, Tensor]) -> list[Tensor]:
+        """Give every weight to the engine; returns those that it keeps reading."""
+        kept = []
+        for name, weight in weights.items():
+            part = name.removesuffix(".weight")
+            if part == name:
+                continue
+            found = weight.detach().to("cpu", torch.float32).contiguous()
+            bias = weights.get(f"{part}.bias")
+            if bias is not None:
+                bias = bias.detach().to("cpu", torch.float32).contiguous()
+            status = self.library.engine_load(
+                self.pointer,
+                part.encode(),
+                found.data_ptr(),
+                None if bias is None else bias.data_ptr(),
+                len(found),
+                found[0].numel(),
+            )
+            if status:
+                raise RunError(f"weight {name} {_LOAD_ERRORS[status]}")
+            if "norm" in part or part.endswith((".embedding", ".table")):
+                kept += [found] if bias is None else [found, bias]
+        return kept
+
+    def start(self, source: Padded) -> NativeState:
+        """Encode the source ids (b, s)."""
+        lengths = source.lengths.tolist()
+        self._check_length(max(lengths), max_sequence_length(self.config.encoder))
+        ids = source.values[source.real].to("cpu", torch.int32).contiguous()
+        sizes = torch.tensor(lengths, dtype=torch.int32)
+        pointer = self.library.state_new(
+            self.pointer, ids.data_ptr(), sizes.data_ptr(), len(lengths)
+        )
+        assert pointer, "ids out of range"
+        return NativeState(self, pointer, lengths)
+
+    def advance(self, target: Padded, state: NativeState) -> Padded:
+        """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
+        outputs = torch.empty(target.values.shape[1], state.rows, self.config.d_model)
+        for at, ids in self._columns(target, state):
+            self._step(state, ids, outputs=outputs[at])
+        return target.with_values(outputs.transpose(0, 1))
+
+    def step(self, target: Padded, state: NativeState) -> Tensor:
+        """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
+        t."""
+        logits = torch.empty(target.values.shape[1], state.rows, len(self.head.weight))
+        for at, ids in self._columns(target, state):
+            self._step(state, ids, logits=logits[at])
+        return logits.transpose(0, 1)
+
+    def step_attended(
+        self, target: Padded, state: NativeState, layer: int = -1
+    ) -> tuple[Tensor, Tensor]:
+        """Logits as of `step`, and the cross-attention (r, t, s) of a layer, the mean of its
+        heads."""
+        t = target.values.shape[1]
+        logits = torch.empty(t, state.rows, len(self.head.weight))
+        weights = torch.zeros(t, state.rows, state.memory_length)
+        n_layers = self.config.decoder.n_layers
+        for at, ids in self._columns(target, state):
+            self._step(state, ids, logits=logits[at], attention=weights[at], layer=layer % n_layers)
+        return logits.transpose(0, 1), weights.transpose(0, 1)
+
+    def _columns(self, target: Padded, state: NativeState) -> list[tuple[int, Tensor]]:
+        """The ids (r,) of each position, -1 for padding; the state is counted forward."""
+        rows, t = target.values.shape
+        assert rows == state.rows, (rows, state.rows)
+        state.length += t
+        self._check_length(state.length, max_sequence_length(self.config.decoder))
+        ids = target.values.to("cpu", torch.int32)
+        if target.padding != "none":
+            ids = ids.masked_fill(~target.real.cpu(), -1)
+        return list(enumerate(ids.t().contiguous()))
+
+    def _step(
+        self,
+        state: NativeState,
+        ids: Tensor,
+        outputs: Tensor | None = None,
+        logits: Tensor | None = None,
+        attention: Tensor | None = None,
+        layer: int = -1,
+    ) -> None:
+        done = self.library.state_step(
+            state.pointer,
+            ids.data_ptr(),
+            None if outputs is None else outputs.data_ptr(),
+            None if logits is None else logits.data_ptr(),
+            None if attention is None else attention.data_ptr(),
+            state.memory_length,
+            layer,
+        )
+        assert done, "ids out of range"
+
+    def _check_length(self, length: int, limit: int | None) -> None:
+        """Raises DataError beyond learned positions, as the PyTorch model does."""
+        if limit is not None and length > limit:
+            raise DataError(
+                f"a sequence has more than {limit} tokens, the limit of the model's learned "
+                "positions; shorten it or train with a larger max_positions"
+            )

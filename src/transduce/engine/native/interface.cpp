@@ -1,0 +1,110 @@
+// C interface of the engine.  Every size and id that comes in is checked here; nothing throws out.
+#include "layers.h"
+
+namespace {
+
+bool read_sentences(const Model& model, const int32_t* ids, const int32_t* lengths, int32_t n,
+                    Sentences& to) {
+  const StackShape& shape = model.encoder.shape;
+  to.starts.push_back(0);
+  for (int i = 0; i < n; i++) {
+    const bool too_long = shape.positions == LEARNED && lengths[i] > shape.max_positions;
+    if (lengths[i] < 1 || too_long) return false;
+    to.starts.push_back(to.starts.back() + lengths[i]);
+  }
+  for (int i = 0; i < to.starts.back(); i++) {
+    if (ids[i] < 0 || ids[i] >= model.shape.source_size) return false;
+    to.ids.push_back(ids[i]);
+  }
+  return n >= 1;
+}
+
+bool can_step(const State& state, const int32_t* tokens) {
+  const StackShape& shape = state.model.decoder.shape;
+  for (int r = 0; r < state.rows(); r++) {
+    const bool too_long = shape.positions == LEARNED && state.length(r) >= shape.max_positions;
+    if (tokens[r] < -1 || tokens[r] >= state.model.shape.target_size || too_long) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+#define EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+EXPORT int32_t engine_lanes() { return W; }
+
+// Null if the sizes make no sense.
+EXPORT Model* engine_new(const ModelShape* shape) {
+  try {
+    return is_valid(*shape) ? new Model(*shape) : nullptr;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+EXPORT void engine_delete(Model* model) { delete model; }
+
+// 0, or why the weight is refused (LoadError).
+EXPORT int32_t engine_load(Model* model, const char* name, const float* weight, const float* bias,
+                    int64_t rows, int64_t columns) {
+  return model->load(name, weight, bias, rows, columns);
+}
+EXPORT int32_t engine_complete(const Model* model) { return model->complete(); }
+
+// Encode n sentences, their ids one after another.  Null for ids or lengths out of range.
+EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* lengths, int32_t n) {
+  try {
+    Sentences sources;
+    if (!model->complete() || !read_sentences(*model, ids, lengths, n, sources)) return nullptr;
+    return new State(*model, sources);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+EXPORT void state_delete(State* state) { delete state; }
+
+// Advance by a token for each row.  outputs (rows, width), logits (rows, target_size) and attention
+// (rows, stride) of the cross-attention of a layer are written unless null.  1 for success.
+EXPORT int32_t state_step(State* state, const int32_t* tokens, float* outputs, float* logits,
+                   float* attention, int32_t stride, int32_t layer) {
+  try {
+    if (!can_step(*state, tokens)) return 0;
+    for (int r = 0; r < state->rows() && attention; r++) {
+      if (state->memory_length(r) > stride) return 0;
+    }
+    const float* found = state->step(tokens, attention, stride, layer);
+    if (outputs) {
+      memcpy(outputs, found, 4 * (size_t)state->rows() * state->model.shape.width);
+    }
+    if (logits) state->logits(found, logits);
+    return 1;
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
+// 1 for success.
+EXPORT int32_t state_select(State* state, const int32_t* rows, int32_t n) {
+  for (int i = 0; i < n; i++) {
+    if (rows[i] < 0 || rows[i] >= state->rows()) return 0;
+  }
+  try {
+    state->select(rows, n);
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+  return n >= 0;
+}
+EXPORT void state_rewind(State* state, int32_t count) { state->rewind(count); }
+
+// The product alone, for measurements: `times` times.
+EXPORT void engine_product(int32_t precision, const float* weight, int32_t outputs, int32_t inputs,
+                    const float* x, int32_t rows, float* y, int32_t times) {
+  Linear linear;
+  linear.pack((Precision)precision, weight, nullptr, outputs, inputs);
+  ProductScratch scratch;
+  for (int i = 0; i < times; i++) apply(linear, x, rows, y, outputs, scratch);
+}
+}

@@ -1,0 +1,330 @@
+// Encoder and decoder layers, over rows without padding.
+//
+// The encoder runs over the real positions of all sentences, one after another.  The decoder
+// advances each hypothesis by one token: its keys and values of all layers are one row of the
+// step's block, which stays where it is; a hypothesis is the list of its rows.
+#pragma once
+#include <memory>
+
+#include "model.h"
+
+// Memory of one computation, never shared between two.
+struct Scratch {
+  ProductScratch products;
+  Buffer<float> normed, added, wide, mixed, scores;
+  Floats position;
+  Keys seen;
+};
+
+static void layer_norm(const Norm& norm, const float* x, int rows, int m, float* y) {
+  for (int i = 0; i < rows; i++) {
+    const float* from = x + (size_t)i * m;
+    float* to = y + (size_t)i * m;
+    V sums{}, squares{};
+    int j = 0;
+    for (; j + W <= m; j += W) sums += load(from + j);
+    float mean = sum(sums);
+    for (; j < m; j++) mean += from[j];
+    mean /= m;
+    for (j = 0; j + W <= m; j += W) {
+      const V v = load(from + j) - mean;
+      squares += v * v;
+    }
+    float variance = sum(squares);
+    for (; j < m; j++) variance += (from[j] - mean) * (from[j] - mean);
+    const float scale = 1 / std::sqrt(variance / m + norm.epsilon);
+    for (j = 0; j + W <= m; j += W) {
+      store(to + j, (load(from + j) - mean) * scale * load(norm.weight + j) + load(norm.bias + j));
+    }
+    for (; j < m; j++) to[j] = (from[j] - mean) * scale * norm.weight[j] + norm.bias[j];
+  }
+}
+
+// x / (1 + e^-u)
+static inline V sigmoid_times(V x, V u) { return x / (1.0f + exponential(-u)); }
+
+// Abramowitz and Stegun 7.1.26: error below 2e-7.
+static inline V error_function(V x) {
+  const V size = larger(x, -x), t = 1.0f / (1.0f + 0.3275911f * size);
+  V series = all(1.061405429f);
+  for (float c : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f}) series = series * t + c;
+  const V value = 1.0f - series * t * exponential(-size * size);
+  return x < 0 ? -value : value;
+}
+
+// Other activations than ReLU, which products apply themselves; SwiGLU is below.
+static inline V activated(Activation activation, V x) {
+  if (activation == GELU) return 0.5f * x * (1.0f + error_function(x * 0.70710678f));
+  if (activation == GELU_TANH) return sigmoid_times(x, 1.59576912f * (x + 0.044715f * x * x * x));
+  return sigmoid_times(x, x);
+}
+
+// wide (n) -> the same place; rows stand one after another, with room for a vector behind them.
+static void activate(Activation activation, float* wide, size_t n) {
+  for (size_t i = 0; i < n; i += W) store(wide + i, activated(activation, load(wide + i)));
+}
+
+// wide (rows, 2 inner), gates first -> silu(gate) * inner, (rows, inner) at its beginning.
+static void gate(float* wide, int rows, int inner) {
+  for (int i = 0; i < rows; i++) {
+    const float* from = wide + (size_t)i * 2 * inner;
+    float* to = wide + (size_t)i * inner;
+    int j = 0;
+    for (; j + W <= inner; j += W) {
+      const V gates = load(from + j);
+      store(to + j, sigmoid_times(gates, gates) * load(from + inner + j));
+    }
+    for (; j < inner; j++) to[j] = sigmoid_times(all(from[j]), all(from[j]))[0] * from[inner + j];
+  }
+}
+
+static void feed_forward(const Layer& l, const StackShape& shape, const float* x, int rows, float* y,
+                         Scratch& scratch) {
+  const Activation activation = (Activation)shape.activation;
+  float* wide = scratch.wide.at_least((size_t)rows * l.inner.outputs);
+  apply(l.inner, x, rows, wide, l.inner.outputs, scratch.products, activation == RELU);
+  if (activation == SWIGLU) {
+    gate(wide, rows, shape.inner);
+  } else if (activation != RELU) {
+    activate(activation, wide, (size_t)rows * shape.inner);
+  }
+  apply(l.outer, wide, rows, y, l.outer.outputs, scratch.products);
+}
+
+// x = x + sublayer(norm(x)), or x = norm(x + sublayer(x)).
+template <class Sublayer>
+static void residual(bool pre_norm, const Norm& norm, float* x, int rows, int m, Scratch& scratch,
+                     Sublayer sublayer) {
+  const size_t size = (size_t)rows * m;
+  float* added = scratch.added.at_least(size);
+  const float* input = x;
+  if (pre_norm) {
+    float* normed = scratch.normed.at_least(size);
+    layer_norm(norm, x, rows, m, normed);
+    input = normed;
+  }
+  sublayer(input, added);
+  float* sums = pre_norm ? x : added;
+  for (size_t i = 0; i < size; i++) sums[i] = x[i] + added[i];
+  if (!pre_norm) layer_norm(norm, added, rows, m, x);
+}
+
+// The embedding of a token at a position, before the first layer.
+static void embed(const Stack& stack, const float* table, float scale, int m, int token, int at,
+                  float* x, Scratch& scratch) {
+  const float* row = table + (size_t)token * m;
+  for (int j = 0; j < m; j++) x[j] = row[j] * scale;
+  if (stack.positions.added()) {
+    const float* position = stack.positions.row(at, scratch.position);
+    for (int j = 0; j < m; j++) x[j] += position[j];
+  }
+  if (stack.shape.embedding_norm) layer_norm(stack.embedding_norm, x, 1, m, x);
+}
+
+// Turn the queries and keys of a row (queries, keys, values) by the angles of its position.
+static void rotate(const Stack& stack, float* row, int at, Scratch& scratch) {
+  if (stack.positions.kind != ROTARY) return;
+  const Heads& heads = stack.heads;
+  const int half = heads.width / 2;
+  const float *cosine = stack.positions.row(at, scratch.position), *sine = cosine + half;
+  for (int h = 0; h < 2 * heads.count; h++) {
+    float *low = row + (size_t)h * heads.padded, *high = low + half;
+    for (int i = 0; i < half; i++) {
+      const float a = low[i], b = high[i];
+      low[i] = a * cosine[i] - b * sine[i];
+      high[i] = b * cosine[i] + a * sine[i];
+    }
+  }
+}
+
+static const float* slopes_of(const Stack& stack) {
+  return stack.positions.kind == ALIBI ? stack.positions.slopes.data() : nullptr;
+}
+
+// Sentences one after another: sentence i is ids[starts[i]] to ids[starts[i + 1] - 1].
+struct Sentences {
+  std::vector<int> starts, ids;
+  int count() const { return (int)starts.size() - 1; }
+};
+
+static void encode(const Model& model, const Sentences& sources, float* x, Scratch& scratch) {
+  const Stack& stack = model.encoder;
+  const Heads& heads = stack.heads;
+  const int m = model.shape.width, rows = (int)sources.ids.size(), h = heads.total();
+  const bool pre = stack.shape.pre_norm;
+  for (int i = 0; i < sources.count(); i++) {
+    for (int row = sources.starts[i]; row < sources.starts[i + 1]; row++) {
+      embed(stack, model.source_table, model.shape.scale, m, sources.ids[row],
+            row - sources.starts[i], x + (size_t)row * m, scratch);
+    }
+  }
+  Keys& seen = scratch.seen;
+  for (const Layer& l : stack.layers) {
+    residual(pre, l.self_norm, x, rows, m, scratch, [&](const float* in, float* out) {
+      float* wide = scratch.wide.at_least((size_t)rows * 3 * h);
+      float* mixed = scratch.mixed.at_least((size_t)rows * h);
+      apply(l.query_key_value, in, rows, wide, 3 * h, scratch.products);
+      for (int i = 0; i < sources.count(); i++) {
+        const int start = sources.starts[i], n = sources.starts[i + 1] - start;
+        seen.resize(n);
+        for (int j = 0; j < n; j++) {
+          float* row = wide + (size_t)(start + j) * 3 * h;
+          rotate(stack, row, j, scratch);
+          seen.keys[j] = row + h, seen.values[j] = row + 2 * h;
+        }
+        for (int j = 0; j < n; j++) {
+          const float* query = wide + (size_t)(start + j) * 3 * h;
+          float* to = mixed + (size_t)(start + j) * h;
+          attend(query, seen, heads, slopes_of(stack), j, to, nullptr, scratch.scores);
+        }
+      }
+      apply(l.self_output, mixed, rows, out, m, scratch.products);
+    });
+    residual(pre, l.feed_forward_norm, x, rows, m, scratch, [&](const float* in, float* out) {
+      feed_forward(l, stack.shape, in, rows, out, scratch);
+    });
+  }
+  if (pre) layer_norm(stack.norm, x, rows, m, x);
+}
+
+// Floats between two rows of keys and values: an odd number of cache lines, so that the rows of a
+// head do not all fall into the same sets of the cache.
+static inline size_t staggered(size_t width) { return (width + 15) / 16 * 16 + (width / 16 % 2 ? 0 : 16); }
+
+// The past of a batch of hypotheses, and the memory that they look at.
+class State {
+ public:
+  const Model& model;
+
+  State(const Model& model_, const Sentences& sources) : model(model_), starts_(sources.starts) {
+    const int rows = (int)sources.ids.size(), m = model.shape.width;
+    Buffer<float> x;
+    encode(model, sources, x.at_least((size_t)rows * m), scratch_);
+    memory_stride_ = staggered(2 * model.decoder.heads.total());
+    for (const Layer& l : model.decoder.layers) {
+      memory_.emplace_back();
+      float* memory = memory_.back().at_least((size_t)rows * memory_stride_);
+      apply(l.key_value, x.data(), rows, memory, (int)memory_stride_, scratch_.products);
+    }
+    past_.resize(sources.count());
+    for (int i = 0; i < sources.count(); i++) sentence_.push_back(i);
+  }
+
+  int rows() const { return (int)past_.size(); }
+  int length(int row) const { return (int)past_[row].size(); }
+  int memory_length(int row) const { return starts_[sentence_[row] + 1] - starts_[sentence_[row]]; }
+
+  // Hypotheses `rows`, in order: only lists move.
+  void select(const int* rows, int n) {
+    std::vector<std::vector<const float*>> past(n);
+    std::vector<int> sentence(n);
+    for (int i = 0; i < n; i++) past[i] = past_[rows[i]], sentence[i] = sentence_[rows[i]];
+    past_.swap(past);
+    sentence_.swap(sentence);
+  }
+
+  // Forget the last `count` tokens of every hypothesis.
+  void rewind(int count) {
+    for (auto& past : past_) past.resize(past.size() - std::min((size_t)count, past.size()));
+  }
+
+  // Advance each hypothesis by a token; returns the decoder's outputs (rows, width).  A token of -1
+  // is padding, and leaves its hypothesis as it was.
+  //
+  // attention: (rows, width of a row) of the cross-attention of layer `observed`, or null.
+  const float* step(const int* tokens, float* attention = nullptr, int attention_stride = 0,
+                    int observed = -1) {
+    const Stack& stack = model.decoder;
+    const int m = model.shape.width, n = rows();
+    const bool pre = stack.shape.pre_norm;
+    const size_t stride = staggered(2 * stack.heads.total()), row = stride * stack.layers.size();
+    float* x = x_.at_least((size_t)n * m);
+    blocks_.emplace_back();
+    float* block = blocks_.back().at_least(n * row);
+    for (int r = 0; r < n; r++) {
+      embed(stack, model.target_table, model.shape.scale, m, std::max(tokens[r], 0), length(r),
+            x + (size_t)r * m, scratch_);
+      past_[r].push_back(block + r * row);
+    }
+    for (size_t i = 0; i < stack.layers.size(); i++) {
+      const Layer& l = stack.layers[i];
+      residual(pre, l.self_norm, x, n, m, scratch_, [&](const float* in, float* out) {
+        self_attention(l, in, out, i * stride);
+      });
+      float* seen = (int)i == observed ? attention : nullptr;
+      residual(pre, l.cross_norm, x, n, m, scratch_, [&](const float* in, float* out) {
+        cross_attention(l, in, out, memory_[i].data(), seen, attention_stride);
+      });
+      residual(pre, l.feed_forward_norm, x, n, m, scratch_, [&](const float* in, float* out) {
+        feed_forward(l, stack.shape, in, n, out, scratch_);
+      });
+    }
+    if (pre) layer_norm(stack.norm, x, n, m, x);
+    for (int r = 0; r < n; r++) {
+      if (tokens[r] < 0) past_[r].pop_back();
+    }
+    return x;
+  }
+
+  // Logits (rows, target_size) of decoder outputs.
+  void logits(const float* outputs, float* to) {
+    apply(model.head, outputs, rows(), to, model.shape.target_size, scratch_.products);
+  }
+
+ private:
+  std::vector<int> starts_;            // positions of each sentence in the memory
+  std::vector<Buffer<float>> memory_;  // of each layer, (positions, keys and values)
+  size_t memory_stride_;
+  std::vector<Buffer<float>> blocks_;  // of each step, (rows, layers, keys and values)
+  std::vector<std::vector<const float*>> past_;  // of each hypothesis its rows of the blocks
+  std::vector<int> sentence_;                    // of each hypothesis
+  Buffer<float> x_;
+  Scratch scratch_;
+
+  void self_attention(const Layer& l, const float* in, float* out, size_t offset) {
+    const Stack& stack = model.decoder;
+    const int n = rows(), h = stack.heads.total();
+    float* wide = scratch_.wide.at_least((size_t)n * 3 * h);
+    float* mixed = scratch_.mixed.at_least((size_t)n * h);
+    apply(l.query_key_value, in, n, wide, 3 * h, scratch_.products);
+    for (int r = 0; r < n; r++) {
+      float* row = wide + (size_t)r * 3 * h;
+      rotate(stack, row, length(r) - 1, scratch_);
+      memcpy((float*)past_[r].back() + offset, row + h, 8 * (size_t)h);
+    }
+    Keys& seen = scratch_.seen;
+    for (int r = 0; r < n; r++) {
+      const int t = length(r);
+      seen.resize(t);
+      for (int s = 0; s < t; s++) {
+        seen.keys[s] = past_[r][s] + offset, seen.values[s] = seen.keys[s] + h;
+      }
+      attend(wide + (size_t)r * 3 * h, seen, stack.heads, slopes_of(stack), t - 1,
+             mixed + (size_t)r * h, nullptr, scratch_.scores);
+    }
+    apply(l.self_output, mixed, n, out, model.shape.width, scratch_.products);
+  }
+
+  void cross_attention(const Layer& l, const float* in, float* out, const float* memory,
+                       float* attention, int attention_stride) {
+    const Heads& heads = model.decoder.heads;
+    const int n = rows(), h = heads.total();
+    float* queries = scratch_.wide.at_least((size_t)n * h);
+    float* mixed = scratch_.mixed.at_least((size_t)n * h);
+    apply(l.query, in, n, queries, h, scratch_.products);
+    Keys& seen = scratch_.seen;
+    for (int r = 0; r < n; r++) {
+      if (r == 0 || sentence_[r] != sentence_[r - 1]) {
+        seen.resize(memory_length(r));
+        for (int s = 0; s < seen.size(); s++) {
+          seen.keys[s] = memory + (starts_[sentence_[r]] + s) * memory_stride_;
+          seen.values[s] = seen.keys[s] + h;
+        }
+      }
+      float* weights = attention ? attention + (size_t)r * attention_stride : nullptr;
+      attend(queries + (size_t)r * h, seen, heads, nullptr, 0, mixed + (size_t)r * h, weights,
+             scratch_.scores);
+    }
+    apply(l.cross_output, mixed, n, out, model.shape.width, scratch_.products);
+  }
+};

@@ -1,0 +1,238 @@
+// The weights of an encoder-decoder Transformer, found by their names in the PyTorch model.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "attention.h"
+#include "products.h"
+
+enum Activation { RELU, GELU, GELU_TANH, SILU, SWIGLU };
+enum PositionKind { NO_POSITIONS, SINUSOIDAL, SINUSOIDAL_HALVES, LEARNED, ROTARY, ALIBI };
+
+// As the caller gives them; the same fields in `library.py`.
+struct StackShape {
+  int32_t layers, heads, head_width, inner, activation, pre_norm, positions, max_positions;
+  int32_t embedding_norm;
+  float epsilon;
+};
+struct ModelShape {
+  StackShape encoder, decoder;
+  int32_t width, source_size, target_size, precision;
+  float scale;  // of embeddings
+};
+
+struct Norm {
+  const float *weight = nullptr, *bias = nullptr;
+  float epsilon = 0;
+};
+
+// Angles and vectors of positions; the first ones are kept, later ones are computed when needed.
+class Positions {
+ public:
+  static constexpr int KEPT = 512;
+  PositionKind kind = NO_POSITIONS;
+  const float* learned = nullptr;  // (max_positions, width)
+  Floats slopes;                   // (heads) of ALiBi
+
+  void prepare(PositionKind kind_, int width_, const Heads& heads) {
+    kind = kind_, width = width_, head_width = heads.width;
+    for (int h = 0; h < heads.count && kind == ALIBI; h++) {
+      slopes.push_back(std::exp2(-8.0f * (h + 1) / heads.count));
+    }
+    const bool computed = kind == SINUSOIDAL || kind == SINUSOIDAL_HALVES || kind == ROTARY;
+    kept.resize(computed ? (size_t)KEPT * size() : 0);
+    for (int at = 0; at < KEPT && computed; at++) compute(at, &kept[(size_t)at * size()]);
+  }
+
+  // Sinusoids (width) of a position, or cosines (head_width / 2) and then sines of its angles.
+  const float* row(int at, Floats& scratch) const {
+    if (kind == LEARNED) return learned + (size_t)at * width;
+    if (at < KEPT) return &kept[(size_t)at * size()];
+    scratch.resize(size());
+    compute(at, scratch.data());
+    return scratch.data();
+  }
+  bool added() const { return kind == LEARNED || kind == SINUSOIDAL || kind == SINUSOIDAL_HALVES; }
+
+ private:
+  int width = 0, head_width = 0;
+  Floats kept;
+
+  int size() const { return kind == ROTARY ? head_width : width; }
+  void compute(int at, float* to) const {
+    const int n = size();
+    for (int i = 0; 2 * i < n; i++) {
+      if (kind == ROTARY) {
+        const float angle = at * std::pow(10000.0f, -(2.0f * i) / n);
+        to[i] = std::cos(angle), to[i + n / 2] = std::sin(angle);
+        continue;
+      }
+      const double angle = at / std::pow(10000.0, 2.0 * i / n);
+      const int half = (n + 1) / 2;
+      const int sine = kind == SINUSOIDAL ? 2 * i : i, cosine = kind == SINUSOIDAL ? 2 * i + 1 : half + i;
+      to[sine] = (float)std::sin(angle);
+      if (cosine < n) to[cosine] = (float)std::cos(angle);
+    }
+  }
+};
+
+struct Layer {
+  Linear query_key_value, self_output;
+  Linear query, key_value, cross_output;  // of a decoder
+  Linear inner, outer;
+  Norm self_norm, cross_norm, feed_forward_norm;
+};
+
+struct Stack {
+  StackShape shape;
+  Heads heads;
+  Positions positions;
+  Norm embedding_norm, norm;
+  std::vector<Layer> layers;
+
+  explicit Stack(const StackShape& shape_, int width)
+      : shape(shape_), heads(shape_.heads, shape_.head_width), layers(shape_.layers) {
+    positions.prepare((PositionKind)shape.positions, width, heads);
+  }
+};
+
+// Which side of a matrix the heads are on: they are padded there to whole vectors.
+enum HeadSide { NO_HEADS, HEADS_OUT, HEADS_IN };
+
+// A place for a weight.  rows, columns: the shape that it must have, columns 1 for a vector.
+struct Slot {
+  std::string name;
+  size_t rows, columns;
+  Linear* linear = nullptr;
+  Norm* norm = nullptr;
+  const float** table = nullptr;
+  const Heads* heads = nullptr;
+  HeadSide side = NO_HEADS;
+  bool filled = false;
+};
+
+enum LoadError { LOADED, UNKNOWN_NAME, WRONG_SHAPE, NOT_FINITE };
+
+class Model {
+ public:
+  ModelShape shape;
+  Stack encoder, decoder;
+  Linear head;
+  const float *source_table = nullptr, *target_table = nullptr;  // the caller's, (size, width)
+
+  explicit Model(const ModelShape& shape_)
+      : shape(shape_), encoder(shape_.encoder, shape_.width), decoder(shape_.decoder, shape_.width) {
+    const size_t m = shape.width;
+    add({"front_end.embedding", (size_t)shape.source_size, m}).table = &source_table;
+    add({"target_front_end.embedding", (size_t)shape.target_size, m}).table = &target_table;
+    add({"head", (size_t)shape.target_size, m}).linear = &head;
+    add_stack("encoder", encoder, false);
+    add_stack("decoder", decoder, true);
+  }
+
+  // weight (rows, columns) is packed, or kept by the caller if it is a table or a norm's.
+  LoadError load(const std::string& name, const float* weight, const float* bias, size_t rows,
+                 size_t columns) {
+    for (Slot& slot : slots_) {
+      if (slot.name != name) continue;
+      if (slot.rows != rows || slot.columns != columns) return WRONG_SHAPE;
+      for (size_t i = 0; i < rows * columns; i++) {
+        if (!std::isfinite(weight[i])) return NOT_FINITE;
+      }
+      if (slot.table) *slot.table = weight;
+      if (slot.norm) slot.norm->weight = weight, slot.norm->bias = bias;
+      if (slot.norm && !bias) return WRONG_SHAPE;
+      if (slot.linear) pack(slot, weight, bias);
+      slot.filled = true;
+      return LOADED;
+    }
+    return UNKNOWN_NAME;
+  }
+
+  bool complete() const {
+    return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.filled; });
+  }
+
+ private:
+  std::vector<Slot> slots_;
+
+  Slot& add(Slot slot) {
+    slots_.push_back(slot);
+    return slots_.back();
+  }
+
+  void add_linear(const std::string& name, Linear& linear, size_t rows, size_t columns,
+                  const Heads* heads = nullptr, HeadSide side = NO_HEADS) {
+    Slot& slot = add({name, rows, columns});
+    slot.linear = &linear, slot.heads = heads, slot.side = side;
+  }
+
+  void add_norm(const std::string& name, Norm& norm, float epsilon) {
+    norm.epsilon = epsilon;
+    add({name, (size_t)shape.width, 1}).norm = &norm;
+  }
+
+  void add_stack(const std::string& name, Stack& stack, bool cross) {
+    const StackShape& s = stack.shape;
+    const size_t m = shape.width, all_heads = (size_t)s.heads * s.head_width;
+    const Heads* heads = &stack.heads;
+    for (int i = 0; i < s.layers; i++) {
+      const std::string at = name + ".layers." + std::to_string(i) + ".";
+      Layer& l = stack.layers[i];
+      add_linear(at + "self_attention.query_key_value", l.query_key_value, 3 * all_heads, m, heads, HEADS_OUT);
+      add_linear(at + "self_attention.output", l.self_output, m, all_heads, heads, HEADS_IN);
+      add_norm(at + "self_attention_residual.norm", l.self_norm, s.epsilon);
+      if (cross) {
+        add_linear(at + "cross_attention.query", l.query, all_heads, m, heads, HEADS_OUT);
+        add_linear(at + "cross_attention.key_value", l.key_value, 2 * all_heads, m, heads, HEADS_OUT);
+        add_linear(at + "cross_attention.output", l.cross_output, m, all_heads, heads, HEADS_IN);
+        add_norm(at + "cross_attention_residual.norm", l.cross_norm, s.epsilon);
+      }
+      const bool gated = s.activation == SWIGLU;
+      const char* inner = gated ? "feed_forward.gate_inner" : "feed_forward.inner";
+      add_linear(at + inner, l.inner, (size_t)s.inner * (gated ? 2 : 1), m);
+      add_linear(at + "feed_forward.outer", l.outer, m, s.inner);
+      add_norm(at + "feed_forward_residual.norm", l.feed_forward_norm, s.epsilon);
+    }
+    if (s.embedding_norm) add_norm(name + ".embedding_norm", stack.embedding_norm, s.epsilon);
+    if (s.pre_norm) add_norm(name + ".norm", stack.norm, s.epsilon);
+    if (s.positions == LEARNED) {
+      add({name + ".positions.table", (size_t)s.max_positions, m}).table = &stack.positions.learned;
+    }
+  }
+
+  void pack(const Slot& slot, const float* weight, const float* bias) {
+    const Precision precision = (Precision)shape.precision;
+    if (slot.side == NO_HEADS || slot.heads->width == slot.heads->padded) {
+      slot.linear->pack(precision, weight, bias, slot.rows, slot.columns);
+      return;
+    }
+    const size_t d = slot.heads->width, padded = slot.heads->padded;
+    const bool out = slot.side == HEADS_OUT;
+    const size_t rows = out ? slot.rows / d * padded : slot.rows;
+    const size_t columns = out ? slot.columns : slot.columns / d * padded;
+    Floats wide(rows * columns), wide_bias(rows);
+    for (size_t i = 0; i < slot.rows; i++) {
+      const size_t row = out ? i / d * padded + i % d : i;
+      if (bias) wide_bias[row] = bias[i];
+      for (size_t j = 0; j < slot.columns; j++) {
+        const size_t column = out ? j : j / d * padded + j % d;
+        wide[row * columns + column] = weight[i * slot.columns + j];
+      }
+    }
+    slot.linear->pack(precision, wide.data(), bias ? wide_bias.data() : nullptr, rows, columns);
+  }
+};
+
+// True if the sizes make sense and no product of them overflows.
+static bool is_valid(const StackShape& s) {
+  const bool sizes = s.layers >= 1 && s.layers <= 1000 && s.heads >= 1 && s.heads <= 1000 &&
+                     s.head_width >= 1 && s.head_width <= 10000 && s.inner >= 1 && s.inner <= 1000000;
+  const bool kinds = s.activation >= RELU && s.activation <= SWIGLU && s.positions >= NO_POSITIONS &&
+                     s.positions <= ALIBI;
+  return sizes && kinds && s.max_positions >= 1 && (s.positions != ROTARY || s.head_width % 2 == 0);
+}
+static bool is_valid(const ModelShape& s) {
+  return is_valid(s.encoder) && is_valid(s.decoder) && s.width >= 1 && s.width <= 100000 &&
+         s.source_size >= 1 && s.target_size >= 1 && s.precision >= FLOAT32 && s.precision <= INT8;
+}

@@ -1,0 +1,253 @@
+// Packed products: y = x W^T + b for a few rows of x, in float32, bfloat16 or int8.
+//
+// A matrix is packed once.  Its outputs are cut into panels of 2 vectors, and a panel holds, input
+// by input, the weights of its outputs side by side.  One 32-bit word is 1 float, 2 bfloat16 or 4
+// int8 inputs of one output, so that one kernel serves all three with another multiply-add:
+//
+//     panel 0                  word:  1 x float32 | 2 x bfloat16 | 4 x int8
+//     group 0:  [ W words of outputs 0..W-1 ][ W words of outputs W..2W-1 ]
+//     group 1:  [ ... the next inputs, same outputs ... ]
+//     panel 1 ...
+//
+// The kernel keeps the sums of up to ROWS rows x 2 vectors in registers while it walks down a
+// panel: each weight is read once for all these rows.  For one or two rows it walks down four
+// panels at once, so that there are enough sums to hide the latency of a multiply-add.
+//
+// int8: each output of the matrix and each row of x has its own scale, so that a row's result does
+// not depend on its neighbours.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "vectors.h"
+
+enum Precision { FLOAT32 = 0, BF16 = 1, INT8 = 2 };
+constexpr int PANEL = 2 * W;
+typedef std::vector<float> Floats;
+
+// Largest magnitude of int8 activations, and their zero point.
+#if defined(__AVX512VNNI__)
+constexpr int LEVELS = 127, ZERO = 128;  // VPDPBUSD takes unsigned times signed
+#elif defined(__AVX2__)
+constexpr int LEVELS = 63, ZERO = 64;  // 16-bit sums of two products may not overflow
+#else
+constexpr int LEVELS = 127, ZERO = 0;
+#endif
+
+static inline int inputs_in_word(Precision precision) {
+  return precision == FLOAT32 ? 1 : precision == BF16 ? 2 : 4;
+}
+
+// Round to the nearest bfloat16, ties to even.
+static inline uint16_t to_bf16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+
+struct Linear {
+  Precision precision = FLOAT32;
+  int outputs = 0, inputs = 0, panels = 0, groups = 0;
+  Buffer<uint32_t> packed;     // (panels, groups, PANEL)
+  Floats bias, scale;          // (panels * PANEL); scale of int8 weights
+  std::vector<int32_t> shift;  // (panels * PANEL): what the zero point adds to a sum, negated
+
+  // weight (outputs, inputs); no bias if null.
+  void pack(Precision precision_, const float* weight, const float* b, int outputs_, int inputs_) {
+    precision = precision_, outputs = outputs_, inputs = inputs_;
+    const int per_word = inputs_in_word(precision);
+    panels = (outputs + PANEL - 1) / PANEL;
+    groups = (inputs + per_word - 1) / per_word;
+    const size_t words = (size_t)panels * groups * PANEL;
+    memset(packed.at_least(words), 0, words * 4);
+    bias.assign((size_t)panels * PANEL, 0.0f);
+    scale.assign((size_t)panels * PANEL, 0.0f);
+    shift.assign((size_t)panels * PANEL, 0);
+    if (b) std::copy(b, b + outputs, bias.begin());
+    for (int i = 0; i < outputs; i++) pack_output(i, weight + (size_t)i * inputs);
+  }
+
+ private:
+  void pack_output(int i, const float* row) {
+    uint32_t* words = packed.data() + (size_t)(i / PANEL) * groups * PANEL + i % PANEL;
+    if (precision == FLOAT32) {
+      for (int j = 0; j < inputs; j++) memcpy(words + (size_t)j * PANEL, row + j, 4);
+    } else if (precision == BF16) {
+      for (int j = 0; j < inputs; j++) {
+        words[(size_t)(j / 2) * PANEL] |= (uint32_t)to_bf16(row[j]) << 16 * (j % 2);
+      }
+    } else {
+      float top = 1e-20f;
+      for (int j = 0; j < inputs; j++) top = std::max(top, std::fabs(row[j]));
+      scale[i] = top / 127;
+      int total = 0;
+      for (int j = 0; j < inputs; j++) {
+        const int level = (int)std::nearbyint(row[j] / scale[i]);
+        words[(size_t)(j / 4) * PANEL] |= (uint32_t)(uint8_t)level << 8 * (j % 4);
+        total += level;
+      }
+      shift[i] = -ZERO * total;
+    }
+  }
+};
+
+// sums + the inputs of one word times those of W outputs.
+template <Precision P>
+static inline V multiply_add(V sums, uint32_t inputs, V weights) {
+  const I word = I{} + (int32_t)inputs;
+  if constexpr (P == FLOAT32) {
+    float x;
+    memcpy(&x, &inputs, 4);
+    return sums + x * weights;
+  } else if constexpr (P == BF16) {
+#if defined(__AVX512BF16__)
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(word), "v"(weights));
+    return sums;
+#else  // a bfloat16 is the upper half of a float
+    const I high = I{} + (int32_t)0xffff0000;
+    sums += (V)(word << 16) * (V)((I)weights << 16);
+    return sums + (V)(word & high) * (V)((I)weights & high);
+#endif
+  } else {
+#if defined(__AVX512VNNI__)  // inline, as GCC 12 spills the sums around the intrinsic
+    asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(word), "v"(weights));
+    return sums;
+#elif defined(__AVX2__)
+    const __m256i pairs = _mm256_maddubs_epi16((__m256i)word, (__m256i)weights);
+    const __m256i products = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    return (V)_mm256_add_epi32((__m256i)sums, products);
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return (V)vdotq_s32((int32x4_t)sums, (int8x16_t)word, (int8x16_t)weights);
+#else
+    I total = (I)sums;
+    for (int at = 24; at >= 0; at -= 8) total += (word << at >> 24) * ((I)weights << at >> 24);
+    return (V)total;
+#endif
+  }
+}
+
+// Rows of x as the kernel reads them: (rows, groups) words, and the scale of each int8 row.
+struct PackedRows {
+  const uint32_t* words;
+  const float* scale;
+};
+
+// y of M rows for N panels from `panel` on; `stride` floats between rows of y.
+template <Precision P, int M, int N>
+static void kernel(const Linear& l, PackedRows x, int panel, float* y, int stride, bool relu) {
+  constexpr int C = 2 * N;
+  const int groups = l.groups;
+  const float* weights = (const float*)l.packed.data() + (size_t)panel * groups * PANEL;
+  V sums[M][C];
+  for (int j = 0; j < C; j++) {
+    V first{};
+    if (P == INT8) memcpy(&first, &l.shift[(size_t)panel * PANEL + j * W], sizeof(V));
+    for (int i = 0; i < M; i++) sums[i][j] = first;
+  }
+  for (int g = 0; g < groups; g++) {
+    V w[C];
+    for (int j = 0; j < C; j++) {
+      w[j] = load(weights + ((size_t)(j / 2) * groups + g) * PANEL + j % 2 * W);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < M; i++) {
+      const uint32_t inputs = x.words[(size_t)i * groups + g];
+      for (int j = 0; j < C; j++) sums[i][j] = multiply_add<P>(sums[i][j], inputs, w[j]);
+    }
+  }
+  for (int j = 0; j < C; j++) {
+    const int at = panel * PANEL + j * W, left = l.outputs - at;
+    if (left <= 0) break;
+    const V bias = load(&l.bias[at]), scale = load(&l.scale[at]);
+    for (int i = 0; i < M; i++) {
+      V v = sums[i][j];
+      if (P == INT8) v = __builtin_convertvector((I)v, V) * (scale * x.scale[i]);
+      v += bias;
+      if (relu) v = larger(v, V{});
+      float* to = y + (size_t)i * stride + at;
+      if (left >= W) {
+        store(to, v);
+      } else {
+        memcpy(to, &v, 4 * left);
+      }
+    }
+  }
+}
+
+// The kernel for `rows` rows, 1 to MOST.
+template <Precision P, int N, int MOST, int M = 1>
+static void kernel_for(
+    int rows, const Linear& l, PackedRows x, int panel, float* y, int stride, bool relu) {
+  if (rows == M) {
+    kernel<P, M, N>(l, x, panel, y, stride, relu);
+  } else if constexpr (M < MOST) {
+    kernel_for<P, N, MOST, M + 1>(rows, l, x, panel, y, stride, relu);
+  }
+}
+
+template <Precision P>
+static void multiply(const Linear& l, PackedRows x, int rows, float* y, int stride, bool relu) {
+  const int blocks = (rows + ROWS - 1) / ROWS;
+  const int together = rows <= 2 ? 4 : rows <= 4 && W == 16 ? 2 : 1;
+  for (int panel = 0, taken; panel < l.panels; panel += taken) {
+    taken = panel + together <= l.panels ? together : 1;
+    auto run = taken == 4   ? kernel_for<P, 4, 2>
+               : taken == 2 ? kernel_for<P, 2, 4>
+                            : kernel_for<P, 1, ROWS>;
+    for (int block = 0; block < blocks; block++) {  // of nearly equal sizes
+      const size_t from = (size_t)rows * block / blocks;
+      const int count = (int)((size_t)rows * (block + 1) / blocks - from);
+      const PackedRows part{x.words + from * l.groups, x.scale + from};
+      run(count, l, part, panel, y + from * stride, stride, relu);
+    }
+  }
+}
+
+// Scratch memory of products.
+struct ProductScratch {
+  Buffer<uint32_t> words;
+  Buffer<float> scale;
+};
+
+static void round_to_bf16(const float* x, int n, int padded, uint16_t* to) {
+  for (int j = 0; j < n; j++) to[j] = to_bf16(x[j]);
+  for (int j = n; j < padded; j++) to[j] = 0;
+}
+
+// Round a row to the levels -LEVELS .. LEVELS around ZERO; returns its scale.
+static float round_to_int8(const float* x, int n, int padded, uint8_t* to) {
+  V tops{};
+  int j = 0;
+  for (; j + W <= n; j += W) {
+    const V v = load(x + j);
+    tops = larger(tops, larger(v, -v));
+  }
+  float top = std::max(1e-20f, maximum(tops));
+  for (; j < n; j++) top = std::max(top, std::fabs(x[j]));
+  const float scale = LEVELS / top;
+  for (j = 0; j < n; j++) to[j] = (uint8_t)((int)(x[j] * scale + 1024.5f) - 1024 + ZERO);
+  for (; j < padded; j++) to[j] = ZERO;
+  return top / LEVELS;
+}
+
+// y (rows, stride) = x (rows, inputs) W^T + b, then ReLU if asked for.
+static void apply(const Linear& l, const float* x, int rows, float* y, int stride,
+                  ProductScratch& scratch, bool relu = false) {
+  if (l.precision == FLOAT32) {
+    const PackedRows packed{(const uint32_t*)x, nullptr};
+    return multiply<FLOAT32>(l, packed, rows, y, stride, relu);
+  }
+  uint32_t* words = scratch.words.at_least((size_t)rows * l.groups);
+  float* scale = scratch.scale.at_least(rows);
+  for (int i = 0; i < rows; i++) {
+    const float* row = x + (size_t)i * l.inputs;
+    uint32_t* to = words + (size_t)i * l.groups;
+    if (l.precision == BF16) {
+      round_to_bf16(row, l.inputs, 2 * l.groups, (uint16_t*)to);
+    } else {
+      scale[i] = round_to_int8(row, l.inputs, 4 * l.groups, (uint8_t*)to);
+    }
+  }
+  auto run = l.precision == BF16 ? multiply<BF16> : multiply<INT8>;
+  run(l, {words, scale}, rows, y, stride, relu);
+}

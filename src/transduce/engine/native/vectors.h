@@ -1,0 +1,106 @@
+// Vectors of floats, one machine register each, by the vector extension of GCC and Clang.
+//
+// Every sum here has one order, written out: a result depends on its own inputs alone, never on
+// the rows beside it, and is the same to the bit in every batch.
+#pragma once
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+// W: floats in a register.  ROWS: rows whose sums fit into registers beside 2 vectors of weights.
+#if defined(__AVX512F__)
+constexpr int W = 16, ROWS = 13;
+#elif defined(__AVX2__)
+constexpr int W = 8, ROWS = 6;
+#elif defined(__aarch64__)
+constexpr int W = 4, ROWS = 12;
+#else
+constexpr int W = 4, ROWS = 6;
+#endif
+
+template <class T, int N>
+struct Lanes {
+  typedef T type __attribute__((vector_size(sizeof(T) * N)));
+};
+typedef Lanes<float, W>::type V;
+typedef Lanes<int32_t, W>::type I;
+typedef float Unaligned __attribute__((vector_size(4 * W), aligned(4), may_alias));
+
+static inline V load(const float* from) { return *(const Unaligned*)from; }
+static inline void store(float* to, V v) { *(Unaligned*)to = v; }
+static inline V all(float x) { return V{} + x; }
+static inline V larger(V a, V b) { return a > b ? a : b; }  // b where either is NaN
+
+static inline float larger(float a, float b) { return a > b ? a : b; }
+
+// Half of the lanes with the other half, until one is left.
+template <int N, class Combine>
+static inline float reduce(typename Lanes<float, N>::type v, Combine combine) {
+  if constexpr (N == 1) {
+    return v[0];
+  } else {
+    typename Lanes<float, N / 2>::type low, high;
+    memcpy(&low, &v, 2 * N);
+    memcpy(&high, (const char*)&v + 2 * N, 2 * N);
+    return reduce<N / 2>(combine(low, high), combine);
+  }
+}
+static inline float sum(V v) {
+  return reduce<W>(v, [](auto a, auto b) { return a + b; });
+}
+static inline float maximum(V v) {
+  return reduce<W>(v, [](auto a, auto b) { return a > b ? a : b; });
+}
+
+// e^x with a relative error below 3e-7, 1e-38 below -87, NaN for NaN.
+// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series, 2^n by the exponent's bits.
+static inline V exponential(V x) {
+  x = larger(all(-87.0f), x);
+  x = x < all(88.0f) ? x : (x == x ? all(88.0f) : x);
+  const V magic = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
+  V n = x * 1.44269504f + magic;
+  I bits = (I)n - (I)magic;
+  n -= magic;
+  V r = x - n * 0.693359375f + n * 2.12194440e-4f;  // ln 2 in two parts
+  V e = all(1.0f / 5040);
+  for (float coefficient : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
+    e = e * r + coefficient;
+  }
+  return e * (V)((bits + 127) << 23);
+}
+
+// Memory that grows and is never shared: of a call or of a state.
+template <class T>
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer(Buffer&& other) noexcept : data_(other.data_), room_(other.room_) {
+    other.data_ = nullptr;
+    other.room_ = 0;
+  }
+  ~Buffer() { free(data_); }
+
+  // Room for n elements and one vector more; what was there is lost if it grows.
+  T* at_least(size_t n) {
+    if (n > room_ || !data_) {
+      free(data_);
+      data_ = (T*)aligned_alloc(64, (n * sizeof(T) + 4 * W + 63) / 64 * 64);
+      if (!data_) throw std::bad_alloc();
+      room_ = n;
+    }
+    return data_;
+  }
+  T* data() const { return data_; }
+
+ private:
+  T* data_ = nullptr;
+  size_t room_ = 0;
+};
