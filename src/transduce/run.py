@@ -17,6 +17,7 @@ from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, sma
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
 from transduce.deprecation import forwarded
+from transduce.engine.instructions import chosen_instructions
 from transduce.errors import DataError, RunError, SettingError, TransduceError
 from transduce.inspect.explanation import Explanation
 from transduce.nn.kernels.bf16 import relative_slowdown, to_bf16
@@ -32,6 +33,7 @@ from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.per_input import Cancelled
 from transduce.tasks.task import Evaluation, Prediction, Split, TextStream
 from transduce.tasks.translation.ctranslate2 import with_ctranslate2
+from transduce.tasks.translation.native import native_refusal, with_native
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.tasks.translation.translations import Alignment, Translation
 from transduce.tasks.translation.translator import Translator
@@ -40,7 +42,7 @@ from transduce.training.curves import kept_scores
 
 logger = logging.getLogger("transduce")
 
-EngineName = Literal["pytorch", "ctranslate2"]
+EngineName = Literal["pytorch", "native", "ctranslate2", "auto"]
 P = TypeVar("P", bound=Prediction)
 
 STREAM_TEXTS = 512
@@ -63,33 +65,46 @@ class Run:
         precision: Precision = "float32",
         engine: EngineName = "pytorch",
     ) -> None:
-        if engine == "ctranslate2":
+        if engine in ("native", "ctranslate2"):
             if device not in ("auto", "cpu"):
                 raise SettingError(
-                    f"engine 'ctranslate2' runs on a CPU only, not on {device!r}; remove one of "
-                    "them"
+                    f"engine {engine!r} runs on a CPU only, not on {device!r}; remove one of them"
                 )
             device = "cpu"
-        self.path, self.precision, self.engine = path, precision, engine
+        self.path, self.precision = path, precision
         self.recipe = read_recipe(path)
         check_model_size(to_dict(self.recipe.model), path)
         self.predictor = TASKS[self.recipe.task].load(self.recipe, path, device)
         self.model = self.predictor.model
-        if engine == "ctranslate2":
+        self.engine = self._use(engine)
+
+    def _use(self, engine: EngineName) -> EngineName:
+        """Put an engine behind the predictor; returns the one that is used."""
+        if engine == "auto":
+            if native_refusal(self.predictor, self.recipe.model) is not None:
+                return self._use("pytorch")
+            try:
+                return self._use("native")
+            except SettingError as error:
+                logger.warning("decoding with PyTorch: %s", error)
+                return self._use("pytorch")
+        if engine != "pytorch":
             if not isinstance(self.predictor, TrainedTranslator):
                 raise RunError(
-                    f"{path} is a run of the task {self.recipe.task!r}; engine 'ctranslate2' "
+                    f"{self.path} is a run of the task {self.recipe.task!r}; engine {engine!r} "
                     "applies only to translation; remove --engine"
                 )
-            self.predictor = with_ctranslate2(self.predictor, precision)
-        elif precision == "int8":
+            with_engine = {"native": with_native, "ctranslate2": with_ctranslate2}[engine]
+            self.predictor = with_engine(self.predictor, self.precision)
+        elif self.precision == "int8":
             to_int8(self.model)
-        elif precision == "bf16":
+        elif self.precision == "bf16":
             if warning := relative_slowdown(next(self.model.parameters()).device):
                 logger.warning(warning)
             to_bf16(self.model)
         elif next(self.model.parameters()).device.type == "cpu":
             pack_for_few_rows(self.model)
+        return engine
 
     def __repr__(self) -> str:
         return f"<transduce run {self.path}: {self.recipe.task}, {self._parameters():,} parameters>"
@@ -296,7 +311,7 @@ class Run:
         )
         others = [other.translator for other in ensemble]
         auxiliary = AuxiliaryModels(
-            [other.model.eval() for other in others],
+            [other.step_model for other in others],
             scorer,
             None if draft is None else _draft(draft.translator),
             smallest_limit(*(other.config.max_source_length for other in others)),
@@ -349,10 +364,17 @@ class Run:
             "inputs": list(self.predictor.inputs),
             "parameters": self._parameters(),
             **self.predictor.facts(),
+            "engine": self.engine,
+            "native_engine": self._native_engine(),
             "validation": kept_scores(self.path),
             "checkpoints": [path.name for path in checkpoints_of(self.path)],
             "recipe": to_dict(self.recipe),
         }
+
+    def _native_engine(self) -> str:
+        """The instructions that the native engine would take, or why it cannot be used."""
+        refusal = native_refusal(self.predictor, self.recipe.model)
+        return f"no: {refusal}" if refusal else f"yes, with {chosen_instructions().name}"
 
     def _parameters(self) -> int:
         return sum({p.data_ptr(): p.numel() for p in self.model.parameters()}.values())
@@ -367,7 +389,7 @@ class Run:
 
 
 def _draft(translator: Translator) -> DraftModel:
-    return DraftModel(translator.model.eval(), translator.config.max_target_length)
+    return DraftModel(translator.step_model, translator.config.max_target_length)
 
 
 def load(
@@ -379,8 +401,9 @@ def load(
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
 
     precision: "int8" rounds matrices to 8 bits, on a CPU: faster, smaller, with slightly different
-    answers; "bf16" multiplies in bfloat16, on processors with AMX and on GPUs.  engine:
-    "ctranslate2" decodes translations with that library (extra `ctranslate2`), on a CPU.  Raises
+    answers; "bf16" multiplies in bfloat16, on processors with AMX and on GPUs.  engine: "native"
+    decodes translations in C++, on a CPU, compiled on first use; "ctranslate2" with that library
+    (extra `ctranslate2`); "auto" natively where that is possible, else with PyTorch.  Raises
     SettingError where either is impossible.
     """
     return Run(Path(path), device, precision, engine)

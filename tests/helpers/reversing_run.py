@@ -13,6 +13,7 @@ import transduce
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import Run
 from transduce.sequence import Padded
+from transduce.tasks.translation.native import with_native
 from transduce.text import BOS, EOS
 
 LETTERS = "abcde"
@@ -47,9 +48,20 @@ def total(log_probs: torch.Tensor, run: Run, target: str) -> float:
     return float(log_probs.gather(1, ids[:, None]).sum())
 
 
+def with_model(run: Run, model: Any) -> Run:
+    """The run with another model, decoding with the same engine."""
+    joined = copy.copy(run)
+    predictor: Any = copy.copy(run.predictor)
+    predictor.model = model
+    joined.predictor = with_native(predictor) if run.engine == "native" else predictor
+    joined.model = model
+    return joined
+
+
 def counted(run: Run) -> tuple[Run, list[int]]:
     """A run that notes how many tokens each of its steps reads."""
-    model = copy.deepcopy(run.model)
+    noted = with_model(run, copy.deepcopy(run.model))
+    model: Any = noted.translator.step_model
     read: list[int] = []
     step = model.step
 
@@ -58,7 +70,4 @@ def counted(run: Run) -> tuple[Run, list[int]]:
         return step(target, state)  # type: ignore[no-any-return]
 
     model.step = noting
-    noted = copy.copy(run)
-    noted.predictor = copy.copy(run.predictor)
-    noted.predictor.model = noted.model = model  # type: ignore[misc]
     return noted, read

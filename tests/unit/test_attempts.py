@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import transduce
+from helpers.native import EACH_ENGINE, on_engine
 from helpers.reversing_run import reversing_run
 from transduce import CancelledError, DecodingOptions, InputError, Run, SettingError
 from transduce.decoding.work import check_work
@@ -19,8 +20,13 @@ RUNS = Path(__file__).parents[1] / "runs" / "0.1.0"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return reversing_run(tmp_path_factory.mktemp("attempts"))
+
+
+@pytest.fixture(scope="module", params=EACH_ENGINE)
+def run(request: pytest.FixtureRequest, trained: Run) -> Run:
+    return on_engine(request.param, trained)
 
 
 def test_each_text_has_its_own_answer_or_error(run: Run) -> None:

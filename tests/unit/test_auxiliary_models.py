@@ -11,7 +11,16 @@ import pytest
 import torch
 
 import transduce
-from helpers.reversing_run import WORDS, counted, forced, reversing_run, some_texts, total
+from helpers.native import EACH_ENGINE, on_engine
+from helpers.reversing_run import (
+    WORDS,
+    counted,
+    forced,
+    reversing_run,
+    some_texts,
+    total,
+    with_model,
+)
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.auxiliary_models import AuxiliaryModels
@@ -23,22 +32,24 @@ from transduce.text import BOS
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return reversing_run(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(scope="module", params=EACH_ENGINE)
+def run(request: pytest.FixtureRequest, trained: Run) -> Run:
+    return on_engine(request.param, trained)
 
 
 @pytest.fixture(scope="module")
 def other(run: Run) -> Run:
     """The same with other weights."""
-    joined = copy.copy(run)
-    joined.predictor = copy.copy(run.predictor)
     model = copy.deepcopy(run.model)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    joined.predictor.model = joined.model = model  # type: ignore[misc]
-    return joined
+    return with_model(run, model)
 
 
 def language_model(run: Run) -> LanguageModel:

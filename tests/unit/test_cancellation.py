@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from helpers.native import EACH_ENGINE, on_engine
 from helpers.reversing_run import counted, reversing_run, some_texts
 from helpers.toy_search import ToyState, decode, toy
 from transduce import CancelledError, DecodingOptions, Run, SettingError, Translation
@@ -69,8 +70,13 @@ class Clock:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return reversing_run(tmp_path_factory.mktemp("cancelled"))
+
+
+@pytest.fixture(scope="module", params=EACH_ENGINE)
+def run(request: pytest.FixtureRequest, trained: Run) -> Run:
+    return on_engine(request.param, trained)
 
 
 def generator() -> Generator:
@@ -112,8 +118,8 @@ def test_equal_texts_are_searched_for_until_all_are_cancelled(run: Run) -> None:
     assert second == run.translate("abcde")
 
 
-def test_cancelled_texts_save_their_steps(run: Run) -> None:
-    counting, read = counted(run)
+def test_cancelled_texts_save_their_steps(trained: Run) -> None:
+    counting, read = counted(trained)
     found = counting.attempt(["abcdeabcde"], cancelled=Clock({0: 3}))
     assert isinstance(found[0], CancelledError) and len(read) == 3
     read.clear()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import transduce
+from helpers.native import EACH_ENGINE, on_engine
 from helpers.reversing_run import reversing_run
 from helpers.tiny_run import train_tiny, write_tsv
 from transduce import DecodingOptions, Run
@@ -29,8 +30,13 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return reversing_run(tmp_path_factory.mktemp("lines"))
+
+
+@pytest.fixture(scope="module", params=EACH_ENGINE)
+def run(request: pytest.FixtureRequest, trained: Run) -> Run:
+    return on_engine(request.param, trained)
 
 
 def test_what_breaks_a_line() -> None:

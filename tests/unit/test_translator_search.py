@@ -15,6 +15,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 import transduce
+from helpers.native import EACH_ENGINE, on_engine
 from helpers.reversing_run import (
     LETTERS,
     WORDS,
@@ -27,12 +28,16 @@ from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.decoding.mbr import bleu_of_pairs, chrf_of_pairs, expected_utilities
 from transduce.inspect.attention import record_attention
-from transduce.sequence import Padded
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return reversing_run(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(scope="module", params=EACH_ENGINE)
+def run(request: pytest.FixtureRequest, trained: Run) -> Run:
+    return on_engine(request.param, trained)
 
 
 def some_phrases(chance: random.Random, max_source_length: int = 2) -> list[str]:
@@ -79,14 +84,14 @@ def test_equal_lines_are_decoded_once_but_sampled_each(
     run: Run, method: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    model = run.translator.model
-    start = model.start
+    translator: Any = run.translator
+    search = translator._search
 
-    def counted(source: Padded) -> Any:
-        read.append(len(source.values))
-        return start(source)
+    def counted(segments: list[Any], *rest: Any) -> Any:
+        read.append(len(segments))
+        return search(segments, *rest)
 
-    monkeypatch.setattr(model, "start", counted)
+    monkeypatch.setattr(translator, "_search", counted)
     options = DecodingOptions(method=method, n_best=2, temperature=2.0)
     demanding = dataclasses.replace(options, constraints=("a a",))
     texts = ["abc", "de", "abc", "abc", "de", "abc"]

@@ -108,7 +108,7 @@ def translator_spec(
     translator = spec.load().translator
     options = decoding.over(translator)
     translator.check(options)
-    # int8 and CTranslate2 run on the CPU, even if a GPU is available.
-    on_cpu = machine.precision == "int8" or machine.engine == "ctranslate2"
+    # int8 and the other engines run on the CPU, even if a GPU is available.
+    on_cpu = machine.precision == "int8" or machine.engine in ("native", "ctranslate2")
     device = "cpu" if on_cpu else machine.device
     return dataclasses.replace(spec, options=options, device=device)

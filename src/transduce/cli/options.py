@@ -234,9 +234,10 @@ class Machine:
     precision: Literal["float32", "bf16", "int8"] = "float32"
     """Numeric precision. int8 quantises the weights (CPU only); bf16 multiplies in bfloat16 (GPUs,
     and CPUs with AMX). Both are faster; outputs may differ slightly."""
-    engine: Literal["pytorch", "ctranslate2"] = "pytorch"
-    """Inference engine for translation. ctranslate2 (extra) is faster on a CPU and supports fewer
-    options."""
+    engine: Literal["pytorch", "native", "ctranslate2", "auto"] = "pytorch"
+    """Inference engine for translation on a CPU. native is the fastest and supports all options,
+    but no recurrent or convolutional models; it is compiled once, by the C++ compiler. ctranslate2
+    (extra) supports fewer options. auto: native where possible, else pytorch."""
 
     def load(self, run: Path) -> Run:
         """Load a run onto the device.  Raises RunError, or SettingError for the device."""
@@ -271,7 +272,7 @@ class Machine:
 
     def check_no_engine(self, verb: str) -> None:
         """Raise SettingError for --engine in a verb that does not translate."""
-        if self.engine != "pytorch":
+        if self.engine not in ("pytorch", "auto"):
             raise SettingError(
                 f"`transduce {verb}` does not support --engine {self.engine}; remove it"
             )

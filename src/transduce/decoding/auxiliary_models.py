@@ -10,15 +10,14 @@ from transduce.decoding.ensemble import Ensemble, LanguageModel
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints, SearchHooks
 from transduce.decoding.speculative import SpeculativeDecoder
+from transduce.decoding.step_model import StepModel
 from transduce.errors import SettingError
-from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.nn.transformer import TransformerDecoder
 
 
 class DraftModel(NamedTuple):
     """A smaller model.  max_target_length: positions of its decoder; None for no limit."""
 
-    model: EncoderDecoder
+    model: StepModel
     max_target_length: int | None
 
 
@@ -33,20 +32,19 @@ class AuxiliaryModels:
     max_target_length: target tokens that all of `others` have positions for.  None for no limit.
     """
 
-    others: Sequence[EncoderDecoder] = ()
+    others: Sequence[StepModel] = ()
     language_model: LanguageModel | None = None
     draft: DraftModel | None = None
     max_source_length: int | None = None
     max_target_length: int | None = None
 
-    def check_compatible(self, model: EncoderDecoder) -> None:
+    def check_compatible(self, model: StepModel) -> None:
         """Raises SettingError for auxiliary models that the model cannot be combined with."""
         if self.draft is None:
             return
         if self.others or self.language_model is not None:
             raise SettingError("speculative decoding takes a single model; remove the draft")
-        decoders = (model.decoder, self.draft.model.decoder)
-        if not all(isinstance(decoder, TransformerDecoder) for decoder in decoders):
+        if not (model.can_rewind and self.draft.model.can_rewind):
             raise SettingError("speculative decoding needs Transformer decoders; remove the draft")
 
     def check(self, options: DecodingOptions) -> None:
@@ -62,7 +60,7 @@ class AuxiliaryModels:
 
     def scorer(
         self,
-        model: EncoderDecoder,
+        model: StepModel,
         max_target_length: int | None,
         eos: int,
         options: DecodingOptions,

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints, SearchHooks
+from transduce.decoding.step_model import StepModel
 from transduce.decoding.window import WindowedState
 from transduce.models.decoder_only import DecoderOnly
-from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.state import State
 from transduce.sequence import Padded
 
@@ -63,7 +63,7 @@ class Ensemble:
 
     def __init__(
         self,
-        models: Sequence[EncoderDecoder],
+        models: Sequence[StepModel],
         language_model: LanguageModel | None,
         options: DecodingOptions,
     ) -> None:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from transduce.decoding.hypotheses import DEAD, Hypothesis
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.step_model import StepModel
 from transduce.errors import SettingError
-from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.state import State
 from transduce.sequence import Padded
 from transduce.text.tokenizer import EOS, SPECIAL_TOKENS
@@ -50,7 +50,7 @@ class Shortlist(NamedTuple):
         every: Ints = np.unique(np.concatenate([*parts, ids] if self.joint else parts))
         return every[every >= 0]
 
-    def restrict(self, model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> ShortlistedModel:
+    def restrict(self, model: StepModel, sources: Sequence[Sequence[int]]) -> ShortlistedModel:
         """Restrict a model to the shortlists of these sources."""
         return ShortlistedModel(model, [self.of(source) for source in sources])
 
@@ -75,7 +75,7 @@ class ShortlistedModel:
     their numbers.
     """
 
-    def __init__(self, model: EncoderDecoder, lists: Sequence[Ints]) -> None:
+    def __init__(self, model: StepModel, lists: Sequence[Ints]) -> None:
         """lists: (…,) target ids allowed for each sentence, ascending."""
         device = model.head.weight.device
         self.model = model

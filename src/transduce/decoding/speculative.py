@@ -11,8 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transduce.models.encoder_decoder import EncoderDecoder
-from transduce.nn.state import DecoderState
+from transduce.decoding.step_model import StepModel
 from transduce.sequence import Padded
 
 FIRST_GUESSES, MAX_GUESSES = 4, 16
@@ -22,11 +21,10 @@ FIRST_GUESSES, MAX_GUESSES = 4, 16
 class RewindableDecoder:
     """A model with a decoder state that can be rewound, and the tokens that it has read."""
 
-    def __init__(self, model: EncoderDecoder, source: Padded) -> None:
-        state = model.start(source)
-        assert isinstance(state, DecoderState), "a recurrent state cannot be rewound"
+    def __init__(self, model: StepModel, source: Padded) -> None:
+        assert model.can_rewind, "a recurrent state cannot be rewound"
         self._model = model
-        self._state = state
+        self._state = model.start(source)
         self.read: list[int] = []
 
     def rewind_to(self, tokens: list[int]) -> int:
@@ -75,7 +73,7 @@ class SpeculativeDecoder:
     """A model and the draft that proposes its tokens; with `start` and `step`."""
 
     def __init__(
-        self, model: EncoderDecoder, draft: EncoderDecoder, eos: int, max_target_length: int | None
+        self, model: StepModel, draft: StepModel, eos: int, max_target_length: int | None
     ) -> None:
         """Takes two models with the same vocabularies and Transformer decoders.
 

@@ -33,6 +33,10 @@ OPTIONS = (
 )
 TIMEOUT = 600
 """Seconds."""
+_NO_COMPILER = (
+    f"the native engine needs a C++ compiler once ({', '.join(COMPILERS)}); install one, or take "
+    "--engine pytorch"
+)
 
 
 def library_path(instructions: InstructionSet) -> Path:
@@ -41,8 +45,7 @@ def library_path(instructions: InstructionSet) -> Path:
     Raises SettingError without a compiler, or if the cache cannot be trusted or written.
     """
     try:
-        directory = _cache_directory()
-        path = directory / f"engine-{instructions.name}-{_digest(instructions)}.so"
+        path = _path(instructions)
         if not path.is_file():
             _compile(instructions, path)
         return path
@@ -50,6 +53,24 @@ def library_path(instructions: InstructionSet) -> Path:
         raise SettingError(
             f"the native engine needs a directory for its library ({error}); set XDG_CACHE_HOME"
         ) from None
+
+
+def build_refusal(instructions: InstructionSet) -> str | None:
+    """Reason that the library cannot be had, found without compiling it; None if it can."""
+    try:
+        if _compiler() is None and not _path(instructions).is_file():
+            return _NO_COMPILER
+    except (OSError, SettingError) as error:
+        return str(error)
+    return None
+
+
+def _path(instructions: InstructionSet) -> Path:
+    return _cache_directory() / f"engine-{instructions.name}-{_digest(instructions)}.so"
+
+
+def _compiler() -> str | None:
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
 
 
 def _cache_directory() -> Path:
@@ -78,11 +99,9 @@ def _digest(instructions: InstructionSet) -> str:
 
 
 def _compile(instructions: InstructionSet, path: Path) -> None:
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    compiler = _compiler()
     if compiler is None:
-        raise SettingError(
-            f"the native engine needs a C++ compiler once ({', '.join(COMPILERS)}); install one"
-        )
+        raise SettingError(_NO_COMPILER)
     logger.info("compiling the native engine for %s (once)", instructions.name)
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         made = Path(directory) / path.name

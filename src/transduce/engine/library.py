@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_void_p,
+)
 
 from transduce.engine.build import library_path
 from transduce.engine.instructions import chosen_instructions
@@ -32,6 +43,18 @@ class ModelShape(Structure):
     )
 
 
+class SearchOptions(Structure):
+    """Options of a search; the fields of `SearchOptions` in search.h."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("beam", "n_best", "length_penalty", "stop", "free_end")),
+        *((name, c_int32) for name in ("bos", "eos", "pad", "threads")),
+        ("alpha", c_double),
+    )
+
+
+Cancelled = CFUNCTYPE(c_int32, c_int32)
+
 _FUNCTIONS = {  # result, arguments
     "engine_lanes": (c_int32, ()),
     "engine_new": (c_void_p, (POINTER(ModelShape),)),
@@ -43,6 +66,18 @@ _FUNCTIONS = {  # result, arguments
     "state_step": (c_int32, (*(c_void_p,) * 5, c_int32, c_int32)),
     "state_select": (c_int32, (c_void_p, c_void_p, c_int32)),
     "state_rewind": (None, (c_void_p, c_int32)),
+    "search_run": (
+        c_void_p,
+        (*(c_void_p,) * 5, c_int32, POINTER(SearchOptions), Cancelled),
+    ),
+    "search_delete": (None, (c_void_p,)),
+    "search_not_a_number": (c_int32, (c_void_p,)),
+    "search_counts": (POINTER(c_int32), (c_void_p,)),
+    "search_lengths": (POINTER(c_int32), (c_void_p,)),
+    "search_tokens": (POINTER(c_int32), (c_void_p,)),
+    "search_log_probs": (POINTER(c_float), (c_void_p,)),
+    "search_scores": (POINTER(c_double), (c_void_p,)),
+    "search_finished": (POINTER(c_uint8), (c_void_p,)),
     "engine_product": (
         None,
         (c_int32, c_void_p, c_int32, c_int32, c_void_p, c_int32, c_void_p, c_int32),

@@ -75,6 +75,7 @@ class NativeModel:
         self.config = config
         self.library: Any = engine_library(instructions)
         shape = model_shape(model, config, precision)
+        self.source_size: int = shape.source_size
         self.pointer = self.library.engine_new(shape)
         assert self.pointer, "a shape that was built"
         self._finalizer = weakref.finalize(self, self.library.engine_delete, self.pointer)
@@ -106,16 +107,23 @@ class NativeModel:
                 kept += [found] if bias is None else [found, bias]
         return kept
 
+    @property
+    def can_rewind(self) -> bool:
+        """True: every state has `rewind`."""
+        return True
+
     def start(self, source: Padded) -> NativeState:
         """Encode the source ids (b, s)."""
         lengths = source.lengths.tolist()
-        self._check_length(max(lengths), max_sequence_length(self.config.encoder))
+        self.check_lengths(max(lengths), 0)
         ids = source.values[source.real].to("cpu", torch.int32).contiguous()
+        assert int(ids.min()) >= 0 and int(ids.max()) < self.source_size, "ids out of range"
         sizes = torch.tensor(lengths, dtype=torch.int32)
         pointer = self.library.state_new(
             self.pointer, ids.data_ptr(), sizes.data_ptr(), len(lengths)
         )
-        assert pointer, "ids out of range"
+        if not pointer:
+            raise MemoryError("the native engine ran out of memory")
         return NativeState(self, pointer, lengths)
 
     def advance(self, target: Padded, state: NativeState) -> Padded:
@@ -151,7 +159,7 @@ class NativeModel:
         rows, t = target.values.shape
         assert rows == state.rows, (rows, state.rows)
         state.length += t
-        self._check_length(state.length, max_sequence_length(self.config.decoder))
+        self.check_lengths(0, state.length)
         ids = target.values.to("cpu", torch.int32)
         if target.padding != "none":
             ids = ids.masked_fill(~target.real.cpu(), -1)
@@ -175,12 +183,16 @@ class NativeModel:
             state.memory_length,
             layer,
         )
+        if done < 0:
+            raise MemoryError("the native engine ran out of memory")
         assert done, "ids out of range"
 
-    def _check_length(self, length: int, limit: int | None) -> None:
+    def check_lengths(self, source: int, target: int) -> None:
         """Raises DataError beyond learned positions, as the PyTorch model does."""
-        if limit is not None and length > limit:
-            raise DataError(
-                f"a sequence has more than {limit} tokens, the limit of the model's learned "
-                "positions; shorten it or train with a larger max_positions"
-            )
+        for length, stack in ((source, self.config.encoder), (target, self.config.decoder)):
+            limit = max_sequence_length(stack)
+            if limit is not None and length > limit:
+                raise DataError(
+                    f"a sequence has more than {limit} tokens, the limit of the model's learned "
+                    "positions; shorten it or train with a larger max_positions"
+                )

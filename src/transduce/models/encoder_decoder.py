@@ -23,7 +23,7 @@ from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import InitMethod, embedding_, initialise
 from transduce.nn.state import State
-from transduce.nn.transformer import Count, TransformerConfig
+from transduce.nn.transformer import Count, TransformerConfig, TransformerDecoder
 from transduce.sequence import Padded
 
 
@@ -76,6 +76,11 @@ class EncoderDecoder(nn.Module):
     def encode(self, source: Padded | Tensor) -> Padded:
         """The memory (b, s, m) of the source, as accepted by the front end."""
         return self.encoder(self.front_end(source))
+
+    @property
+    def can_rewind(self) -> bool:
+        """True if states can forget their last positions."""
+        return isinstance(self.decoder, TransformerDecoder)
 
     def start(self, source: Padded | Tensor) -> State:
         """Encode the source; returns the initial decoder state."""

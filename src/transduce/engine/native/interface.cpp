@@ -1,5 +1,5 @@
 // C interface of the engine.  Every size and id that comes in is checked here; nothing throws out.
-#include "layers.h"
+#include "search.h"
 
 namespace {
 
@@ -26,6 +26,18 @@ bool can_step(const State& state, const int32_t* tokens) {
     if (tokens[r] < -1 || tokens[r] >= state.model.shape.target_size || too_long) return false;
   }
   return true;
+}
+
+bool is_valid(const SearchOptions& o, const Model& model, const int32_t* limits, int32_t n) {
+  const int size = model.shape.target_size;
+  auto is_id = [&](int id) { return id >= 0 && id < size; };
+  const StackShape& decoder = model.decoder.shape;
+  for (int i = 0; i < n; i++) {
+    const bool too_long = decoder.positions == LEARNED && limits[i] >= decoder.max_positions;
+    if (limits[i] < 0 || too_long) return false;
+  }
+  return o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1 && is_id(o.bos) && is_id(o.eos) &&
+         is_id(o.pad);
 }
 
 }  // namespace
@@ -66,7 +78,7 @@ EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* l
 EXPORT void state_delete(State* state) { delete state; }
 
 // Advance by a token for each row.  outputs (rows, width), logits (rows, target_size) and attention
-// (rows, stride) of the cross-attention of a layer are written unless null.  1 for success.
+// (rows, stride) of the cross-attention of a layer are written unless null.  1 for success, 0 for ids out of range, -1 without memory.
 EXPORT int32_t state_step(State* state, const int32_t* tokens, float* outputs, float* logits,
                    float* attention, int32_t stride, int32_t layer) {
   try {
@@ -81,7 +93,7 @@ EXPORT int32_t state_step(State* state, const int32_t* tokens, float* outputs, f
     if (logits) state->logits(found, logits);
     return 1;
   } catch (const std::bad_alloc&) {
-    return 0;
+    return -1;
   }
 }
 
@@ -98,6 +110,34 @@ EXPORT int32_t state_select(State* state, const int32_t* rows, int32_t n) {
   return n >= 0;
 }
 EXPORT void state_rewind(State* state, int32_t count) { state->rewind(count); }
+
+// Search for n sentences, their ids one after another.  limits, min_lengths (n): tokens before an
+// end.  cancelled: called after a step with the number of each live sentence, or null.  Null for
+// ids or options out of range.
+EXPORT Results* search_run(const Model* model, const int32_t* ids, const int32_t* lengths,
+                           const int32_t* limits, const int32_t* min_lengths, int32_t n,
+                           const SearchOptions* options, Cancelled cancelled) {
+  try {
+    Sentences sources;
+    if (!model->complete() || !read_sentences(*model, ids, lengths, n, sources)) return nullptr;
+    if (!is_valid(*options, *model, limits, n)) return nullptr;
+    auto results = std::make_unique<Results>();
+    search_all(*model, sources, limits, min_lengths, *options, cancelled, *results);
+    return results.release();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+EXPORT void search_delete(Results* results) { delete results; }
+
+// Tokens after which scores were NaN, or -1.
+EXPORT int32_t search_not_a_number(const Results* results) { return results->not_a_number; }
+EXPORT const int32_t* search_counts(const Results* results) { return results->counts.data(); }
+EXPORT const int32_t* search_lengths(const Results* results) { return results->lengths.data(); }
+EXPORT const int32_t* search_tokens(const Results* results) { return results->tokens.data(); }
+EXPORT const float* search_log_probs(const Results* results) { return results->log_probs.data(); }
+EXPORT const double* search_scores(const Results* results) { return results->scores.data(); }
+EXPORT const uint8_t* search_finished(const Results* results) { return results->finished.data(); }
 
 // The product alone, for measurements: `times` times.
 EXPORT void engine_product(int32_t precision, const float* weight, int32_t outputs, int32_t inputs,

@@ -163,7 +163,7 @@ static void kernel(const Linear& l, PackedRows x, int panel, float* y, int strid
       V v = sums[i][j];
       if (P == INT8) v = __builtin_convertvector((I)v, V) * (scale * x.scale[i]);
       v += bias;
-      if (relu) v = larger(v, V{});
+      if (relu) v = larger(V{}, v);
       float* to = y + (size_t)i * stride + at;
       if (left >= W) {
         store(to, v);

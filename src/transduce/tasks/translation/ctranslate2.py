@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,9 +94,16 @@ class CTranslate2Engine:
             raise SettingError(f"engine 'ctranslate2' does not support {refused}; remove --engine")
 
     def search(
-        self, segments: Sequence[SourceSegment], limits: Sequence[int], options: DecodingOptions
+        self,
+        segments: Sequence[SourceSegment],
+        limits: Sequence[int],
+        options: DecodingOptions,
+        cancelled: Callable[[int], bool] | None,
     ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses of each piece, best first, of at most `limits` tokens."""
+        """The `n_best` hypotheses of each piece, best first, of at most `limits` tokens.
+
+        Nothing is cancelled: the library shows no steps.
+        """
         limits = [
             max(at, len(p.output_constraints.prefix))
             for p, at in zip(segments, limits, strict=True)

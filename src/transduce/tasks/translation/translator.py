@@ -16,6 +16,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, Snapshot, search_steps
 from transduce.decoding.shortlist import ShortlistedModel
 from transduce.decoding.stable_prefix import stable_prefix
+from transduce.decoding.step_model import StepModel
 from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.errors import SettingError, TransduceError
 from transduce.models.encoder_decoder import EncoderDecoder
@@ -87,6 +88,12 @@ class Translator:
         """Surface forms of the target's tokens."""
         return self._preparation.token_surfaces
 
+    @property
+    def step_model(self) -> StepModel:
+        """Model that decodes: in the native engine, or the PyTorch one."""
+        native = self.config.native
+        return self.model.eval() if native is None else native.model
+
     def translate(
         self,
         texts: Sequence[str],
@@ -154,8 +161,7 @@ class Translator:
         (prepared,) = self._prepared([lines_of(text)], options, number)
         if isinstance(prepared, TransduceError):
             raise named(prepared, f"line {number + 1}")
-        hook = None if cancelled is None else lambda place: cancelled()
-        return self._parts(prepared, Cancellation(hook))
+        return self._parts(prepared, Cancellation(cancelled and (lambda place: cancelled())))
 
     def with_models(self, auxiliary: AuxiliaryModels) -> Self:
         """Translator that decodes with auxiliary models.
@@ -163,12 +169,12 @@ class Translator:
         Raises SettingError for incompatible models.
         """
         self.check_alone()
-        auxiliary.check_compatible(self.model)
+        auxiliary.check_compatible(self.step_model)
         self.check_own_search()
         return self.configured(self.config.with_auxiliary(auxiliary))
 
     def check_alone(self) -> None:
-        """Raises SettingError where it decodes together with others, which would be forgotten."""
+        """Raises SettingError where it already has auxiliary models."""
         if self.config.auxiliary is not NO_AUXILIARY:
             raise SettingError(
                 "this run already has auxiliary models; pass all of them in one call of with_models"
@@ -178,8 +184,7 @@ class Translator:
         """Raises SettingError where the search is another library's, which follows one model."""
         if self.config.engine is not None:
             raise SettingError(
-                "an ensemble, a language model or a draft needs the built-in search; remove "
-                "--engine"
+                "an ensemble, language model or draft needs the built-in search; remove --engine"
             )
 
     def predict(
@@ -325,14 +330,12 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each of some pieces, decoded together."""
         sources = [segment.ids for segment in segments]
-        if self.config.engine is not None:
+        if (engine := self.config.engine_for(options, segments)) is not None:
             limits = self._preparation.limits(sources, options).tolist()
-            return self.config.engine.search(segments, limits, options)
+            return engine.search(segments, limits, options, cancelled)
         shortlisted = self._shortlisted(sources, options)
-        found: list[list[Hypothesis]] = []
-        for snapshot in self._steps(segments, options, shortlisted, cancelled):
-            found = snapshot.best
-        return found if shortlisted is None else shortlisted.widened(found)
+        *_, last = self._steps(segments, options, shortlisted, cancelled)
+        return last.best if shortlisted is None else shortlisted.widened(last.best)
 
     def _steps(
         self,
@@ -342,12 +345,11 @@ class Translator:
         cancelled: Callable[[int], bool] | None,
     ) -> Iterator[Snapshot]:
         """The search for the translations of some pieces, step by step."""
-        self.model.eval()
         config = self.config
         batch = self._batch([[*segment.ids, EOS] for segment in segments])
         sentence_constraints = [segment.output_constraints for segment in segments]
         scorer, hooks = config.auxiliary.scorer(
-            self.model, config.max_target_length, EOS, options, sentence_constraints
+            self.step_model, config.max_target_length, EOS, options, sentence_constraints
         )
         if shortlisted is not None:
             scorer = shortlisted
@@ -412,7 +414,7 @@ class Translator:
         if not options.shortlist:
             return None
         assert self.config.shortlist is not None, "checked"
-        return self.config.shortlist.restrict(self.model, sources)
+        return self.config.shortlist.restrict(self.step_model, sources)
 
     def _batch(self, rows: Sequence[Sequence[int]]) -> Padded:
         return Padded.from_rows(rows, PAD).to(self.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -12,6 +12,7 @@ from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
 from transduce.decoding.shortlist import Shortlist
+from transduce.decoding.step_model import StepModel
 from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.unknown_tokens import UnknownTokens
 
@@ -45,9 +46,27 @@ class Engine(Protocol):
         """Raises SettingError for options that it cannot follow."""
 
     def search(
-        self, segments: Sequence[SourceSegment], limits: Sequence[int], options: DecodingOptions
+        self,
+        segments: Sequence[SourceSegment],
+        limits: Sequence[int],
+        options: DecodingOptions,
+        cancelled: Callable[[int], bool] | None,
     ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses of each piece, best first, of at most `limits` tokens."""
+        """The `n_best` hypotheses of each piece, best first, of at most `limits` tokens.
+
+        cancelled: called between steps, where there are any, with the index of a live piece.
+        """
+
+
+class NativeSearch(Engine, Protocol):
+    """The model in the native engine, and its own search for plain options."""
+
+    @property
+    def model(self) -> StepModel:
+        """The same model as the translator's, for our search."""
+
+    def follows(self, options: DecodingOptions, segments: Sequence[SourceSegment]) -> bool:
+        """True if the engine's own search follows these options and constraints."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +89,25 @@ class TranslatorConfig:
     """Vocabulary shortlist for `options.shortlist`."""
     engine: Engine | None = None
     """Search of another library."""
+    native: NativeSearch | None = None
+    """Native engine that decodes in place of the PyTorch model."""
     expected_tags: ExpectedTags | None = None
     """Warns of texts without the tags of training."""
     unknown_tokens: UnknownTokens | None = None
     """Warns of texts with tokens absent from training."""
     warn_of_length: bool = True
     """Warn of each text that is split."""
+
+    def engine_for(
+        self, options: DecodingOptions, segments: Sequence[SourceSegment]
+    ) -> Engine | None:
+        """The engine that searches with these options; None for our own search."""
+        if self.engine is not None:
+            return self.engine
+        native = self.native
+        if native is None or self.auxiliary is not NO_AUXILIARY:
+            return None
+        return native if native.follows(options, segments) else None
 
     def with_auxiliary(self, auxiliary: AuxiliaryModels) -> TranslatorConfig:
         """Copy with auxiliary models, within the limits of all models."""

@@ -1,0 +1,34 @@
+"""The interface of a model to decoding, whatever computes its steps."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.sequence import Padded
+
+
+class StepModel(Protocol):
+    """Encoder-decoder that decodes step by step: `EncoderDecoder`, or one in the native engine."""
+
+    head: VocabularyHead
+
+    @property
+    def can_rewind(self) -> bool:
+        """True if states can forget their last positions (`rewind`)."""
+
+    def start(self, source: Padded) -> Any:
+        """Encode the source ids (b, s); returns the initial state."""
+
+    def advance(self, target: Padded, state: Any) -> Padded:
+        """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
+
+    def step(self, target: Padded, state: Any) -> Tensor:
+        """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
+        t."""
+
+    def step_attended(self, target: Padded, state: Any) -> tuple[Tensor, Tensor]:
+        """Logits as of `step`, and the cross-attention (r, t, s) of the last layer, the mean of
+        its heads."""

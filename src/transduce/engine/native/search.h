@@ -1,0 +1,325 @@
+// Beam search and greedy search, by the rules of transduce/decoding: the same outputs as there.
+//
+// The Python search follows every option; this one follows those that need only the logits of a
+// step: length penalties, stopping rules, limits, a free end.  Log-softmax and the choice of the
+// best go over the logits together, so that no log-probability but a candidate's is written.
+#pragma once
+#include <thread>
+
+#include "layers.h"
+
+enum LengthPenalty { NO_PENALTY, MEAN, GNMT };
+enum Stop { FIRST, EXACT, PRESENT };
+
+// As the caller gives them; the same fields in `library.py`.
+struct SearchOptions {
+  int32_t beam, n_best, length_penalty, stop, free_end, bos, eos, pad, threads;
+  double alpha;
+};
+typedef int32_t (*Cancelled)(int32_t sentence);
+
+struct Hypothesis {
+  std::vector<int> tokens;
+  float log_prob;
+  double score;
+  bool finished;
+};
+typedef std::vector<Hypothesis> Hypotheses;
+
+constexpr float DEAD = -INFINITY;
+
+struct NotANumber {
+  int length;
+};
+
+static double penalty(const SearchOptions& options, int length) {
+  if (options.length_penalty == NO_PENALTY) return 1.0;
+  if (options.length_penalty == MEAN) return std::max(length, 1);
+  return std::pow((5 + length) / 6.0, options.alpha);
+}
+
+// The best finished hypotheses of a sentence, best first; ties keep their order.
+class Finished {
+ public:
+  int count = 0;
+  Hypotheses ranked;
+
+  explicit Finished(const SearchOptions& options) : kept_(std::max(options.n_best, options.beam)) {}
+  void add(Hypothesis hypothesis) {
+    count++;
+    auto at = ranked.end();
+    while (at != ranked.begin() && (at - 1)->score < hypothesis.score) --at;
+    ranked.insert(at, std::move(hypothesis));
+    if ((int)ranked.size() > kept_) ranked.pop_back();
+  }
+  double rank(int n) const { return (int)ranked.size() >= n ? ranked[n - 1].score : DEAD; }
+
+ private:
+  int kept_;
+};
+
+struct Candidate {
+  float value;
+  int parent, token;
+};
+
+// The `most` best candidates, best first; ties go to the better parent, then to the lower id.
+class Best {
+ public:
+  std::vector<Candidate> ranked;
+  float least = DEAD;  // that a new one must exceed
+
+  explicit Best(int most) : most_(most) {}
+  void offer(float value, int parent, int token) {
+    if (!(value > least)) return;
+    size_t at = ranked.size();
+    while (at > 0 && ranked[at - 1].value < value) at--;
+    ranked.insert(ranked.begin() + at, {value, parent, token});
+    if ((int)ranked.size() > most_) ranked.pop_back();
+    if ((int)ranked.size() == most_) least = ranked.back().value;
+  }
+
+ private:
+  int most_;
+};
+
+// Logits (n) of one row, and what turns them into log-probabilities: (x - top) - log_sum.
+struct Row {
+  float* logits;
+  int n;
+  float top, log_sum;
+
+  Row(float* logits_, int n_) : logits(logits_), n(n_) {
+    V tops = all(DEAD), sums{};
+    int j = 0;
+    for (; j + W <= n; j += W) tops = larger(tops, load(logits + j));
+    top = maximum(tops);
+    for (; j < n; j++) top = larger(top, logits[j]);
+    for (j = 0; j + W <= n; j += W) sums += exponential(load(logits + j) - top);
+    float total = sum(sums);
+    for (; j < n; j++) total += std::exp(logits[j] - top);
+    log_sum = std::log(total);
+  }
+  float log_prob(float logit) const { return (logit - top) - log_sum; }
+
+  // Offer every token of a hypothesis with this log-probability so far.
+  void offer_all(Best& best, float so_far, int parent) const {
+    int j = 0;
+    for (; j + 4 * W <= n; j += 4 * W) {  // look only into groups whose largest is good enough
+      V tops = larger(load(logits + j), load(logits + j + W));
+      tops = larger(tops, larger(load(logits + j + 2 * W), load(logits + j + 3 * W)));
+      if (!(log_prob(maximum(tops)) + so_far > best.least)) continue;
+      for (int i = j; i < j + 4 * W; i++) best.offer(log_prob(logits[i]) + so_far, parent, i);
+    }
+    for (; j < n; j++) best.offer(log_prob(logits[j]) + so_far, parent, j);
+  }
+};
+
+// A hypothesis that still grows.
+struct Growing {
+  float log_prob;  // DEAD for a place of the beam that nothing fills
+  std::vector<int> tokens;
+};
+
+// A sentence whose search goes on.
+struct Beam {
+  int sentence;
+  std::vector<Growing> rows;
+};
+
+class Search {
+ public:
+  // limits, min_lengths: of each sentence, tokens before its end.
+  Search(const Model& model, const Sentences& sources, const int32_t* limits,
+         const int32_t* min_lengths, const SearchOptions& options, Cancelled cancelled, int first)
+      : state_(model, sources),
+        limits_(limits),
+        min_lengths_(min_lengths),
+        options_(options),
+        cancelled_(cancelled),
+        first_(first),
+        finished_(sources.count(), Finished(options)) {
+    for (int i = 0; i < sources.count(); i++) beams_.push_back({i, {{0.0f, {}}}});
+  }
+
+  std::vector<Finished>& run() {
+    for (int length = 0; !beams_.empty(); length++) {
+      if (!only_free_ends(length)) step(length);
+      extend(length);
+    }
+    return finished_;
+  }
+
+ private:
+  State state_;
+  const int32_t *limits_, *min_lengths_;
+  const SearchOptions& options_;
+  Cancelled cancelled_;
+  int first_;  // number of the first sentence
+  std::vector<Finished> finished_;
+  std::vector<Beam> beams_;
+  Buffer<float> logits_;
+
+  // True if all hypotheses can only end, at no cost, so that no step is needed.
+  bool only_free_ends(int length) const {
+    return options_.free_end && length > 0 &&
+           std::all_of(beams_.begin(), beams_.end(),
+                       [&](const Beam& beam) { return limits_[beam.sentence] <= length; });
+  }
+
+  void step(int length) {
+    std::vector<int> tokens;
+    for (const Beam& beam : beams_) {
+      for (const Growing& row : beam.rows) {
+        tokens.push_back(length ? row.tokens.back() : options_.bos);
+      }
+    }
+    const float* outputs = state_.step(tokens.data());
+    state_.logits(outputs, logits_.at_least(tokens.size() * state_.model.shape.target_size));
+  }
+
+  // Extend every hypothesis by a token; the state follows the beams that go on.
+  void extend(int length) {
+    std::vector<Beam> going;
+    std::vector<int> parents;
+    int first = 0;  // row of the beam in the state
+    for (Beam& beam : beams_) {
+      const Best best = candidates(beam, length, first);
+      std::vector<Candidate> continuing;
+      collect(beam, best, length, continuing);
+      const bool done = is_done(beam.sentence, length, continuing);
+      if (done && !finished_[beam.sentence].count) keep_unfinished(beam, length);
+      if (!done && !(cancelled_ && cancelled_(first_ + beam.sentence))) {
+        Beam next{beam.sentence, {}};
+        for (int i = 0; i < options_.beam; i++) {
+          const bool dead = i >= (int)continuing.size();
+          const Candidate& chosen = continuing[dead ? 0 : i];
+          next.rows.push_back({dead ? DEAD : chosen.value, beam.rows[chosen.parent].tokens});
+          next.rows.back().tokens.push_back(chosen.token);
+          parents.push_back(first + chosen.parent);
+        }
+        going.push_back(std::move(next));
+      }
+      first += (int)beam.rows.size();
+    }
+    state_.select(parents.data(), (int)parents.size());
+    beams_.swap(going);
+  }
+
+  // The best 2 * beam continuations: at most `beam` of them end the sentence.
+  Best candidates(const Beam& beam, int length, int first) {
+    const int size = state_.model.shape.target_size, limit = limits_[beam.sentence];
+    const bool full = limit <= length;
+    const bool too_short = length < std::min(min_lengths_[beam.sentence], limit);
+    Best best(2 * options_.beam);
+    for (int i = 0; i < (int)beam.rows.size(); i++) {
+      const float so_far = beam.rows[i].log_prob;
+      if (full && options_.free_end) {
+        best.offer(so_far, i, options_.eos);
+        continue;
+      }
+      Row row(logits_.data() + (size_t)(first + i) * size, size);
+      if (std::isnan(row.log_sum)) throw NotANumber{length};
+      if (so_far == DEAD) continue;
+      if (full) {
+        best.offer(row.log_prob(row.logits[options_.eos]) + so_far, i, options_.eos);
+        continue;
+      }
+      row.logits[options_.pad] = row.logits[options_.bos] = DEAD;
+      if (too_short) row.logits[options_.eos] = DEAD;
+      row.offer_all(best, so_far, i);
+    }
+    return best;
+  }
+
+  // Ends among the first `beam` candidates finish; the first `beam` others continue.
+  void collect(const Beam& beam, const Best& best, int length, std::vector<Candidate>& continuing) {
+    for (int i = 0; i < (int)best.ranked.size(); i++) {
+      const Candidate& one = best.ranked[i];
+      if (one.token != options_.eos) {
+        if ((int)continuing.size() < options_.beam) continuing.push_back(one);
+      } else if (i < options_.beam) {
+        const double score = one.value / penalty(options_, length + 1);
+        finished_[beam.sentence].add({beam.rows[one.parent].tokens, one.value, score, true});
+      }
+    }
+  }
+
+  // The rules of decoding/stopping.py, with the proof of the exact one.
+  bool is_done(int sentence, int length, const std::vector<Candidate>& continuing) const {
+    const Finished& finished = finished_[sentence];
+    const float top = continuing.empty() ? DEAD : continuing[0].value;
+    const bool full = finished.count >= options_.beam;
+    if (options_.stop == PRESENT) {
+      const double now = top / penalty(options_, length + 1);
+      return (full && now <= finished.rank(options_.beam)) || top == DEAD;
+    }
+    const double bound = top / penalty(options_, limits_[sentence] + 1);
+    return (options_.stop == FIRST && full) || bound <= finished.rank(options_.n_best);
+  }
+
+  void keep_unfinished(const Beam& beam, int length) {
+    for (const Growing& row : beam.rows) {
+      if (row.log_prob == DEAD) continue;
+      const double score = row.log_prob / penalty(options_, length);
+      finished_[beam.sentence].add({row.tokens, row.log_prob, score, false});
+    }
+  }
+};
+
+// Hypotheses of all sentences, one after another, for the caller.
+struct Results {
+  std::vector<int32_t> counts;   // (n) hypotheses of each sentence
+  std::vector<int32_t> lengths;  // of each hypothesis, and so on
+  std::vector<int32_t> tokens;
+  std::vector<float> log_probs;
+  std::vector<double> scores;
+  std::vector<uint8_t> finished;
+  int not_a_number = -1;  // tokens after which scores were NaN
+
+  void add(const Hypothesis& one) {
+    lengths.push_back((int)one.tokens.size());
+    tokens.insert(tokens.end(), one.tokens.begin(), one.tokens.end());
+    log_probs.push_back(one.log_prob);
+    scores.push_back(one.score);
+    finished.push_back(one.finished);
+  }
+};
+
+// Search for all sentences, a share of them on each thread; outputs do not depend on the shares.
+static void search_all(const Model& model, const Sentences& sources, const int32_t* limits,
+                       const int32_t* min_lengths, const SearchOptions& options,
+                       Cancelled cancelled, Results& results) {
+  const int n = sources.count(), shares = std::max(1, std::min(options.threads, n));
+  std::vector<std::vector<Finished>> found(shares);
+  std::vector<std::exception_ptr> errors(shares);
+  std::vector<int> not_a_number(shares, -1);
+  auto run = [&](int share) {
+    const int from = (int)((int64_t)n * share / shares), to = (int)((int64_t)n * (share + 1) / shares);
+    try {
+      Sentences own;
+      const auto ids = sources.ids.begin();
+      own.ids.assign(ids + sources.starts[from], ids + sources.starts[to]);
+      for (int i = from; i <= to; i++) own.starts.push_back(sources.starts[i] - sources.starts[from]);
+      Search search(model, own, limits + from, min_lengths + from, options, cancelled, from);
+      found[share] = std::move(search.run());
+    } catch (const NotANumber& error) {
+      not_a_number[share] = error.length;
+    } catch (...) {
+      errors[share] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int share = 1; share < shares; share++) threads.emplace_back(run, share);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  for (int share = 0; share < shares; share++) {
+    if (errors[share]) std::rethrow_exception(errors[share]);
+    results.not_a_number = std::max(results.not_a_number, not_a_number[share]);
+    for (const Finished& of_sentence : found[share]) {
+      const int count = std::min((int)of_sentence.ranked.size(), options.n_best);
+      results.counts.push_back(count);
+      for (int i = 0; i < count; i++) results.add(of_sentence.ranked[i]);
+    }
+  }
+}

@@ -1,0 +1,139 @@
+"""Greedy and beam search in the engine, for options that need only the logits of a step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from transduce.engine.library import Cancelled, SearchOptions
+from transduce.engine.model import NativeModel
+from transduce.errors import TransduceError
+
+# Numbers of the enums in search.h.
+LENGTH_PENALTIES = ("none", "mean", "gnmt")
+STOPS = ("first", "exact", "present")
+
+
+class Found(NamedTuple):
+    """A hypothesis; the fields of `decoding.hypotheses.Hypothesis`."""
+
+    tokens: list[int]
+    log_prob: float
+    score: float
+    finished: bool
+
+
+@dataclass(frozen=True)
+class SearchRules:
+    """Options of `decoding.options.DecodingOptions` that the engine's search follows.
+
+    bos, eos, pad: ids.  threads: sentences are shared among so many, without effect on outputs.
+    """
+
+    beam_size: int
+    n_best: int
+    length_penalty: str
+    alpha: float
+    stop: str
+    free_end: bool
+    bos: int
+    eos: int
+    pad: int
+    threads: int = 1
+
+
+def search(
+    model: NativeModel,
+    sources: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    min_lengths: Sequence[int],
+    rules: SearchRules,
+    cancelled: Callable[[int], bool] | None = None,
+) -> list[list[Found]]:
+    """The `n_best` hypotheses of each source, best first.
+
+    limits, min_lengths: tokens before the end of sentence, at most and at least.  cancelled: called
+    after each step with the index of each live sentence; if true, the sentence is done.
+
+    Raises TransduceError if the logits are NaN.
+    """
+    model.check_lengths(max(map(len, sources)), max(limits) + 1)
+    lengths = np.array([len(ids) for ids in sources], dtype=np.int32)
+    flat = np.fromiter(itertools.chain.from_iterable(sources), np.int32, int(lengths.sum()))
+    bounds = [np.array(values, dtype=np.int32) for values in (limits, min_lengths)]
+    errors: list[BaseException] = []
+    pointer = model.library.search_run(
+        model.pointer,
+        flat.ctypes.data,
+        lengths.ctypes.data,
+        *(values.ctypes.data for values in bounds),
+        len(lengths),
+        _options(rules),
+        _callback(cancelled, errors),
+    )
+    if not pointer:
+        raise MemoryError("the native engine ran out of memory")
+    try:
+        if errors:
+            raise errors[0]
+        at = model.library.search_not_a_number(pointer)
+        if at >= 0:
+            raise TransduceError(
+                f"the model's scores are NaN after {at} tokens; its weights are damaged, or its "
+                "precision is too low (try float32)"
+            )
+        return _read(model.library, pointer, len(lengths))
+    finally:
+        model.library.search_delete(pointer)
+
+
+def _options(rules: SearchRules) -> SearchOptions:
+    return SearchOptions(
+        rules.beam_size,
+        rules.n_best,
+        LENGTH_PENALTIES.index(rules.length_penalty),
+        STOPS.index(rules.stop),
+        rules.free_end,
+        rules.bos,
+        rules.eos,
+        rules.pad,
+        rules.threads,
+        rules.alpha,
+    )
+
+
+def _callback(cancelled: Callable[[int], bool] | None, errors: list[BaseException]) -> Any:
+    """The function for C; an exception in it ends every sentence, and is kept in `errors`."""
+    if cancelled is None:
+        return Cancelled()
+
+    def call(sentence: int) -> int:
+        try:
+            return bool(errors) or bool(cancelled(sentence))
+        except BaseException as error:  # ctypes would only print it
+            errors.append(error)
+            return True
+
+    return Cancelled(call)
+
+
+def _read(library: Any, pointer: int, n: int) -> list[list[Found]]:
+    counts = library.search_counts(pointer)[:n]
+    total = sum(counts)
+    lengths = library.search_lengths(pointer)[:total]
+    tokens = library.search_tokens(pointer)[: sum(lengths)]
+    parts = (getattr(library, f"search_{name}") for name in ("log_probs", "scores", "finished"))
+    rows = zip(lengths, *(part(pointer)[:total] for part in parts), strict=True)
+
+    def hypotheses() -> Iterator[Found]:
+        begin = 0
+        for length, log_prob, score, finished in rows:
+            yield Found(tokens[begin : begin + length], log_prob, score, bool(finished))
+            begin += length
+
+    every = hypotheses()
+    return [list(itertools.islice(every, count)) for count in counts]

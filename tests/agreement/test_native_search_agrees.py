@@ -1,0 +1,226 @@
+"""The native engine behind a translator: the outputs and scores of PyTorch, option by option."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from helpers.native import needs_native
+from helpers.random_translator import random_translator, some_lines
+from transduce import DecodingOptions, SettingError, TransduceError, Translation
+from transduce.engine.model import NativeModel
+from transduce.engine.search import SearchRules, search
+from transduce.nn.kernels.linear import Precision
+from transduce.tasks.translation.native import NativeEngine, with_native
+from transduce.tasks.translation.task import TrainedTranslator
+from transduce.text import BOS, EOS, PAD
+
+pytestmark = needs_native
+
+SHORT = {"max_length_ratio": 1.0, "max_length_extra": 3}
+
+
+def both(**stack: Any) -> dict[str, Any]:
+    return {"encoder": stack, "decoder": stack}
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "as in the paper": {},
+    "pre-norm": both(norm_order="pre"),
+    "marian": {**both(positions="sinusoidal-halves", activation="silu"), "output_bias": True},
+    "two-way, learned": {**both(positions="learned", activation="gelu"), "tie": "two-way"},
+    "untied, unscaled": {
+        **both(activation="gelu-tanh", norm_order="pre"),
+        "tie": "none",
+        "scale_embeddings": False,
+    },
+    "rotary, gated": both(positions="rotary", activation="swiglu", norm_order="pre"),
+    "alibi": both(positions="alibi", embedding_norm=True, norm_epsilon=1e-3),
+    "unlike sides": {
+        "encoder": {"n_layers": 3, "n_heads": 4, "norm_order": "pre", "positions": "learned"},
+        "decoder": {"n_layers": 1, "activation": "swiglu", "d_ff": 32, "positions": "rotary"},
+    },
+}
+
+
+def assert_same(ours: Sequence[Translation], theirs: Sequence[Translation]) -> None:
+    for own, other in zip(ours, theirs, strict=True):
+        assert [c.parts for c in other.candidates] == [c.parts for c in own.candidates]
+        assert other.text == own.text
+        for a, b in zip(own.candidates, other.candidates, strict=True):
+            assert b.log_prob == pytest.approx(a.log_prob, abs=1e-4)
+            assert b.score == pytest.approx(a.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape(shape: str) -> None:
+    ours, lines = random_translator(**SHAPES[shape]), some_lines()
+    native = with_native(ours)
+    for options in (
+        DecodingOptions(beam_size=1, **SHORT),
+        DecodingOptions(beam_size=4, n_best=4, length_penalty="mean", **SHORT),
+        DecodingOptions(beam_size=3, n_best=2, prefix="w1", no_repeat_ngram=2, **SHORT),
+    ):
+        found = ours.translate(lines, options)
+        assert len({len(one.tokens) for one in found}) > 2  # some end by themselves
+        assert_same(found, native.translate(lines, options))
+
+
+PLAIN = [
+    {"beam_size": beam, "n_best": n, "stop": stop, "length_penalty": penalty}
+    for (beam, n), stop, penalty in product(
+        [(1, 1), (4, 1), (4, 4)], ["first", "exact", "present"], ["none", "mean", "gnmt"]
+    )
+]
+LENGTHS = [
+    {"min_length": 4, "min_length_ratio": 0.8},
+    {"max_length_ratio": 0.0, "max_length_extra": 0},
+    {"max_length_ratio": 0.0, "max_length_extra": 1, "n_best": 2},
+    {"free_end": True, "n_best": 3},
+    {"free_end": True, "max_length_ratio": 0.0, "max_length_extra": 2, "length_penalty": "mean"},
+    {"alpha": 2.5, "n_best": 2, "max_length_ratio": 2.0},
+    {"beam_size": 5, "n_best": 2, "minimum_risk": "bleu"},
+    {"batch_tokens": 10, "n_best": 4},
+]
+FILTERED = [
+    {"prefix": "w3 w4", "n_best": 2},
+    {"constraints": ("w5 w6", "w7")},
+    {"avoid": ("w1", "w2 w3")},
+    {"coverage_penalty": 0.3, "n_best": 2},
+    {"beam_groups": 2, "n_best": 4},
+    {"no_repeat_ngram": 2},
+    {"repetition_penalty": 1.5},
+    {"method": "sample", "n_best": 3, "top_k": 5},
+    {"method": "sample", "minimum_risk": "chrf", "candidates": 4},
+]
+
+
+@pytest.mark.parametrize("options", PLAIN + LENGTHS + FILTERED, ids=str)
+def test_every_option(options: dict[str, Any]) -> None:
+    ours, lines = random_translator(**both(norm_order="pre")), some_lines()
+    asked = DecodingOptions(**{"beam_size": 4, **SHORT, **options})
+    assert_same(ours.translate(lines, asked), with_native(ours).translate(lines, asked))
+
+
+def test_plain_options_alone_are_searched_for_in_the_engine() -> None:
+    native = with_native(random_translator()).config.native
+    assert native is not None
+    for options in (*PLAIN, *LENGTHS):
+        assert native.follows(DecodingOptions(**{"beam_size": 5, **options}), ())
+    for options in FILTERED[3:]:
+        assert not native.follows(DecodingOptions(**{"beam_size": 4, **options}), ())
+
+
+def test_padding_and_beginning_never_come_however_likely() -> None:
+    ours, lines = random_translator(trained=False), some_lines()
+    options = DecodingOptions(beam_size=4, n_best=4, length_penalty="mean", **SHORT)
+    found = with_native(ours).translate(lines, options)
+    assert_same(ours.translate(lines, options), found)
+    for one in found:
+        for candidate in one.candidates:
+            assert not {PAD, BOS} & {token for part in candidate.parts for token in part}
+
+
+def test_a_beam_wider_than_the_vocabulary() -> None:
+    ours, lines = random_translator(words=("w0", "w1")), ["w0", "w0 w1 w1", "w1 w1 w1 w0"]
+    options = DecodingOptions(beam_size=7, n_best=7, length_penalty="mean", **SHORT)
+    assert_same(ours.translate(lines, options), with_native(ours).translate(lines, options))
+
+
+def bits(found: Sequence[Translation]) -> list[Any]:
+    return [[(c.parts, c.log_prob, c.score) for c in one.candidates] for one in found]
+
+
+@pytest.mark.parametrize("precision", get_args(Precision))
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_scores_are_the_same_to_the_bit_in_every_batch(
+    precision: Precision, beam_size: int
+) -> None:
+    native = with_native(random_translator(d_model=72), precision)
+    lines = [line for line in some_lines(60) if line.strip()]
+    options = DecodingOptions(beam_size=beam_size, n_best=beam_size, **SHORT)
+    together = bits(native.translate(lines, options))
+    assert bits(native.translate(lines[::-1], options))[::-1] == together
+    assert [bits(native.translate([line], options))[0] for line in lines] == together
+    for tokens in (13, 40, 200):
+        few = dataclasses.replace(options, batch_tokens=tokens)
+        assert bits(native.translate(lines, few)) == together
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_threads_change_nothing(threads: int) -> None:
+    native, lines = with_native(random_translator()), some_lines()
+    options = DecodingOptions(beam_size=3, n_best=3, **SHORT)
+    alone = bits(native.translate(lines, options))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert bits(native.translate(lines, options)) == alone
+    finally:
+        torch.set_num_threads(before)
+
+
+RULES = SearchRules(4, 2, "gnmt", 0.6, "exact", False, BOS, EOS, PAD)
+
+
+def made(translator: TrainedTranslator) -> NativeModel:
+    engine = with_native(translator).config.native
+    assert isinstance(engine, NativeEngine)
+    return engine.model
+
+
+def test_a_cancelled_sentence_leaves_and_others_do_not_notice() -> None:
+    model = made(random_translator())
+    sources = [[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]]
+    limits, least = [30, 30, 30], [30, 30, 30]
+    right = search(model, sources, limits, least, RULES)
+    asked: list[int] = []
+
+    def cancelled(sentence: int) -> bool:
+        asked.append(sentence)
+        return sentence == 1 and asked.count(1) == 3
+
+    found = search(model, sources, limits, least, RULES, cancelled)
+    assert asked.count(1) == 3 and asked.count(0) >= 30
+    assert (found[0], found[2]) == (right[0], right[2]) and found[1] == []
+
+
+def test_an_error_of_a_callback_ends_the_search() -> None:
+    def broken(sentence: int) -> bool:
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        search(made(random_translator()), [[5, EOS]], [9], [0], RULES, broken)
+
+
+@pytest.mark.parametrize("options", [{}, {"no_repeat_ngram": 2}])
+def test_scores_that_are_no_number_are_an_error(options: dict[str, Any]) -> None:
+    translator = random_translator()
+    with torch.no_grad():  # finite weights whose logits are not
+        for layer in translator.model.decoder.layers:  # type: ignore[union-attr]
+            layer.feed_forward_residual.norm.weight.fill_(3e38)  # type: ignore[union-attr, operator]
+    asked = DecodingOptions(**options)
+    with pytest.raises(TransduceError, match=r"scores are NaN after 0 tokens; .*float32"):
+        with_native(translator).translate(["w1 w2"], asked)
+
+
+def test_damaged_weights_and_other_models_are_refused() -> None:
+    translator = random_translator()
+    with torch.no_grad():
+        translator.model.head.weight[3, 3] = float("nan")
+    with pytest.raises(TransduceError, match=r"weight .* is not finite"):
+        with_native(translator)
+    recurrent = {"kind": "recurrent", "dropout": 0.0}
+    with pytest.raises(SettingError, match=r"does not support model.encoder.kind = 'recurrent'"):
+        with_native(random_translator(recurrent, recurrent, trained=False))
+
+
+def test_learned_positions_bound_sources_and_outputs() -> None:
+    ours, lines = random_translator(**both(positions="learned")), some_lines()
+    options = DecodingOptions(beam_size=2, max_length_ratio=100.0, min_length=70)
+    assert_same(ours.translate(lines, options), with_native(ours).translate(lines, options))
