@@ -80,14 +80,13 @@ function spanBars(tokens) {
 }
 
 function featureTable(tokens) {
-  const heads = ["ngram", "featureValue", "featureWeight", "contribution"],
-    number = (x) => el("td", { class: "number" }, fixed(x, 2));
+  const heads = ["ngram", "featureValue", "featureWeight", "contribution"];
   const row = (f) =>
     el(
       "tr",
       {},
-      el("td", { style: { "text-align": "left" } }, tokens.slice(f.start, f.end).map(chip)),
-      [f.value, f.weight, f.value * f.weight].map(number),
+      el("td", { class: "said" }, tokens.slice(f.start, f.end).map(chip)),
+      [f.value, f.weight, f.value * f.weight].map((x) => numberCell(fixed(x, 2))),
     );
   return [
     el("h2", {}, t("text-cnn")),

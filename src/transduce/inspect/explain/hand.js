@@ -17,7 +17,7 @@ function hand() {
   const at = (what, r) =>
     Object.assign((what === "q" ? q : what === "k" ? k : v).row(r), edits[`${c}${what}${r}`] || {});
   const asked = at("q", i);
-  const table = columns.map((name, r) => {
+  const scores = columns.map((name, r) => {
     const key = at("k", r),
       product = asked.reduce((sum, x, n) => sum + x * key[n], 0),
       scaled = edits.noScale ? product : product / Math.sqrt(d),
@@ -25,9 +25,9 @@ function hand() {
       hidden = a.causal && r > i;
     return { name, product, scaled, biased, hidden, score: hidden && !edits.noMask ? -Infinity : biased };
   });
-  const most = Math.max(...table.map((r) => r.score)),
-    sum = table.reduce((s, r) => s + Math.exp(r.score - most), 0);
-  table.forEach((r) => {
+  const most = Math.max(...scores.map((r) => r.score)),
+    sum = scores.reduce((s, r) => s + Math.exp(r.score - most), 0);
+  scores.forEach((r) => {
     r.weight = edits.sigmoid
       ? r.score === -Infinity
         ? 0
@@ -35,7 +35,7 @@ function hand() {
       : Math.exp(r.score - most) / sum;
   });
   const mixed = Array.from({ length: d }, (_, n) =>
-    table.reduce((s, r, m) => s + r.weight * at("v", m)[n], 0),
+    scores.reduce((s, r, m) => s + r.weight * at("v", m)[n], 0),
   );
   const flip = (name) =>
     el(
@@ -82,6 +82,33 @@ function hand() {
       ),
     ];
   };
+  const maskOf = (r) => (!r.hidden ? "0" : edits.noMask ? t("hidden") : "−∞");
+  const scoreRow = (r, m) =>
+    el(
+      "tr",
+      { style: m === j ? { outline: "2px solid var(--hot)" } : {} },
+      el("th", { scope: "row" }, token(r.name)),
+      numberCell(fixed(r.product, 2)),
+      numberCell(edits.noScale ? "—" : fixed(r.scaled, 2)),
+      bias ? numberCell(fixed(r.biased, 2)) : null,
+      a.causal ? numberCell(maskOf(r), r.hidden && edits.noMask ? { class: "number masked" } : {}) : null,
+      numberCell(fixed(r.weight), {
+        style: {
+          ...shade(0.9 * clamp(r.weight, 0, 1)),
+          background: "rgba(var(--blue), var(--a))",
+          "min-width": "4rem",
+        },
+      }),
+      numberCell(fixed(w(one.head, i, m), 2)),
+    );
+  const all = scores.reduce((s, r) => s + r.weight, 0);
+  const total = el(
+    "tr",
+    {},
+    el("td", { colspan: 3 + (bias ? 1 : 0) + (a.causal ? 1 : 0) }),
+    numberCell(t("sumIs", fixed(all, 2))),
+    el("td", {}),
+  );
   const notes = [
     edits.noScale && t("variance", d),
     edits.noMask && a.causal && t("noMaskNote"),
@@ -151,83 +178,17 @@ function hand() {
     el(
       "div",
       { class: "two" },
-      el(
-        "div",
-        { class: "scroll" },
-        el(
-          "table",
-          {},
-          el(
-            "thead",
-            {},
-            el(
-              "tr",
-              {},
-              [
-                t("token"),
-                t("product"),
-                t("scaled", d),
-                bias ? t("biased") : null,
-                a.causal ? t("masked") : null,
-                t("weight"),
-                t("own"),
-              ]
-                .filter((x) => x !== null)
-                .map((x) => el("th", { scope: "col" }, x)),
-            ),
-          ),
-          el(
-            "tbody",
-            {},
-            table.map((r, m) =>
-              el(
-                "tr",
-                { style: m === j ? { outline: "2px solid var(--hot)" } : {} },
-                el("th", { scope: "row" }, token(r.name)),
-                el("td", { class: "number" }, fixed(r.product, 2)),
-                el("td", { class: "number" }, edits.noScale ? "—" : fixed(r.scaled, 2)),
-                bias ? el("td", { class: "number" }, fixed(r.biased, 2)) : null,
-                a.causal
-                  ? el(
-                      "td",
-                      { class: "number" + (r.hidden && edits.noMask ? " masked" : "") },
-                      r.hidden ? (edits.noMask ? t("hidden") : "−∞") : "0",
-                    )
-                  : null,
-                el(
-                  "td",
-                  {
-                    class: "number",
-                    style: {
-                      ...shade(0.9 * clamp(r.weight, 0, 1)),
-                      background: "rgba(var(--blue), var(--a))",
-                      "min-width": "4rem",
-                    },
-                  },
-                  fixed(r.weight),
-                ),
-                el("td", { class: "number" }, fixed(w(one.head, i, m), 2)),
-              ),
-            ),
-            el(
-              "tr",
-              {},
-              el("td", { colspan: 3 + (bias ? 1 : 0) + (a.causal ? 1 : 0) }, ""),
-              el(
-                "td",
-                { class: "number" },
-                t(
-                  "sumIs",
-                  fixed(
-                    table.reduce((s, r) => s + r.weight, 0),
-                    2,
-                  ),
-                ),
-              ),
-              el("td", {}),
-            ),
-          ),
-        ),
+      table(
+        [
+          t("token"),
+          t("product"),
+          t("scaled", d),
+          bias ? t("biased") : null,
+          a.causal ? t("masked") : null,
+          t("weight"),
+          t("own"),
+        ],
+        [...scores.map(scoreRow), total],
       ),
       el(
         "div",

@@ -119,11 +119,14 @@ const tokenRow = (name, children) =>
 const breadth = (s) => [...visible(s)].reduce((n, c) => n + (c.codePointAt(0) > 0x2e7f ? 15 : 9), 0);
 const chip = (s) => el("span", { class: "chip" }, token(s));
 const titled = (title, ...children) => el("div", {}, el("h2", {}, title), children);
+// A table that scrolls by itself: heads are texts or elements, rows are elements.
 function table(heads, rows) {
-  const head = heads.map((text) => el("th", { scope: "col" }, text));
-  const parts = [el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)];
+  const head = heads.filter((x) => x !== null).map((text) => el("th", { scope: "col" }, text)),
+    parts = [el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)];
   return el("div", { class: "scroll" }, el("table", {}, parts));
 }
+const tableRow = (name, ...cells) => el("tr", {}, el("th", { scope: "row" }, name), cells);
+const numberCell = (text, attrs) => el("td", { class: "number", ...attrs }, text);
 const note = (text) => el("p", { class: "note" }, text);
 function strip(values, px = 8) {
   const most = Math.max(...values.map(Math.abs), 1e-9),

@@ -101,6 +101,15 @@ function beam() {
       .filter((k) => k !== "</s>")
       .join(" ")
       .slice(0, 120);
+  const line = (i) =>
+    el(
+      "tr",
+      {},
+      el("td", { class: i === winner ? "best" : "said" }, i === winner ? "★ " : "", token(show(i))),
+      [fixed(all[i].log_prob), depth[i], fixed(divisor(depth[i]), 2), fixed(all[i].score)].map((x) =>
+        numberCell(x),
+      ),
+    );
   return [
     note(s.method === "beam" ? t("beamNote", s.width) : t("sampleNote")),
     el(
@@ -124,52 +133,9 @@ function beam() {
     s.method === "beam" ? el("p", {}, rule) : null,
     ended.length
       ? [
-          el(
-            "div",
-            { class: "scroll" },
-            el(
-              "table",
-              {},
-              el(
-                "thead",
-                {},
-                el(
-                  "tr",
-                  {},
-                  ["hypothesis", "logp", "length", "penalty", "score"].map((k) =>
-                    el("th", { scope: "col" }, t(k)),
-                  ),
-                ),
-              ),
-              el(
-                "tbody",
-                {},
-                ended
-                  .slice(0, 12)
-                  .map((i) =>
-                    el(
-                      "tr",
-                      {},
-                      el(
-                        "td",
-                        {
-                          style: {
-                            "text-align": "left",
-                            "white-space": "nowrap",
-                            "font-weight": i === winner ? 700 : 400,
-                          },
-                        },
-                        i === winner ? "★ " : "",
-                        token(show(i)),
-                      ),
-                      el("td", { class: "number" }, fixed(all[i].log_prob)),
-                      el("td", { class: "number" }, depth[i]),
-                      el("td", { class: "number" }, fixed(divisor(depth[i]), 2)),
-                      el("td", { class: "number" }, fixed(all[i].score)),
-                    ),
-                  ),
-              ),
-            ),
+          table(
+            ["hypothesis", "logp", "length", "penalty", "score"].map((k) => t(k)),
+            ended.slice(0, 12).map(line),
           ),
           winner >= 0 && s.method === "beam" && ended.length > 1
             ? el(
