@@ -27,8 +27,10 @@ from transduce.errors import (
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
+    from transduce.experiments.side_by_side import explain_runs
     from transduce.inspect.attention import record_attention
     from transduce.inspect.explanation import Explanation
+    from transduce.inspect.side_by_side import SideBySide
     from transduce.run import Run, load
     from transduce.tasks.labels import LabelPrediction
     from transduce.tasks.language_model.generator import Continuation
@@ -65,11 +67,13 @@ __all__ = [
     "Run",
     "RunError",
     "SettingError",
+    "SideBySide",
     "SpanPrediction",
     "TrainingError",
     "TransduceError",
     "Translation",
     "__version__",
+    "explain_runs",
     "load",
     "record_attention",
     "train",
@@ -90,8 +94,10 @@ _HOMES = {
     "Recognition": "transduce.tasks.speech.recogniser",
     "Recommendation": "transduce.tasks.language_model.recommendation",
     "Run": "transduce.run",
+    "SideBySide": "transduce.inspect.side_by_side",
     "SpanPrediction": "transduce.tasks.text_encoder.answerer",
     "Translation": "transduce.tasks.translation.translations",
+    "explain_runs": "transduce.experiments.side_by_side",
     "load": "transduce.run",
     "record_attention": "transduce.inspect.attention",
     "train": "transduce.train_run",

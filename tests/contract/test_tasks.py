@@ -327,6 +327,9 @@ def test_looking_changes_no_answer(trained: Any, command: Callable[..., list[str
     told = command("explain", path, "--json", lines=lines)
     assert [json.loads(line)["answer"] for line in told] == [one.answer for one in seen]
     assert command("explain", path, lines=lines[:1])
+    (beside,) = command("explain", path, "--against", path, "--json", lines=lines[:1])
+    assert [one["answer"] for one in json.loads(beside)["runs"]] == [seen[0].answer] * 2
+    assert command("explain", path, "--against", path, lines=lines[:1])
 
 
 def test_evaluate_and_info(trained: Any, command: Callable[..., list[str]]) -> None:

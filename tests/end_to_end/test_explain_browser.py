@@ -14,6 +14,7 @@ import pytest
 from helpers.random_translator import random_translator
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.page import page_of
+from transduce.inspect.side_by_side import ComparedRun, SideBySide
 from transduce.tasks.translation.explain import explain_translation
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -47,6 +48,27 @@ def found() -> Explanation:
     return explain_translation(random_translator(), ("w3 w1 w4 w1 w5",))
 
 
+@pytest.fixture(scope="module")
+def three() -> list[SideBySide]:
+    """A fixed context, recurrent attention and a Transformer."""
+    rnn = {"kind": "recurrent"}
+    made = {
+        "fixed": random_translator(rnn, {**rnn, "context": {"kind": "fixed"}}, trained=False),
+        "additive": random_translator(rnn, {**rnn, "context": {"kind": "additive"}}, trained=False),
+        "transformer": random_translator(),
+    }
+    texts = ("w3 w1 w4 w1 w5", " ", "w2 w7")
+    return [
+        SideBySide(
+            tuple(
+                ComparedRun(replace(explain_translation(one, (text,)), run=name), 1000 * n, 0.5)
+                for n, (name, one) in enumerate(made.items(), 1)
+            )
+        )
+        for text in texts
+    ]
+
+
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Opens explanations as a page; in the end its console must be empty."""
@@ -54,9 +76,12 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     asked: list[str] = []
     contexts = []
 
-    def open_page(*explanations: Explanation, at: str = "", **settings: Any) -> Any:
+    def open_page(*shown: Explanation | SideBySide, at: str = "", **settings: Any) -> Any:
         file = tmp_path / "page.html"
-        file.write_text(page_of([one.packed() for one in explanations]), encoding="utf-8")
+        parts: list[dict[str, Any]] = []
+        for n, one in enumerate(shown):
+            parts += one.packed(n) if isinstance(one, SideBySide) else [one.packed()]
+        file.write_text(page_of(parts), encoding="utf-8")
         context = browser.new_context(**{"locale": "en-GB", **settings})
         contexts.append(context)
         page = context.new_page()
@@ -174,3 +199,62 @@ def test_text_of_strangers_is_shown_and_not_obeyed(show: Open, found: Explanatio
         tab.click()
     page.get_by_label("Text").select_option("1")
     assert page.text_content("h1").startswith("w3 w1")
+
+
+def test_runs_side_by_side(show: Open, three: list[SideBySide]) -> None:
+    page = show(three[0])
+    assert page.get_by_role("tab", selected=True).inner_text() == "1 Side by side"
+    assert page.locator("h1").inner_text() == "w3 w1 w4 w1 w5"
+    rows = page.locator("tbody tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows] == ["fixed", "additive", "transformer"]
+    for row, one in zip(rows, three[0].runs, strict=True):
+        assert one.log_prob is not None
+        assert f"{one.log_prob:.3f}".replace("-", "−") in row and f"{one.parameters:,}" in row
+    sections = page.locator("section")
+    assert sections.count() == 3
+    assert "no choice of position" in sections.nth(0).inner_text()
+    assert "mean of 2 heads" in sections.nth(2).inner_text()
+    maps = page.locator("section .heat canvas")
+    sizes = [tuple(maps.nth(i).evaluate("c => [c.height, c.width]")) for i in range(3)]
+    steps = [len(one.explanation.steps) for one in three[0].runs]
+    assert sizes == [(1, 6), (steps[1], 6), (steps[2], 6)]
+
+
+def test_a_token_shows_the_same_step_of_every_run(show: Open, three: list[SideBySide]) -> None:
+    page = show(three[0])
+    page.locator("section").nth(2).locator(".tokens button").nth(1).click()
+    heads = page.locator("section h3", has_text="Step 2").all_inner_texts()
+    written = [one.explanation.steps[1].written for one in three[0].runs]
+    assert heads == [f"Step 2 writes “\u2068{token}\u2069”" for token in written]
+    map_ = page.locator("section").nth(0).locator(".heat canvas")
+    map_.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_role("status").inner_text().endswith("0.17")
+
+
+def test_all_screens_of_each_run(show: Open, three: list[SideBySide]) -> None:
+    page = show(*three)
+    page.get_by_role("button", name="All screens of additive").click()
+    assert page.get_by_role("tab", selected=True).inner_text() == "2 Steps"
+    assert "run additive" in page.inner_text("header")
+    page.get_by_label("Run").select_option(label="3  transformer")
+    assert page.get_by_role("tab").all_inner_texts()[-2:] == ["6 By hand", "7 Figure 1"]
+    page.get_by_label("Text").select_option(index=2)
+    assert "run transformer" in page.inner_text("header")
+    assert page.locator("h1").inner_text().startswith("w2 w7")
+    page.get_by_label("Text").select_option(index=1)
+    assert page.locator("section").count() == 3, "a blank text"
+    assert page.get_by_role("tab").count() == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"color_scheme": "dark", "locale": "zh-CN"}, {"viewport": {"width": 320, "height": 740}}],
+)
+def test_side_by_side_fits_the_screen(
+    show: Open, three: list[SideBySide], settings: dict[str, Any]
+) -> None:
+    page = show(*three, **settings)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    zh = settings.get("locale") == "zh-CN"
+    assert page.get_by_role("tab").first.inner_text() == ("1 并排" if zh else "1 Side by side")

@@ -49,3 +49,37 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     assert "64 texts" in many.complaint
     assert "not a directory" in transduce("explain", tmp_path / "none", "abc").complaint
     assert "--engine" in transduce("explain", run, "a", "--engine", "ctranslate2").complaint
+
+
+def test_runs_stand_side_by_side(run: Path, twin: Path, here: Here) -> None:
+    done = here("explain", run, "abc", "--against", twin, "--against", run, "--json")
+    (line,) = done.lines
+    found = json.loads(line)["runs"]
+    assert [one["run"] for one in found] == [str(run), str(twin), str(run)]
+    for one, path in zip(found, (run, twin, run), strict=True):
+        alone = json.loads(here("explain", path, "abc", "--json").lines[0])
+        own = {key: value for key, value in one.items() if key in alone}
+        assert own == {**alone, "run": str(path)}, "looking beside others changes nothing"
+        assert one["parameters"] == found[0]["parameters"] > 1000 and one["seconds"] > 0
+    report = here("explain", run, "abc", "--against", twin)
+    table = report.lines.index(next(line for line in report.lines if "parameters" in line))
+    rows = [line.split()[0] for line in report.lines[table + 1 : table + 3]]
+    assert report.lines[0] == "abc" and rows == ["copy", "twin"]
+
+
+def test_a_page_of_texts_and_runs(run: Path, twin: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = transduce(
+        "explain", run, "--against", twin, "--html", page, "--json", stdin=b"abc\n\nde\n"
+    )
+    assert [len(json.loads(line)["runs"]) for line in done.lines] == [2, 2, 2]
+    text = page.read_text(encoding="utf-8")
+    assert text.count('"text":1') == 2 and text.count('"run":"twin"') == 3
+    many = transduce("explain", run, "--against", twin, "--html", page, stdin=b"a\n" * 33)
+    assert "32 texts of 2 runs" in many.complaint
+
+
+def test_runs_of_other_tasks_are_refused(run: Path, here: Here) -> None:
+    other = Path(__file__).parents[1] / "runs" / "0.1.0" / "classification"
+    told = here("explain", run, "abc", "--against", other).complaint
+    assert "different tasks (classification; translation)" in told

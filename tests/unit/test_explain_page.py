@@ -61,7 +61,7 @@ def test_text_stays_data(one: Explanation, text: str) -> None:
 def test_a_page_needs_nothing_else(one: Explanation) -> None:
     page = one.page().replace("http://www.w3.org/2000/svg", "")
     assert "http:" not in page and "https:" not in page and "//cdn" not in page
-    assert not re.search(r"@import|\bsrc=|<link (?!rel=\"icon\" href=\"data:,\")", page)
+    assert not re.search(r"@import|(?<!image\.)\bsrc=|<link (?!rel=\"icon\" href=\"data:,\")", page)
 
 
 def test_no_text_becomes_html() -> None:
@@ -97,6 +97,14 @@ def test_numbers_survive_packing(one: Explanation) -> None:
     head = data["by_hand"][0]["query"]
     values = np.frombuffer(base64.b64decode(head["half"]), "<f2").reshape(head["shape"])
     np.testing.assert_allclose(values, one.by_hand[0].vectors.query, rtol=1e-3, atol=1e-3)
+
+
+def test_code_has_nothing_that_squeezing_would_break() -> None:
+    for line in script().splitlines():
+        assert not re.search(r"\S +// |/\*", line), "a comment behind code"
+        assert line.count("`") % 2 == 0, "a template literal of several lines"
+        bare = re.sub(r'"(?:\\.|[^"\\])*"', "", line.split("`")[0])
+        assert "'" not in bare or line.lstrip().startswith("//"), "a text in single quotes"
 
 
 def test_a_large_model_leaves_layers_out(one: Explanation) -> None:

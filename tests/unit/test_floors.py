@@ -43,10 +43,10 @@ FLOORS = {
     "transduce.bulk": 9,
     "transduce.localise": 9,
     "transduce.experiments": 9,
-    "transduce": 9,  # the public names, imported on demand
-    "transduce.serve": 10,
-    "transduce.cli": 11,
-    "transduce.__main__": 12,
+    "transduce": 10,  # the public names, imported on demand
+    "transduce.serve": 11,
+    "transduce.cli": 12,
+    "transduce.__main__": 13,
 }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,10 +18,13 @@ from transduce.errors import DataError, InputError, SettingError
 
 if TYPE_CHECKING:
     from transduce.inspect.explanation import Explanation
+    from transduce.inspect.side_by_side import SideBySide
     from transduce.run import Run
 
-MAX_TEXTS = 64
-"""Texts in one page."""
+MAX_EXPLANATIONS = 64
+"""Explanations in one page: texts times runs."""
+WIDTH = 100
+"""Cells of a line where stdout is no terminal."""
 
 
 def explain(
@@ -28,6 +32,7 @@ def explain(
     text: Annotated[str | None, Parameter(show_default=False)] = None,
     /,
     *,
+    against: Annotated[tuple[Path, ...], Parameter(show_default=False)] = (),
     html: Annotated[str | None, Parameter(show_default=False)] = None,
     json: Flag = False,
     machine: Machine = THIS_MACHINE,
@@ -44,6 +49,9 @@ def explain(
     text
         One input: a text, or the path of an image; several parts stand between tabs. Without it,
         stdin, one input a line.
+    against
+        Another run of the same task, to explain the same input with, side by side. May be
+        repeated.
     html
         File to write one self-contained page to instead of the report; it opens without a
         network.
@@ -53,8 +61,8 @@ def explain(
     if json and html == STDOUT:
         raise SettingError("--json and --html - both write to stdout; give --html a file")
     machine.check_no_engine("explain")
-    model = machine.load(run)
-    found = _explained(model, text)
+    runs = [machine.load(path) for path in (run, *against)]
+    found = _explained(runs, text)
     if html is None:
         with open_output() as out:
             for one in found:
@@ -62,10 +70,10 @@ def explain(
         return
     kept: list[dict[str, Any]] = []
     with open_output() as out:
-        for one in found:
-            if len(kept) == MAX_TEXTS:
-                raise DataError(f"a page holds {MAX_TEXTS} texts; give it fewer lines")
-            kept.append(one.packed())
+        for number, one in enumerate(found):
+            kept += _packed(one, number)
+            if len(kept) > MAX_EXPLANATIONS:
+                raise DataError(_too_many(len(runs)))
             if json:
                 out.write([_as_json(one)])
     if not kept:
@@ -76,32 +84,49 @@ def explain(
         out.write_text(page_of(kept))
 
 
-def _explained(model: Run, text: str | None) -> Iterator[Explanation]:
+def _explained(runs: Sequence[Run], text: str | None) -> Iterator[Explanation | SideBySide]:
     """The explanation of the text, or of each line of stdin."""
-    names = model.predictor.inputs
+    names = runs[0].predictor.inputs
     if text is not None:
         given = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        yield _explain(model, split_input(given, names, "TEXT"), "TEXT")
+        yield _explain(runs, split_input(given, names, "TEXT"), "TEXT")
         return
     reader = LineReader(STDIN)
     for batch in reader:
         for number, line in enumerate(batch.lines, batch.first + 1):
             place = f"{reader.name}: line {number}"
-            yield _explain(model, split_input(line, names, place), place)
+            yield _explain(runs, split_input(line, names, place), place)
 
 
-def _explain(model: Run, parts: tuple[str, ...], place: str) -> Explanation:
+def _explain(runs: Sequence[Run], parts: tuple[str, ...], place: str) -> Explanation | SideBySide:
+    from transduce.experiments.side_by_side import explain_runs
+
     try:
-        return model.explain(parts)
+        return explain_runs(runs, parts) if len(runs) > 1 else runs[0].explain(parts)
     except InputError as error:
         raise DataError(f"{place}: {error.reason}") from None
 
 
-def _as_json(one: Explanation) -> str:
+def _too_many(runs: int) -> str:
+    of_runs = f" of {runs} runs" if runs > 1 else ""
+    return f"a page holds {MAX_EXPLANATIONS // runs} texts{of_runs}; give it fewer lines"
+
+
+def _as_json(one: Explanation | SideBySide) -> str:
     return json_format.dumps(one.as_dict(), ensure_ascii=False)
 
 
-def _report(one: Explanation) -> str:
-    from transduce.inspect.report import report_of
+def _packed(one: Explanation | SideBySide, number: int) -> list[dict[str, Any]]:
+    """The parts of a page, one for each run."""
+    from transduce.inspect.side_by_side import SideBySide
 
+    return one.packed(number) if isinstance(one, SideBySide) else [one.packed()]
+
+
+def _report(one: Explanation | SideBySide) -> str:
+    from transduce.inspect.report import report_of, report_side_by_side
+    from transduce.inspect.side_by_side import SideBySide
+
+    if isinstance(one, SideBySide):
+        return report_side_by_side(one, shutil.get_terminal_size((WIDTH, 0)).columns)
     return report_of(one)

@@ -69,7 +69,7 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON layout: plain data, numbers rounded to 5 digits."""
-        return {"format": FORMAT, **_plain(self)}
+        return {"format": FORMAT, **as_plain(self)}
 
     def packed(self) -> dict[str, Any]:
         """The same for a page: arrays as text of few bytes, layers left out where they are many."""
@@ -86,19 +86,20 @@ class Explanation:
         return frame_of(self.page())
 
 
-def _plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
+    """Plain data of JSON: lists, dictionaries, and numbers rounded to 5 digits."""
     match value:
         case np.ndarray():
-            return _plain(value.tolist())
+            return as_plain(value.tolist())
         case float():
             return float(f"{value:.5g}")
         case bytes():
             return base64.b64encode(value).decode()
         case Mapping():
-            return {key: _plain(part) for key, part in value.items()}
+            return {key: as_plain(part) for key, part in value.items()}
         case list() | tuple():
-            return [_plain(part) for part in value]
+            return [as_plain(part) for part in value]
         case _ if dataclasses.is_dataclass(value):
             names = (one.name for one in dataclasses.fields(value))
-            return {name: _plain(getattr(value, name)) for name in names}
+            return {name: as_plain(getattr(value, name)) for name in names}
     return value

@@ -6,7 +6,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -22,6 +22,7 @@ SCRIPTS = (
     "words",
     "state",
     "pictures",
+    "beside",
     "steps",
     "heads",
     "search",
@@ -37,6 +38,13 @@ SHAPES = re.compile(
     r"(\.layers\.0\.(self_attention|cross_attention|feed_forward(\.inner)?))?"
 )
 """Modules whose shapes the page draws."""
+STRING = r'"(?:\\.|[^"\\])*"'
+AROUND = {
+    "css": re.compile(rf"({STRING})|\s*([{{}},;>])\s*|(?<=:)\s+"),
+    "js": re.compile(rf"({STRING})|[ ]*([{{}}()\[\],;:?=<>&|+*]+)[ ]*"),
+}
+"""Space that means nothing around punctuation, outside of texts."""
+OPEN_END = re.compile(r"(?<=[{(\[,;])\n")
 FRAME = (
     '<iframe srcdoc="{page}" title="transduce explain" '
     'style="width:100%;height:46rem;border:0"></iframe>'
@@ -46,19 +54,27 @@ FRAME = (
 def page_of(explanations: Sequence[Mapping[str, Any]]) -> str:
     """One page for all of them, each as `Explanation.packed` gives it."""
     data = json.dumps(explanations, ensure_ascii=False, separators=(",", ":"))
-    page, style = _part("page.html"), _part("page.css").replace("\n", " ")
-    script = "\n".join(_part(f"{name}.js") for name in SCRIPTS)
+    page, style = "\n".join(_lines("page.html")), _squeezed(" ".join(_lines("page.css")), "css")
+    lines = (line for name in SCRIPTS for line in _lines(f"{name}.js"))
+    # A line with a template literal stays as it is: its texts may hold templates themselves.
+    code = "\n".join(line if "`" in line else _squeezed(line, "js") for line in lines)
+    script = OPEN_END.sub("", code)
     # In this order, so that no text of the data is ever taken for a place to fill.
     page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
     before, after = page.split("/*DATA*/")
     return before + _harmless(data) + after
 
 
-def _part(name: str) -> str:
-    """A file of the template, without indentation and lines of comment."""
+def _lines(name: str) -> Iterator[str]:
+    """The lines of a file of the template, without indentation and lines of comment."""
     code = (resources.files("transduce.inspect") / "explain" / name).read_text(encoding="utf-8")
     lines = (line.strip() for line in code.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("// "))
+    return (line for line in lines if line and not line.startswith("// "))
+
+
+def _squeezed(code: str, language: str) -> str:
+    """Code without needless space."""
+    return AROUND[language].sub(lambda found: found[1] or found[2] or "", code)
 
 
 def frame_of(page: str) -> str:

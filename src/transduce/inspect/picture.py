@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 import unicodedata
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
 SHADES = " ·░▒▓█"
+GAP = "   "
+"""Between pictures beside each other."""
 
 
 def attention_in_terminal(
@@ -43,6 +45,29 @@ def png_of(pixels: Tensor) -> bytes:
     head = struct.pack(">IIBBBBB", w, h, 8, 2 if c == 3 else 0, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(raw, 9)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in parts)
+
+
+def abreast(pictures: Sequence[str], width: int) -> list[str]:
+    """Pictures of several lines beside each other, as many as fit into this many cells; the
+    others in further blocks below."""
+    blocks: list[list[list[str]]] = []
+    used = 0
+    for picture in pictures:
+        lines = padded(picture.split("\n"))
+        cells = _cells(lines[0]) + len(GAP)
+        if not blocks or used + cells > width + len(GAP):
+            blocks.append([])
+            used = 0
+        blocks[-1].append(lines)
+        used += cells
+    return ["\n".join(_beside(block)) for block in blocks]
+
+
+def _beside(block: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of pictures beside each other, each of lines of one width."""
+    for i in range(max(map(len, block))):
+        cells = (lines[i] if i < len(lines) else " " * _cells(lines[0]) for lines in block)
+        yield GAP.join(cells).rstrip()
 
 
 def _right(text: str, cells: int) -> str:

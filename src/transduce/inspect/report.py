@@ -1,4 +1,4 @@
-"""An explanation in a terminal: steps, the last attention, patterns of heads, the search."""
+"""An explanation in a terminal, alone or side by side with others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.parts import Guess, Node
-from transduce.inspect.picture import attention_in_terminal, padded
+from transduce.inspect.picture import abreast, attention_in_terminal, padded
+from transduce.inspect.side_by_side import ComparedRun, SideBySide
 from transduce.text import PAD, SPECIAL_TOKENS
 
 MAX_COLUMNS = 40
@@ -16,11 +17,32 @@ MAX_COLUMNS = 40
 RIVALS = 3
 SHOWN = 12
 """Lines of a list."""
+BLANK = "The input is blank, and so is the output; there is nothing to explain."
+FIGURES = ("run", "log p", "per token", "score", "parameters", "seconds", "answer")
 
 
 def report_of(one: Explanation) -> str:
-    """The report, several lines."""
+    """The report, several lines; one line for a blank input."""
+    if _is_blank(one):
+        return BLANK
     parts = [_head(one), *_parts(one)]
+    return "\n\n".join(parts)
+
+
+def report_side_by_side(found: SideBySide, width: int) -> str:
+    """Answers and figures of each run, its tokens, and attention beside attention.
+
+    width: cells of a line; pictures that do not fit beside each other come below.
+    """
+    first = found.runs[0].explanation
+    if all(_is_blank(one.explanation) for one in found.runs):
+        return BLANK
+    parts = [_given(first), _table([FIGURES, *map(_figures, found.runs)])]
+    written = [(one.explanation.run, _written(one.explanation)) for one in found.runs]
+    if any(tokens for _, tokens in written):
+        parts.append(_table([("run", "tokens and their probabilities"), *written]))
+    pictures = [_main_picture(one.explanation) for one in found.runs]
+    parts += abreast([picture for picture in pictures if picture], width)
     return "\n\n".join(parts)
 
 
@@ -29,12 +51,40 @@ def printable(text: str) -> str:
     return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
 
 
+def _is_blank(one: Explanation) -> bool:
+    return not (one.answer or one.sequences or any(text.strip() for text in one.inputs.values()))
+
+
 def _head(one: Explanation) -> str:
-    given = " · ".join(printable(" ".join(text.split())) for text in one.inputs.values())
-    answer = one.answer
+    return f"{_given(one)} → {_answer(one)}"
+
+
+def _given(one: Explanation) -> str:
+    return " · ".join(printable(" ".join(text.split())) for text in one.inputs.values())
+
+
+def _answer(one: Explanation) -> str:
     if "embedding" in one.vectors:
-        answer = f"{len(one.vectors['embedding'])} numbers"
-    return f"{given} → {printable(' '.join(answer.splitlines()))}"
+        return f"{len(one.vectors['embedding'])} numbers"
+    return printable(" ".join(one.answer.splitlines()))
+
+
+def _figures(one: ComparedRun) -> tuple[str, ...]:
+    """A row of the table of `FIGURES`."""
+    found, log_prob, score = one.explanation, one.log_prob, one.score
+    return (
+        found.run,
+        "-" if log_prob is None else f"{log_prob:.3f}",
+        "-" if log_prob is None else f"{log_prob / len(found.steps):.3f}",
+        "-" if score is None else f"{score:.3f}",
+        f"{one.parameters:,}",
+        f"{one.seconds:.3f}",
+        _answer(found),
+    )
+
+
+def _written(one: Explanation) -> str:
+    return "  ".join(f"{step.written} {step.probability:.2f}" for step in one.steps[: 3 * SHOWN])
 
 
 def _parts(one: Explanation) -> Iterator[str]:
@@ -104,13 +154,27 @@ def _table(rows: Sequence[tuple[str, ...]]) -> str:
     )
 
 
+def _main_picture(one: Explanation) -> str:
+    """The last attention of a run; the equal weights of a fixed context as numbers."""
+    if one.attention:
+        return f"{printable(one.run)}\n{_last_attention(one)}"
+    if "context" not in one.vectors:
+        return ""
+    columns = one.sequences["source"]
+    equal = [f"{1 / len(columns):.2f}"] * len(columns)
+    row = _table([("", *columns[:MAX_COLUMNS]), ("every step", *equal[:MAX_COLUMNS])])
+    return f"{printable(one.run)}\none vector for every step, no choice of position\n{row}"
+
+
 def _last_attention(one: Explanation) -> str:
     last = one.attention[-1]
     rows = [printable(name) for name in one.sequences[last.rows][:MAX_COLUMNS]]
     columns = [printable(name) for name in one.sequences[last.columns][:MAX_COLUMNS]]
     weights = last.weights.mean(0)[:MAX_COLUMNS, :MAX_COLUMNS].tolist()
     picture = attention_in_terminal(columns, rows, weights)
-    return f"{last.name}, mean of {len(last.weights)} heads\n{picture}"
+    heads = len(last.weights)
+    mean = f", mean of {heads} heads" if heads > 1 else ""
+    return f"{last.name}{mean}\n{picture}"
 
 
 def _patterns(one: Explanation) -> str:

@@ -1,24 +1,41 @@
 // The page: tabs, language, and the screen chosen.
-const VIEWS = { answer, steps, heads, beam, layers, hand, figure };
-function openable() {
+const VIEWS = { beside, answer, steps, heads, beam, layers, hand, figure };
+function openable(d = D) {
   const has = {
+    beside: besides().length > 1,
     answer:
-      D.labels.length || D.hidden.length || D.span || D.vectors.embedding || (D.picture && !D.steps.length),
-    steps: D.steps.length,
-    heads: D.attention.length,
-    beam: D.search && D.search.nodes.length > 1,
-    layers: D.layers.length,
-    hand: D.by_hand.length,
-    figure: Object.keys(D.stacks).length,
+      d.labels.length || d.hidden.length || d.span || d.vectors.embedding || (d.picture && !d.steps.length),
+    steps: d.steps.length,
+    heads: d.attention.length,
+    beam: d.search && d.search.nodes.length > 1,
+    layers: d.layers.length,
+    hand: d.by_hand.length,
+    figure: Object.keys(d.stacks).length,
   };
   return Object.keys(VIEWS).filter((k) => has[k]);
+}
+const answerOf = (d) => (d.vectors.embedding ? `[${halves(d.vectors.embedding).n}]` : visible(d.answer));
+// A list to choose an explanation from; `all` are numbers of explanations.
+function chooser(key, all, chosen, nameOf) {
+  if (all.length < 2) return null;
+  const option = (i, n) =>
+    el("option", { value: i, ...(i === chosen ? { selected: true } : {}) }, `${n + 1}  ${nameOf(DOCS[i])}`);
+  const choose = (e) => turnTo(Number(e.target.value), key === "which" ? { step: 0 } : {});
+  return el("label", {}, t(key), " ", el("select", { "data-k": key, onchange: choose }, all.map(option)));
+}
+function choosers() {
+  const runs = besides(),
+    place = runs.indexOf(S.doc);
+  const others = texts().map((i) => i + place),
+    short = (d) => titleOf(d).slice(0, 40);
+  return [chooser("which", others, S.doc, short), chooser("model", runs, S.doc, (d) => d.run)];
 }
 function render() {
   const kept = document.activeElement?.dataset?.k,
     tabs = openable();
   if (!tabs.includes(S.tab)) S.tab = tabs[0] || "";
   document.documentElement.lang = S.lang === "zh" ? "zh-CN" : "en";
-  document.title = `${Object.values(D.inputs).map(visible).join(" · ").slice(0, 60)} — ${t("title")}`;
+  document.title = `${titleOf(D).slice(0, 60)} — ${t("title")}`;
   document.getElementById("top").replaceChildren(
     el(
       "div",
@@ -27,41 +44,14 @@ function render() {
         "h1",
         {},
         Object.values(D.inputs).map((s, i) => [i ? " · " : "", el("bdi", {}, visible(s))]),
-        el("span", { class: "arrow" }, "→"),
-        el("bdi", {}, D.vectors.embedding ? `[${halves(D.vectors.embedding).n}]` : visible(D.answer)),
+        S.tab === "beside" ? null : [el("span", { class: "arrow" }, "→"), el("bdi", {}, answerOf(D))],
       ),
-      note(t("run", D.run, D.task)),
+      note(S.tab === "beside" ? t("runs", besides().length, D.task) : t("run", D.run, D.task)),
     ),
     el(
       "div",
       { class: "row" },
-      DOCS.length > 1
-        ? el(
-            "label",
-            {},
-            t("which"),
-            " ",
-            el(
-              "select",
-              {
-                "data-k": "doc",
-                onchange: (e) => {
-                  S.doc = Number(e.target.value);
-                  D = DOCS[S.doc];
-                  edits = {};
-                  set({ step: 0, row: 0, hidden: -1, patch: -1, asks: -1, layer: -1, place: 0 });
-                },
-              },
-              DOCS.map((d, i) =>
-                el(
-                  "option",
-                  { value: i, ...(i === S.doc ? { selected: true } : {}) },
-                  `${i + 1}  ${Object.values(d.inputs).map(visible).join(" · ").slice(0, 40)}`,
-                ),
-              ),
-            ),
-          )
-        : null,
+      choosers(),
       el(
         "button",
         {

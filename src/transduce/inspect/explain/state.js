@@ -112,5 +112,27 @@ function headName(a, h, short) {
     place = (layer < 0 ? "" : `${t("layer")} ${layer + 1} · `) + `${t("head")} ${h + 1}`;
   return short ? place : `${t(kind)} · ${place}`;
 }
-const seq = (name) => D.sequences[name] || [];
-const crosses = () => D.attention.filter((a) => kindOf(a).kind === "cross");
+const seq = (name, d = D) => d.sequences[name] || [];
+const crosses = (d = D) => d.attention.filter((a) => kindOf(a).kind === "cross");
+// Mean of the heads of an attention, as a function of row and column.
+function meanOf(a) {
+  const w = weightsOf(a),
+    n = a.shape[0];
+  return (i, j) => {
+    let sum = 0;
+    for (let h = 0; h < n; h++) sum += w(h, i, j);
+    return sum / n;
+  };
+}
+// Explanations of one text, one for each run, and the texts of the page, each by its first.
+const textOf = (i) => DOCS[i].text ?? i;
+const besides = () => DOCS.map((_, i) => i).filter((i) => textOf(i) === textOf(S.doc));
+const texts = () => DOCS.map((_, i) => i).filter((i) => !i || textOf(i) !== textOf(i - 1));
+const titleOf = (d) => Object.values(d.inputs).map(visible).join(" · ");
+// Another explanation: what was chosen in the one before has no meaning there.
+function turnTo(doc, changes) {
+  S.doc = doc;
+  D = DOCS[doc];
+  edits = {};
+  set({ row: 0, hidden: -1, patch: -1, asks: -1, layer: -1, place: 0, att: -1, head: 0, ...changes });
+}

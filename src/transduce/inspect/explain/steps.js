@@ -51,17 +51,13 @@ function stepTokens() {
     at = D.first_step + S.step,
     written = D.steps.map((s) => s.written),
     read = [...seq("read").slice(0, D.first_step + 1), ...written.slice(0, -1)];
-  const mean = (j) => {
-    let sum = 0;
-    for (let h = 0; h < last.shape[0]; h++) sum += weightsOf(last)(h, S.step, j);
-    return sum / last.shape[0];
-  };
+  const mean = shaded ? meanOf(last) : null;
   const chips = (tokens, now) =>
     tokens.map((s, j) =>
       el("span", { class: "chip" + (j === now ? " now" : j > now ? " later" : "") }, token(s)),
     );
   const source = seq("source").map((s, j) =>
-    el("span", { class: "chip", style: shade(shaded ? mean(j) : 0) }, token(s)),
+    el("span", { class: "chip", style: shade(shaded ? mean(S.step, j) : 0) }, token(s)),
   );
   return [
     source.length ? tokenRow(t("source"), source) : null,

@@ -1,0 +1,120 @@
+// First screen of several runs: their answers, figures and attention beside each other.
+function beside() {
+  const runs = besides().map((i) => [DOCS[i], i]);
+  return [
+    note(t("besideNote")),
+    besideFigures(runs),
+    el(
+      "div",
+      { class: "runs" },
+      runs.map(([d, i]) => besideRun(d, i)),
+    ),
+  ];
+}
+
+function besideFigures(runs) {
+  const number = (x, show) => numberCell(x === null ? "–" : show(x)),
+    heads = ["model", "answer", "logp", "perToken", "score", "parameters", "seconds"];
+  const row = ([d]) =>
+    tableRow(
+      el("bdi", {}, d.run),
+      el("td", { class: "said" }, el("bdi", {}, answerOf(d))),
+      number(d.log_prob, fixed),
+      number(d.log_prob, (x) => fixed(x / d.steps.length)),
+      number(d.score, fixed),
+      number(d.parameters, (x) => x.toLocaleString("en")),
+      number(d.seconds, fixed),
+    );
+  return table(
+    heads.map((key) => t(key)),
+    runs.map(row),
+  );
+}
+
+function besideRun(d, i) {
+  const name = el("bdi", {}, d.run),
+    first = openable(d).find((key) => key !== "beside");
+  return el(
+    "section",
+    { "aria-label": d.run },
+    el("h2", {}, name),
+    note(
+      Object.entries(d.stacks)
+        .map(([side, s]) => stackLine(side, s))
+        .join(" · "),
+    ),
+    d.steps.length ? besideSteps(d, i) : null,
+    d.labels.length ? bars(d.labels.slice(0, 5), d.labels[0][0]) : null,
+    besideAttention(d, i),
+    first
+      ? el("button", { "data-k": "open" + i, onclick: () => turnTo(i, { tab: first }) }, t("allScreens", d.run))
+      : null,
+  );
+}
+
+function stackLine(side, s) {
+  const kind = t(s.kind),
+    looks = s.context ? ` (${s.context})` : s.n_heads > 1 ? ` (${t("nHeads", s.n_heads)})` : "";
+  return `${t(side)}: ${kind} × ${s.n_layers}${looks}`;
+}
+
+// The tokens written, each with its probability; a click shows the rivals of that step in all runs.
+function besideSteps(d, i) {
+  const at = clamp(S.step, 0, d.steps.length - 1),
+    step = d.steps[at];
+  const chips = d.steps.map((one, k) =>
+    el(
+      "button",
+      {
+        class: "chip",
+        "data-k": `say${i}.${k}`,
+        "aria-pressed": String(k === at),
+        onclick: () => set({ step: k }),
+      },
+      token(one.written),
+      el("span", { class: "small" }, ` ${fixed(one.probability, 2)}`),
+    ),
+  );
+  return [
+    tokenRow("", chips),
+    el("h3", {}, t("besideStep", at + 1, isolated(step.written))),
+    bars(step.guesses.slice(0, 4), step.written),
+  ];
+}
+
+// Attention over the source; a fixed context as the equal weights of its one vector.
+function besideAttention(d, i) {
+  const shown = crosses(d).at(-1) || d.attention.at(-1);
+  if (shown) {
+    const [rows, columns] = [seq(shown.rows, d), seq(shown.columns, d)],
+      stepped = shown.rows === "written",
+      heads = shown.shape[0];
+    const title = t(kindOf(shown).kind),
+      layer = kindOf(shown).layer < 0 ? "" : ` · ${t("layer")} ${kindOf(shown).layer + 1}`,
+      mean = heads > 1 ? ` · ${t("meanHeads", heads)}` : "";
+    const map = heat(meanOf(shown), rows, columns, {
+      size: besideSize(columns),
+      label: `${d.run}: ${title}`,
+      key: "beside" + i,
+      ...(stepped ? { chosen: clamp(S.step, 0, rows.length - 1), choose: (step) => set({ step }) } : {}),
+    });
+    return [el("h3", {}, title + layer + mean), map];
+  }
+  if (!d.vectors.context) return null;
+  const source = seq("source", d),
+    vector = halves(d.vectors.context),
+    all = Array.from({ length: vector.n }, (_, k) => vector.at(k, 0));
+  const map = heat(() => 1 / source.length, [t("everyStep")], source, {
+    size: besideSize(source),
+    label: `${d.run}: ${t("everyStep")}`,
+    key: "beside" + i,
+  });
+  return [
+    el("h3", {}, t("besideVector", all.length)),
+    strip(all, clamp(Math.floor(320 / all.length), 2, 12)),
+    note(t("besideFixed", source.length, fixed(1 / source.length, 2))),
+    map,
+  ];
+}
+
+const besideSize = (columns) => clamp(Math.floor(300 / Math.max(columns.length, 1)), 13, 26);

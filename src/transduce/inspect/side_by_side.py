@@ -1,0 +1,75 @@
+"""Explanations of one input by several runs of a task, side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from transduce.inspect.explanation import FORMAT, Explanation, as_plain
+from transduce.inspect.page import frame_of, page_of
+
+LEAST = 1e-38
+"""Probability below which a step counts as this one, so that logarithms are finite."""
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """The explanation of one run, with its size and its speed.
+
+    parameters: of the model.  seconds: of one `predict` of the input, after an earlier one.
+    """
+
+    explanation: Explanation
+    parameters: int
+    seconds: float
+
+    @property
+    def log_prob(self) -> float | None:
+        """Natural log-probability of the steps together; None without steps."""
+        steps = self.explanation.steps
+        return sum(math.log(max(step.probability, LEAST)) for step in steps) if steps else None
+
+    @property
+    def score(self) -> float | None:
+        """Score of the winner in the run's own search; None without one."""
+        search = self.explanation.search
+        won = (node.score for node in search.nodes if node.fate == "won") if search else iter(())
+        return next(won, None)
+
+    def figures(self) -> dict[str, Any]:
+        """What stands beside the explanation in JSON and in a page."""
+        return {
+            "parameters": self.parameters,
+            "seconds": self.seconds,
+            "log_prob": self.log_prob,
+            "score": self.score,
+        }
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """One input on its way through several models, in the order of their runs."""
+
+    runs: tuple[ComparedRun, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON layout of docs/explain.md."""
+        first = self.runs[0].explanation
+        runs = [{**one.explanation.as_dict(), **as_plain(one.figures())} for one in self.runs]
+        return {"format": FORMAT, "task": first.task, "inputs": dict(first.inputs), "runs": runs}
+
+    def packed(self, text: int = 0) -> list[dict[str, Any]]:
+        """One explanation for each run, for a page.  text: number of the input in the page."""
+        return [
+            {**one.explanation.packed(), **as_plain(one.figures()), "text": text}
+            for one in self.runs
+        ]
+
+    def page(self) -> str:
+        """The self-contained HTML page."""
+        return page_of(self.packed())
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, for a notebook."""
+        return frame_of(self.page())
