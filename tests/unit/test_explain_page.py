@@ -99,6 +99,17 @@ def test_numbers_survive_packing(one: Explanation) -> None:
     np.testing.assert_allclose(values, one.by_hand[0].vectors.query, rtol=1e-3, atol=1e-3)
 
 
+def test_huge_numbers_stay_finite(one: Explanation) -> None:
+    head = one.by_hand[0]
+    query = head.vectors.query.copy()
+    query[0, :3] = [1e5, -3e38, 65519.0]
+    huge = replace(head, vectors=replace(head.vectors, query=query))
+    (data,) = data_of(replace(one, by_hand=(huge, *one.by_hand[1:])).page())
+    values = np.frombuffer(base64.b64decode(data["by_hand"][0]["query"]["half"]), "<f2")
+    assert values[:3].tolist() == [65504, -65504, 65504]
+    np.testing.assert_allclose(values[3:], query.ravel()[3:], rtol=1e-3, atol=1e-3)
+
+
 def test_code_has_nothing_that_squeezing_would_break() -> None:
     for line in script().splitlines():
         assert not re.search(r"\S +// |/\*", line), "a comment behind code"

@@ -168,8 +168,9 @@ def _vectors(one: Vectors) -> dict[str, Any]:
 
 
 def _half(array: Array) -> dict[str, Any]:
-    """Numbers of 16 bits."""
-    return {"shape": array.shape, "half": _text(array.astype("<f2"))}
+    """Numbers of 16 bits; greater ones than these hold become the greatest."""
+    greatest = float(np.finfo(np.float16).max)
+    return {"shape": array.shape, "half": _text(array.clip(-greatest, greatest).astype("<f2"))}
 
 
 def _small(array: Array) -> dict[str, Any]:
