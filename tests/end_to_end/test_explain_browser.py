@@ -188,6 +188,17 @@ def test_a_hidden_future_comes_back_without_the_mask(show: Open, found: Explanat
     assert any(float(row[-2]) > 0.01 for row in rows_of(page)[1:])
 
 
+@pytest.mark.parametrize(("order", "norms"), [("pre", 2), ("post", 0)])
+def test_figure_1_ends_pre_norm_stacks_in_a_norm(show: Open, order: str, norms: int) -> None:
+    stack = {"norm_order": order}
+    made = explain_translation(random_translator(stack, stack, trained=False), ("w3 w1",))
+    page = show(made, at="tab=figure")
+    boxes = page.locator("svg text").all_text_contents()
+    assert boxes.count("Norm") == norms
+    (frame, *_), memory = page.locator("svg .stack").all(), page.get_by_text("memory (1, 3, 16)")
+    assert memory.bounding_box()["y"] < frame.bounding_box()["y"] - norms * 20
+
+
 def test_text_of_strangers_is_shown_and_not_obeyed(show: Open, found: Explanation) -> None:
     tokens = {**found.sequences, "source": [HOSTILE, *found.sequences["source"][1:]]}
     page = show(

@@ -141,7 +141,15 @@ def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
             )
         case ConvolutionEncoder():
             kind, waves = _waves(stack.positions, d_model)
-            return Stack(sequence, "convolution", len(layers), d_model, positions=kind, waves=waves)
+            return Stack(
+                sequence,
+                "convolution",
+                len(layers),
+                d_model,
+                pre_norm=True,
+                positions=kind,
+                waves=waves,
+            )
         case TextCnnEncoder():
             return Stack(sequence, "text-cnn", 1, d_model)
         case RecurrentEncoder():

@@ -37,6 +37,7 @@ function figureColumn(side) {
   const from = boxes.length;
   boxes.push(...layerBoxes(side, s));
   const to = boxes.length;
+  if (s.pre_norm) boxes.push({ text: t("norm"), shape: shapeOf(side) });
   if (side === "decoder" || !hasBoth()) {
     boxes.push({ text: t(lastBox()), shape: shapeOf("head") || `(1, ${s.d_model})` });
     boxes.push({ text: D.vectors.embedding ? "" : t("probabilities"), plain: true, shape: "" });
@@ -106,7 +107,7 @@ function drawColumn(svg, column, x, bottom, memory) {
       wire(`M${memory[0]},${memory[1]} H${memory[0] + width / 2 + 58} V${y - 4} H${x} m-5,-4 l5,4 l-5,4`);
   });
   if (column.side === "decoder" || !hasBoth()) return null;
-  const top = at(to - 1) - 44;
+  const top = at(boxes.length - 1) - 44;
   wire(`M${middle},${top + 22} V${top}`);
   write(middle - 8, top - 6, `${t("memory")} ${shapeOf("encoder")}`, "small muted");
   return [middle, top];
