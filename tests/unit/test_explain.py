@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from helpers.random_translator import random_translator
 from transduce.decoding.hypotheses import length_penalty
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.shortlist import Shortlist
 from transduce.errors import SettingError
 from transduce.inspect.attention import record_attention
 from transduce.inspect.explanation import Explanation
@@ -132,6 +133,75 @@ def test_the_tree_is_the_search(penalty: str) -> None:
         tokens.append(tree.nodes[won].token)
         won = tree.nodes[won].parent
     assert tokens[::-1] == one.sequences["written"]
+
+
+LISTED = Shortlist(
+    np.arange(4 * 40).reshape(40, 4) % 40, np.array([5, 6, 7, 8, 30, 31, 33]), joint=True
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"coverage_penalty": 2.0, "stop": "exact"},
+        {"coverage_penalty": 1.0, "length_penalty": "mean"},
+        {"shortlist": True},
+        {"shortlist": True, "beam_size": 1, "repetition_penalty": 1.5},
+        {"prefix": "w7 w3", "length_penalty": "none"},
+        {"constraints": ("w9", ("w2", "w8"))},
+        {"avoid": ("w4", "w12"), "min_length_ratio": 1.0},
+        {"no_repeat_ngram": 1, "min_length": 4},
+        {"repetition_penalty": 3.0},
+        {"beam_size": 4, "beam_groups": 2, "diversity": 1.0},
+        {"beam_size": 3, "n_best": 3},
+        {"stop": "present", "free_end": True, "max_length_ratio": 0.5, "max_length_extra": 0},
+        {
+            "method": "sample",
+            "seed": 5,
+            "temperature": 1.5,
+            "top_k": 9,
+            "top_p": 0.9,
+            "min_p": 0.01,
+        },
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_options_change_the_tree_as_they_change_the_translation(options: dict[str, Any]) -> None:
+    made = random_translator()
+    with torch.no_grad():
+        made.model.head.weight[EOS, 0] = 0.5
+    config = replace(made.config, options=DecodingOptions(**options), shortlist=LISTED)
+    translator = made.configured(config)
+    before = translator.translate([TEXT])[0]
+    one = explain_translation(translator, (TEXT,))
+    assert one.answer == before.text == translator.translate([TEXT])[0].text
+    tree = one.search
+    assert tree is not None
+    (won,) = [node for node in tree.nodes if node.fate == "won"]
+    assert won.score == pytest.approx(before.score, abs=1e-5)
+    assert max(n.score for n in tree.nodes if n.score is not None) <= before.score + 1e-5
+    tokens, node = [], won
+    while node.parent >= 0:
+        tokens.append(node.token)
+        node = tree.nodes[node.parent]
+    assert tokens[::-1] == one.sequences["written"][: len(tokens)]
+    assert len(tokens) >= len(one.sequences["written"]) - 1
+    json.dumps(one.as_dict(), allow_nan=False)
+
+
+def test_these_options_change_the_search() -> None:
+    """Else the test above would hold for a search that forgot them."""
+    made = random_translator()
+    with torch.no_grad():
+        made.model.head.weight[EOS, 0] = 0.5
+    plain = explain_translation(made, (TEXT,)).search
+    assert plain is not None
+    for options in ({"coverage_penalty": 2.0, "stop": "exact"}, {"shortlist": True}):
+        config = replace(made.config, options=DecodingOptions(**options), shortlist=LISTED)
+        tree = explain_translation(made.configured(config), (TEXT,)).search
+        assert tree is not None
+        scores = [{n.score for n in one.nodes if n.fate == "won"} for one in (plain, tree)]
+        assert scores[0] != scores[1], options
 
 
 def test_samples_are_in_the_tree_too() -> None:

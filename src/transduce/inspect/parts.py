@@ -49,7 +49,8 @@ class Node:
     """One hypothesis of a search, seen at its last token.
 
     parent: index of the node that it continues, -1 for the root.  log_prob: cumulative.
-    score: log_prob over the length penalty, for a hypothesis that ended.
+    score: log_prob over the length penalty, plus the coverage penalty, for a hypothesis that
+    ended.
     """
 
     parent: int
@@ -68,6 +69,7 @@ class SearchTree:
     length_penalty: str
     alpha: float
     nodes: tuple[Node, ...]
+    coverage_penalty: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import SearchHooks, constraints_of
-from transduce.decoding.search import SearchRequest, Snapshot, search_steps
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.parts import Array, Guess
 from transduce.inspect.recording import as_array
@@ -65,32 +64,6 @@ class OutputPass(NamedTuple):
             shapes=seen.shapes,
             vectors=_fixed_context(model, self.batch),
         )
-
-
-@torch.inference_mode()
-def search_of(
-    step: Callable[[Padded, Any], Tensor],
-    model: EncoderDecoder,
-    batch: Padded | Tensor,
-    limits: Tensor,
-    options: DecodingOptions,
-    hooks: SearchHooks,
-) -> Iterator[Snapshot]:
-    """The search for one output, from BOS on."""
-    prefix = torch.full((1, 1), BOS, device=model.head.weight.device)
-    return search_steps(
-        SearchRequest(
-            step,
-            model.start(batch),
-            Padded.unpadded(prefix),
-            limits,
-            EOS,
-            (BOS, PAD),
-            options,
-            [0],
-            hooks=hooks,
-        )
-    )
 
 
 def hooks_of(predictor: Any, options: DecodingOptions, length: int) -> SearchHooks:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, Hypothesis, length_penalty
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import Snapshot
+from transduce.decoding.output_constraints import OutputConstraints
+from transduce.decoding.search import SearchRequest, SearchState, Snapshot
 from transduce.inspect.parts import Fate, Node, SearchTree
 from transduce.sequence import Padded
 from transduce.text import BOS, EOS
@@ -22,17 +23,21 @@ MAX_NODES = 1500
 
 Path = tuple[int, ...]
 Names = Callable[[Sequence[int]], list[str]]
-StepFunction = Callable[[Padded, Any], Tensor]
+S = TypeVar("S", bound=SearchState)
 
 
 class _Candidate(NamedTuple):
+    """A way on.  bonus: added to the score if it ends here."""
+
     total: float
     path: Path
     token: int
+    bonus: float = 0.0
 
 
 class SearchWatch:
-    """Wraps the `step` of one search over one input; the search itself is not touched.
+    """Wraps the `step` and the bonus for the end of one search over one input; the search itself
+    is not touched.
 
     best: ids of the best hypothesis, once the search is over; finished: it ends with EOS.
     """
@@ -51,29 +56,40 @@ class SearchWatch:
         self._rivals = 2 * options.beam_size if beam else SAMPLED_RIVALS + options.n_best
         self._best: list[tuple[list[float], list[int]]] = []
         self._ends: list[float] = []
+        self._bonuses: list[float] = []
+        self._constraints = OutputConstraints()
         self._penalty = length_penalty(options)
         self._nodes = [Node(-1, names([BOS])[0], 0.0, "kept")]
         self._at: dict[Path, int] = {(): 0}
         self.best: list[int] = []
         self.finished = True
 
-    def step(
-        self, step: StepFunction, bonus: Callable[[Any], Tensor] | None = None
-    ) -> StepFunction:
-        """The same step, observed.  bonus: the `token_bonus` of the search."""
+    def watched(self, request: SearchRequest[S]) -> SearchRequest[S]:
+        """The same search, observed."""
+        token_bonus = request.hooks.token_bonus
 
-        def observed(fed: Padded, state: Any) -> Tensor:
-            logits = step(fed, state)
+        def step(fed: Padded, state: S) -> Tensor:
+            logits = request.step(fed, state)
             log_probs = logits[:, -1].float().log_softmax(-1)
-            if bonus is not None:
-                log_probs = log_probs + bonus(state)
+            if token_bonus is not None:
+                log_probs = log_probs + token_bonus(state)
             count = min(self._rivals + len(self._forbidden), log_probs.shape[1])
             values, ids = log_probs.topk(count)
             self._best = list(zip(values.tolist(), ids.tolist(), strict=True))
             self._ends = log_probs[:, EOS].tolist()
             return logits
 
-        return observed
+        self._constraints = (*request.hooks.sentence_constraints, OutputConstraints())[0]
+        end_bonus = request.hooks.end_bonus
+        if end_bonus is None:
+            return replace(request, step=step)
+
+        def bonus(state: S) -> Tensor:
+            found = end_bonus(state)
+            self._bonuses = found.tolist()
+            return found
+
+        return replace(request, step=step, hooks=replace(request.hooks, end_bonus=bonus))
 
     def tree(self, snapshots: Iterator[Snapshot]) -> SearchTree:
         """Run the search to its end."""
@@ -82,14 +98,19 @@ class SearchWatch:
         for after in snapshots:
             if len(self._nodes) < MAX_NODES:
                 self._grow(before.active, after.active)
-            self._best, self._ends = [], []
+            self._best, self._ends, self._bonuses = [], [], []
             before, best = after, after.best[0]
         if best:
             self._crown(best[0])
         options = self._options
         nodes = tuple(self._nodes)
         return SearchTree(
-            options.method, options.width, options.length_penalty, options.alpha, nodes
+            options.method,
+            options.width,
+            options.length_penalty,
+            options.alpha,
+            nodes,
+            options.coverage_penalty,
         )
 
     def _crown(self, best: Hypothesis) -> None:
@@ -110,19 +131,26 @@ class SearchWatch:
         for row, (path, total) in enumerate(_paths(active)):
             if total == DEAD:
                 continue
+            bonus = self._bonuses[row] if self._bonuses else 0.0
             if active.full:
                 free = self._options.free_end
-                found.append(_Candidate(total + (0.0 if free else self._ends[row]), path, EOS))
+                end = 0.0 if free else self._ends[row]
+                found.append(_Candidate(total + end, path, EOS, bonus))
                 continue
-            early = {EOS} if active.length < self._least else set()
+            early = set() if self._may_end(path) else {EOS}
             values, ids = self._best[row]
             likeliest = [
-                _Candidate(total + value, path, token)
+                _Candidate(total + value, path, token, bonus)
                 for value, token in zip(values, ids, strict=True)
-                if token not in self._forbidden | early
+                if token not in self._forbidden | early and value > DEAD
             ]
             found += likeliest[: self._rivals]
         return sorted(found, key=lambda one: -one.total)[: self._rivals]
+
+    def _may_end(self, path: Path) -> bool:
+        """True if the options let a hypothesis end, before its greatest length."""
+        least = max(self._least, len(self._constraints.prefix))
+        return len(path) >= least and self._constraints.is_met_by(path)
 
     def _grow(self, old: ActiveHypotheses, new: ActiveHypotheses) -> None:
         kept = dict(_paths(new)) if new.sentences else {}
@@ -132,17 +160,20 @@ class SearchWatch:
         for path, total in kept.items():  # drawn, or forced: not among the likeliest
             if path and path not in there and total != DEAD:
                 shown.append(_Candidate(total, path[:-1], path[-1]))
-        for rank, one in enumerate(shown):
+        rank = -1
+        for one in shown:
+            path = (*one.path, one.token)
+            rank += not kept or path in kept or one.token == EOS  # others were ruled out, or cut
             if one.path not in self._at:
                 continue
-            path = (*one.path, one.token)
             fate: Fate = "kept" if path in kept else "cut"
             score = None
             if one.token == EOS and beam and rank < self._options.width:
-                fate, score = "ended", one.total / self._penalty(len(path))
+                fate, score = "ended", one.total / self._penalty(len(path)) + one.bonus
             self._at[path] = len(self._nodes)
             token = self._names([one.token])[0]
-            self._nodes.append(Node(self._at[one.path], token, one.total, fate, score))
+            total = kept.get(path, one.total)  # of a kept one with every penalty of the search
+            self._nodes.append(Node(self._at[one.path], token, total, fate, score))
 
 
 def _paths(active: ActiveHypotheses) -> list[tuple[Path, float]]:

@@ -130,14 +130,14 @@ function beam() {
       ),
     ),
     el("div", { class: "scroll", tabindex: 0, "aria-label": t("beam") }, svg),
-    s.method === "beam" ? el("p", {}, rule) : null,
+    s.method === "beam" ? el("p", {}, rule, s.coverage_penalty ? t("coverage", s.coverage_penalty) : "") : null,
     ended.length
       ? [
           table(
             ["hypothesis", "logp", "length", "penalty", "score"].map((k) => t(k)),
             ended.slice(0, 12).map(line),
           ),
-          winner >= 0 && s.method === "beam" && ended.length > 1
+          winner >= 0 && s.method === "beam" && ended.length > 1 && !s.coverage_penalty
             ? el(
                 "p",
                 {},

@@ -43,23 +43,20 @@ def explain_generation(generator: Generator, parts: tuple[str, ...]) -> Explanat
     def ended(i: int, ids: list[int]) -> bool:
         return len(ids) >= limit or text.stopped(ids)
 
+    request = SearchRequest(
+        windowed_step,
+        WindowedState(generator.model, generator.window),
+        left_padded([prompt]).to(generator.device),
+        torch.full((1,), generator.options.max_tokens),
+        EOS,
+        generator.forbidden,
+        generator.options,
+        [0],
+        ended,
+        hooks,
+    )
     with torch.inference_mode():
-        tree = watch.tree(
-            search_steps(
-                SearchRequest(
-                    watch.step(windowed_step),
-                    WindowedState(generator.model, generator.window),
-                    left_padded([prompt]).to(generator.device),
-                    torch.full((1,), generator.options.max_tokens),
-                    EOS,
-                    generator.forbidden,
-                    generator.options,
-                    [0],
-                    ended,
-                    hooks,
-                )
-            )
-        )
+        tree = watch.tree(search_steps(watch.watched(request)))
     written = [*watch.best, *([EOS] if watch.finished else [])]
     if len(written) > MAX_STEPS:
         logger.warning("the output has %d tokens; %d are explained", len(written), MAX_STEPS)

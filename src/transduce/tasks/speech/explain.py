@@ -35,8 +35,7 @@ def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanatio
     options, names = recogniser.options, token_names(recogniser.tokenizer)
     watch = SearchWatch(options, (BOS, PAD), names)
     request, scored = recogniser.request(batch, options, [0])
-    step = watch.step(request.step, request.hooks.token_bonus)
-    tree = watch.tree(search_steps(replace(request, step=step)))
+    tree = watch.tree(search_steps(watch.watched(request)))
     times = [f"{i * recogniser.seconds_per_position:.2f}" for i in range(positions)]
     pair = OutputPass(recogniser.model, batch, ("audio", times), watch.best, names)
     picture = Picture(spectrogram(batch.values[0]), (1, positions), 0, "audio")

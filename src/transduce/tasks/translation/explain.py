@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-
+from transduce.decoding.search import search_steps
+from transduce.decoding.shortlist import ShortlistedModel
 from transduce.inspect.explanation import Explanation
 from transduce.sequence import Padded
-from transduce.tasks.explained_output import OutputPass, hooks_of, search_of
+from transduce.tasks.explained_output import OutputPass, hooks_of
 from transduce.tasks.explained_pass import logger, token_names
-from transduce.tasks.search_watch import SearchWatch
+from transduce.tasks.search_watch import Names, SearchWatch
 from transduce.tasks.translation.translator import Translator
-from transduce.text import BOS, EOS, PAD
+from transduce.tasks.translation.translator_config import SourceSegment
+from transduce.text import EOS, PAD
 
 
 def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Explanation:
@@ -28,24 +29,23 @@ def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Expla
         return bare
     if len(pieces) > 1:
         logger.warning("the text is translated in %d pieces; the first is explained", len(pieces))
-    source = [*pieces[0], EOS]
-    batch = Padded.from_rows([source], PAD).to(translator.device)
-    limits = translator.options.max_lengths(torch.tensor([len(pieces[0])]))
-    most = translator.config.max_target_length
+    ids, options = pieces[0], translator.options
+    constraints = hooks_of(translator, options, len(ids)).sentence_constraints[0]
+    segment = SourceSegment(0, 0, ids, 0, constraints)
+    shortlisted = translator.shortlisted([ids], options)
+    request = translator.search_request([segment], options, shortlisted)
     names = token_names(translator.target)
-    least = translator.options.min_length_for(len(pieces[0]))
-    watch = SearchWatch(translator.options, (BOS, PAD), names, least)
-    tree = watch.tree(
-        search_of(
-            watch.step(translator.model.step),
-            translator.model,
-            batch,
-            limits if most is None else limits.clamp(max=most),
-            translator.options,
-            hooks_of(translator, translator.options, len(pieces[0])),
-        )
-    )
+    searched = names if shortlisted is None else _renumbered(names, shortlisted)
+    watch = SearchWatch(options, request.forbidden, searched, constraints.min_length)
+    tree = watch.tree(search_steps(watch.watched(request)))
+    source = [*ids, EOS]
+    batch = Padded.from_rows([source], PAD).to(translator.device)
     written = translation.candidates[0].parts[0]
     shown = token_names(translator.source)(source)
     pair = OutputPass(translator.model, batch, ("source", shown), written, names)
     return pair.explain(replace(bare, search=tree))
+
+
+def _renumbered(names: Names, shortlisted: ShortlistedModel) -> Names:
+    """Names of ids in the numbering of a shortlist."""
+    return lambda ids: names(shortlisted.ids[list(ids)].tolist())

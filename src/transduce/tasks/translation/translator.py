@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -13,7 +13,7 @@ from transduce.data.batches import in_batches
 from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import SearchRequest, Snapshot, search_steps
+from transduce.decoding.search import SearchRequest, search, search_steps
 from transduce.decoding.shortlist import ShortlistedModel
 from transduce.decoding.stable_prefix import stable_prefix
 from transduce.decoding.step_model import StepModel
@@ -333,18 +333,19 @@ class Translator:
         if (engine := self.config.engine_for(options, segments)) is not None:
             limits = self._preparation.limits(sources, options).tolist()
             return engine.search(segments, limits, options, cancelled)
-        shortlisted = self._shortlisted(sources, options)
-        *_, last = self._steps(segments, options, shortlisted, cancelled)
-        return last.best if shortlisted is None else shortlisted.widened(last.best)
+        shortlisted = self.shortlisted(sources, options)
+        found = search(self.search_request(segments, options, shortlisted, cancelled))
+        return found if shortlisted is None else shortlisted.widened(found)
 
-    def _steps(
+    def search_request(
         self,
         segments: Sequence[SourceSegment],
         options: DecodingOptions,
         shortlisted: ShortlistedModel | None,
-        cancelled: Callable[[int], bool] | None,
-    ) -> Iterator[Snapshot]:
-        """The search for the translations of some pieces, step by step."""
+        cancelled: Callable[[int], bool] | None = None,
+    ) -> SearchRequest[Any]:
+        """The search for the translations of some pieces, ready to run."""
+        self.model.eval()
         config = self.config
         batch = self._batch([[*segment.ids, EOS] for segment in segments])
         sentence_constraints = [segment.output_constraints for segment in segments]
@@ -355,19 +356,17 @@ class Translator:
             scorer = shortlisted
         with torch.inference_mode():
             state = scorer.start(batch)
-        return search_steps(
-            SearchRequest(
-                scorer.step,
-                state,
-                Padded.unpadded(torch.full((len(segments), 1), BOS, device=self.device)),
-                self._preparation.limits([segment.ids for segment in segments], options),
-                EOS,
-                (BOS, PAD),
-                options,
-                [segment.stream for segment in segments],
-                hooks=hooks,
-                cancelled=cancelled,
-            )
+        return SearchRequest(
+            scorer.step,
+            state,
+            Padded.unpadded(torch.full((len(segments), 1), BOS, device=self.device)),
+            self._preparation.limits([segment.ids for segment in segments], options),
+            EOS,
+            (BOS, PAD),
+            options,
+            [segment.stream for segment in segments],
+            hooks=hooks,
+            cancelled=cancelled,
         )
 
     def _parts(self, prepared: Prepared, cancellation: Cancellation) -> TextStream:
@@ -391,9 +390,10 @@ class Translator:
         before: list[int] = []
         for segment in segments:
             ids: list[int] = []
-            shortlisted = self._shortlisted([segment.ids], options)
+            shortlisted = self.shortlisted([segment.ids], options)
             hook = cancellation.of_part([segment.text])
-            for snapshot in self._steps([segment], options, shortlisted, hook):
+            request = self.search_request([segment], options, shortlisted, hook)
+            for snapshot in search_steps(request):
                 if error := cancellation.error(segment.text):
                     raise error
                 ids = stable_prefix(snapshot)
@@ -407,7 +407,7 @@ class Translator:
             before = joined([before, ids], self.target)
         yield self._outputs.line(before, source)[len(written) :]
 
-    def _shortlisted(
+    def shortlisted(
         self, sources: list[list[int]], options: DecodingOptions
     ) -> ShortlistedModel | None:
         """Model restricted to the shortlists of some sources, if the options request it."""

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transduce.decoding.search import SearchRequest, search_steps
 from transduce.inspect.explanation import Explanation
 from transduce.nn.heads.label import LabelHead
-from transduce.tasks.explained_output import OutputPass, hooks_of, search_of
+from transduce.sequence import Padded
+from transduce.tasks.explained_output import OutputPass, hooks_of
 from transduce.tasks.explained_pass import (
     Pass,
     encoder_pass,
@@ -24,7 +26,7 @@ from transduce.tasks.vision.captioning import Captioner
 from transduce.tasks.vision.image_classification import ImageClassifier
 from transduce.tasks.vision.image_embedding import ImageEmbedder
 from transduce.tasks.vision.pictures import one_image, picture_of
-from transduce.text import BOS, PAD
+from transduce.text import BOS, EOS, PAD
 
 
 def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanation:
@@ -38,16 +40,20 @@ def explain_captioning(captioner: Captioner, parts: tuple[str, ...]) -> Explanat
     names = token_names(captioner.tokenizer)
     watch = SearchWatch(options, (BOS, PAD), names)
     limit = min(options.max_tokens, captioner.recipe.text.max_length - 2)
-    tree = watch.tree(
-        search_of(
-            watch.step(captioner.model.step),
-            captioner.model,
-            batch,
-            torch.full((1,), limit),
-            options,
-            hooks_of(captioner, options, 0),
-        )
+    with torch.inference_mode():
+        state = captioner.model.start(batch)
+    request = SearchRequest(
+        captioner.model.step,
+        state,
+        Padded.unpadded(torch.full((1, 1), BOS, device=captioner.device)),
+        torch.full((1,), limit),
+        EOS,
+        (BOS, PAD),
+        options,
+        [0],
+        hooks=hooks_of(captioner, options, 0),
     )
+    tree = watch.tree(search_steps(watch.watched(request)))
     picture, cells = picture_of(batch, image, captioner.model.front_end)
     pair = OutputPass(captioner.model, batch, ("image", cells), watch.best, names)
     return pair.explain(replace(bare, search=tree, picture=picture))
