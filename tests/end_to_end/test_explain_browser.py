@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from helpers.command_line import transduce
 from helpers.random_translator import random_translator
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.page import page_of
@@ -30,6 +31,14 @@ ARGUMENTS = (
     "--disable-sync",
 )
 HOSTILE = "</script><img src=x onerror=alert(1)> שלום 👩‍👩‍👧 \u202e " + "x" * 2000
+TEXTS = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(1)>",
+    "שלום עולם \u202e abc \u2067def",
+    "👩‍👩‍👧‍👦 🇨🇭 e\u0301 \ufeff\u200b",
+    "a\x00b\x1b[31mc\x7f\x85d",
+    "x" * 2000,
+    "&lt;b&gt; \\u003c ${1} `a` \u2028 ' \"",
+)
 TABS = ("Steps", "Heads", "Search", "Layers", "By hand", "Figure 1")
 
 Open = Callable[..., Any]
@@ -76,12 +85,16 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     asked: list[str] = []
     contexts = []
 
-    def open_page(*shown: Explanation | SideBySide, at: str = "", **settings: Any) -> Any:
+    def open_page(*shown: Explanation | SideBySide | Path, at: str = "", **settings: Any) -> Any:
         file = tmp_path / "page.html"
         parts: list[dict[str, Any]] = []
         for n, one in enumerate(shown):
-            parts += one.packed(n) if isinstance(one, SideBySide) else [one.packed()]
-        file.write_text(page_of(parts), encoding="utf-8")
+            if isinstance(one, Path):
+                file = one
+            else:
+                parts += one.packed(n) if isinstance(one, SideBySide) else [one.packed()]
+        if parts:
+            file.write_text(page_of(parts), encoding="utf-8")
         context = browser.new_context(**{"locale": "en-GB", **settings})
         contexts.append(context)
         page = context.new_page()
@@ -269,3 +282,29 @@ def test_side_by_side_fits_the_screen(
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     zh = settings.get("locale") == "zh-CN"
     assert page.get_by_role("tab").first.inner_text() == ("1 并排" if zh else "1 Side by side")
+
+
+CONTROLS = {n: 0x2400 + n for n in range(32)} | dict.fromkeys(range(128, 160), 65533)
+
+
+@pytest.mark.slow
+def test_any_text_through_the_command(show: Open, run: Path, twin: Path, tmp_path: Path) -> None:
+    file = tmp_path / "any.html"
+    given = "\n".join(TEXTS).encode() + b"\n\xff\xfe\n"
+    done = transduce("explain", run, "--against", twin, "--html", file, stdin=given)
+    assert done.code == 0, done.err
+    page = show(file)
+    chosen = page.get_by_label("Text")
+    assert chosen.locator("option").count() == len(TEXTS) + 1
+    for number, text in enumerate(TEXTS):
+        chosen.select_option(index=number)
+        assert page.text_content("h1 bdi") == text.translate({**CONTROLS, 0x7F: 0x2421})
+        for name in ("1  copy", "2  twin"):
+            page.get_by_label("Run").select_option(label=name)
+            for tab in page.get_by_role("tab").all():
+                tab.click()
+                for width in (1280, 340):
+                    page.set_viewport_size({"width": width, "height": 800})
+                    over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                    assert over <= 0, (text[:20], name, tab.inner_text())
+    assert page.locator("img").count() == 0 and page.locator("script").count() == 2

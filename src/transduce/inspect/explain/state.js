@@ -43,12 +43,12 @@ function el(tag, attrs, ...children) {
 const there = (children) => children.flat(9).filter((c) => c !== null && c !== undefined && c !== false);
 const fill = (node, children) => node.replaceChildren(...there(children));
 const token = (text, cls) => el("bdi", { class: "token " + (cls || "") }, visible(text));
+// Control characters as their pictures; the others, C1, as the replacement character.
+const picture = (code) => (code < 32 ? 0x2400 + code : code === 127 ? 0x2421 : 0xfffd);
 const visible = (s) =>
   s === ""
     ? "∅"
-    : String(s).replace(/[\u0000-\u001f\u007f]/g, (c) =>
-        String.fromCharCode(0x2400 + (c.charCodeAt(0) % 0x7f)),
-      );
+    : String(s).replace(/[\u0000-\u001f\u007f-\u009f]/g, (c) => String.fromCharCode(picture(c.charCodeAt(0))));
 const fixed = (x, n = 3) => (Number.isFinite(x) ? x.toFixed(n) : "−∞").replace("-", "−");
 const say = (text) => {
   document.getElementById("said").textContent = text;
