@@ -268,6 +268,8 @@ def test_all_screens_of_each_run(show: Open, three: list[SideBySide]) -> None:
     assert page.locator("h1").inner_text().startswith("w2 w7")
     page.get_by_label("Text").select_option(index=1)
     assert page.locator("section").count() == 3, "a blank text"
+    heads = page.locator("thead th").all_inner_texts()
+    assert heads == ["Run", "Answer", "parameters", "seconds"]
     assert page.get_by_role("tab").count() == 1
 
 
@@ -278,7 +280,9 @@ def test_all_screens_of_each_run(show: Open, three: list[SideBySide]) -> None:
 def test_side_by_side_fits_the_screen(
     show: Open, three: list[SideBySide], settings: dict[str, Any]
 ) -> None:
-    page = show(*three, **settings)
+    one = three[0].runs[0]
+    long = replace(one, explanation=replace(one.explanation, run="/home/runs/" + "fixed" * 20))
+    page = show(SideBySide((long, *three[0].runs)), **settings)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     zh = settings.get("locale") == "zh-CN"
     assert page.get_by_role("tab").first.inner_text() == ("1 并排" if zh else "1 Side by side")

@@ -83,3 +83,10 @@ def test_runs_of_other_tasks_are_refused(run: Path, here: Here) -> None:
     other = Path(__file__).parents[1] / "runs" / "0.1.0" / "classification"
     told = here("explain", run, "abc", "--against", other).complaint
     assert "different tasks (classification; translation)" in told
+
+
+def test_warnings_are_those_of_one_explanation(run: Path, here: Here) -> None:
+    text = "abc " * 100
+    alone = [line for line in here("explain", run, text).err.splitlines() if "pieces" in line]
+    beside = here("explain", run, "--against", run, text).err.splitlines()
+    assert alone and [line for line in beside if "pieces" in line] == 2 * alone

@@ -75,6 +75,12 @@ def test_the_report_stands_side_by_side(found: SideBySide) -> None:
         assert row.endswith(one.explanation.answer) and f"{one.parameters:,}" in row
 
 
+def test_labels_stand_side_by_side(found: SideBySide) -> None:
+    labelled = replace(found.runs[0].explanation, steps=(), labels=(("spam", 0.75), ("ham", 0.25)))
+    lines = report_side_by_side(SideBySide((replace(found.runs[0], explanation=labelled),)), 80)
+    assert "labels and their probabilities\nfixed  spam 0.75  ham 0.25\n" in lines
+
+
 def test_a_narrow_terminal_has_pictures_below_each_other(found: SideBySide) -> None:
     lines = report_side_by_side(found, 60).splitlines()
     assert {"fixed", "additive", "transformer"} <= set(lines)

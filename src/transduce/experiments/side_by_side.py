@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from transduce.errors import DataError, SettingError
 from transduce.experiments.compare import short_names
@@ -44,7 +46,20 @@ def _check_alike(runs: Sequence[Run]) -> None:
 
 def _compared(run: Run, name: str, parts: tuple[str, ...]) -> ComparedRun:
     found = dataclasses.replace(run.explain(parts), run=name)
-    began = time.perf_counter()
-    list(run.predict([parts]))
-    seconds = time.perf_counter() - began
+    with _without_warnings():
+        began = time.perf_counter()
+        list(run.predict([parts]))
+        seconds = time.perf_counter() - began
     return ComparedRun(found, run.info()["parameters"], seconds)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep warnings back that the same input has caused already."""
+    logger = logging.getLogger("transduce")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -38,9 +38,10 @@ def report_side_by_side(found: SideBySide, width: int) -> str:
     if all(_is_blank(one.explanation) for one in found.runs):
         return BLANK
     parts = [_given(first), _table([FIGURES, *map(_figures, found.runs)])]
-    written = [(one.explanation.run, _written(one.explanation)) for one in found.runs]
-    if any(tokens for _, tokens in written):
-        parts.append(_table([("run", "tokens and their probabilities"), *written]))
+    likely = [(one.explanation.run, _likely(one.explanation)) for one in found.runs]
+    if any(text for _, text in likely):
+        what = "tokens" if first.steps else "labels"
+        parts.append(_table([("run", f"{what} and their probabilities"), *likely]))
     pictures = [_main_picture(one.explanation) for one in found.runs]
     parts += abreast([picture for picture in pictures if picture], width)
     return "\n\n".join(parts)
@@ -83,8 +84,10 @@ def _figures(one: ComparedRun) -> tuple[str, ...]:
     )
 
 
-def _written(one: Explanation) -> str:
-    return "  ".join(f"{step.written} {step.probability:.2f}" for step in one.steps[: 3 * SHOWN])
+def _likely(one: Explanation) -> str:
+    """The tokens written with their probabilities, or else the likeliest labels."""
+    found = [(step.written, step.probability) for step in one.steps[: 3 * SHOWN]]
+    return "  ".join(f"{name} {p:.2f}" for name, p in found or one.labels[:RIVALS])
 
 
 def _parts(one: Explanation) -> Iterator[str]:

@@ -2,7 +2,7 @@
 function beside() {
   const runs = besides().map((i) => [DOCS[i], i]);
   return [
-    note(t("besideNote")),
+    runs.some(([d]) => d.steps.length) ? note(t("besideNote")) : null,
     besideFigures(runs),
     el(
       "div",
@@ -12,22 +12,22 @@ function beside() {
   ];
 }
 
+// A table of what the runs have: without steps or a search there are no log-probabilities or scores.
 function besideFigures(runs) {
-  const number = (x, show) => numberCell(x === null ? "–" : show(x)),
-    heads = ["model", "answer", "logp", "perToken", "score", "parameters", "seconds"];
-  const row = ([d]) =>
-    tableRow(
-      el("bdi", {}, d.run),
-      el("td", { class: "said" }, el("bdi", {}, answerOf(d))),
-      number(d.log_prob, fixed),
-      number(d.log_prob, (x) => fixed(x / d.steps.length)),
-      number(d.score, fixed),
-      number(d.parameters, (x) => x.toLocaleString("en")),
-      number(d.seconds, fixed),
-    );
+  const figure = (x, by = 1) => (x === null ? null : fixed(x / by));
+  const figures = {
+    logp: (d) => figure(d.log_prob),
+    perToken: (d) => figure(d.log_prob, d.steps.length),
+    score: (d) => figure(d.score),
+    parameters: (d) => d.parameters.toLocaleString("en"),
+    seconds: (d) => fixed(d.seconds),
+  };
+  const keys = Object.keys(figures).filter((key) => runs.some(([d]) => figures[key](d) !== null)),
+    answer = (d) => el("td", { class: "said" }, el("bdi", {}, answerOf(d)));
+  const cells = (d) => keys.map((key) => numberCell(figures[key](d) ?? "–"));
   return table(
-    heads.map((key) => t(key)),
-    runs.map(row),
+    ["model", "answer", ...keys].map((key) => t(key)),
+    runs.map(([d]) => tableRow(el("bdi", {}, d.run), answer(d), cells(d))),
   );
 }
 
