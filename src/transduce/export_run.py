@@ -1,4 +1,4 @@
-"""Export of a run to a directory of CTranslate2: `export_run`."""
+"""Export of a run for other programs: `export_run`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,43 @@ import importlib.metadata
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
-from transduce.errors import RunError
-from transduce.interop.ctranslate2 import check_expressible, library, write_ctranslate2
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import RunError, SettingError
+from transduce.interop import argos
+from transduce.interop.ctranslate2 import library, write_ctranslate2
+from transduce.interop.marian_export import marian_directory
 from transduce.nn.kernels.linear import Precision
 from transduce.run import load
 from transduce.run_directory import written_aside
 from transduce.tasks.translation.ctranslate2 import positions_for
+from transduce.tasks.translation.recipe import LANGUAGE_CODE
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import SubwordTokenizer, Tokenizer
-from transduce.training.weights import write_text
+from transduce.training.weights import write_tensors, write_text
+
+Format = Literal["ctranslate2", "argos", "marian"]
+SUFFIX = ".argosmodel"
+ARGOS = """\
+`argospm install FILE` installs it, for LibreTranslate, too.  Nothing is downloaded: a sentence
+splitter is inside.
+"""
+MARIAN = """\
+```python
+from transformers import MarianMTModel, MarianTokenizer
+
+tokenizer = MarianTokenizer.from_pretrained(".")
+model = MarianMTModel.from_pretrained(".")
+outputs = model.generate(**tokenizer(texts, return_tensors="pt", padding=True))
+for text in tokenizer.batch_decode(outputs, skip_special_tokens=True):
+    print(text)
+```
+"""
+GNMT = """
+transformers divides scores by the length where the run divides by ((5 + L) / 6)^alpha: of the
+candidates of one search another may win.
+"""
 
 SNIPPET = """\
 ```python
@@ -35,35 +62,137 @@ def export_run(
     run: str | os.PathLike[str],
     directory: str | os.PathLike[str],
     precision: Precision = "float32",
+    form: Format = "ctranslate2",
+    languages: tuple[str, str] | None = None,
 ) -> Path:
-    """Write a run that translates as the directory of a CTranslate2 model, with its tokenizer.
+    """Write a run that translates in the form of another program, with its tokenizer.
 
-    precision: of the weights there; "int8" is a quarter of the size.  Raises RunError where the
-    directory is there already, and for a run that CTranslate2 cannot express; SettingError where
-    the extra `ctranslate2` is missing.  Whatever happens, the directory is whole or not there.
+    form: `ctranslate2` and `marian` are directories, `argos` a file, whose name ends in
+    `.argosmodel`.  precision: of the weights of `ctranslate2` and `argos`; "int8" is a quarter of
+    the size.  languages: codes of source and target, which `argos` needs; by default the target's
+    is the recipe's.
+
+    Raises RunError where the path is there already, and for a run that the program cannot express;
+    SettingError for options that do not fit, and where the extra `ctranslate2` is missing.
+    Whatever happens, the result is whole or not there.
     """
     path = Path(directory)
     if path.exists() or path.is_symlink():
         raise RunError(f"{path} exists; give another DIRECTORY")
-    library()
+    _check_options(path, precision, form, languages)
     predictor = load(run, "cpu").predictor
     if not isinstance(predictor, TrainedTranslator):
         raise RunError(f"{run} does not turn text into text; only runs of translation are exported")
-    check_expressible(predictor.recipe.model)
     with written_aside(path) as aside:
-        write_ctranslate2(
-            predictor.model,
-            predictor.recipe.model,
-            aside,
-            _names(predictor.source),
-            _names(predictor.target),
-            positions_for(predictor),
-            precision,
-        )
-        files = _write_tokenizers(predictor, aside)
-        write_text(aside / "README.md", _card(Path(run), predictor, files))
+        match form:
+            case "ctranslate2":
+                _write_ctranslate2(Path(run), predictor, aside, precision)
+            case "marian":
+                _write_marian(Path(run), predictor, aside)
+            case "argos":
+                assert languages is not None
+                package = _write_argos(Path(run), predictor, aside, precision, languages)
+                package.rename(path)
+                return path
         aside.rename(path)
     return path
+
+
+def _check_options(
+    path: Path, precision: Precision, form: Format, languages: tuple[str, str] | None
+) -> None:
+    """Raises SettingError for options that do not fit the format."""
+    if form == "marian" and precision != "float32":
+        raise SettingError(f"Marian holds float32, not {precision}; remove --precision")
+    if form != "argos" and languages is not None:
+        raise SettingError(f"--languages is for --format argos, not {form}; remove it")
+    if form == "argos":
+        if languages is None:
+            raise SettingError("--format argos needs both languages, such as --languages de-en")
+        for code in languages:
+            if not LANGUAGE_CODE.fullmatch(code):
+                raise SettingError(f"{code!r} is not a code of a language, such as 'de' or 'pt-BR'")
+        if path.suffix != SUFFIX:
+            raise SettingError(f"{path.name} must end in {SUFFIX}; write {path.name}{SUFFIX}")
+    if form != "marian":
+        library()
+
+
+def _write_ctranslate2(
+    run: Path, translator: TrainedTranslator, directory: Path, precision: Precision
+) -> None:
+    """The model of CTranslate2, tokenizers and a page."""
+    _write_model(translator, directory, precision)
+    files = _write_tokenizers(translator, directory)
+    write_text(directory / "README.md", _card(run, translator, files))
+
+
+def _write_model(translator: TrainedTranslator, directory: Path, precision: Precision) -> None:
+    write_ctranslate2(
+        translator.model,
+        translator.recipe.model,
+        directory,
+        _names(translator.source),
+        _names(translator.target),
+        positions_for(translator),
+        precision,
+    )
+
+
+def _write_argos(
+    run: Path,
+    translator: TrainedTranslator,
+    directory: Path,
+    precision: Precision,
+    languages: tuple[str, str],
+) -> Path:
+    """The package, made inside a temporary directory."""
+    argos.check_expressible(
+        translator.source, translator.target, translator.recipe.target_languages
+    )
+    model = directory / "model"
+    model.mkdir()
+    _write_model(translator, model, precision)
+    readme = _head(run, "A package for Argos Translate and LibreTranslate") + ARGOS
+    package = directory / f"package{SUFFIX}"
+    argos.write_package(package, model, translator.source, languages, readme)
+    return package
+
+
+def _write_marian(run: Path, translator: TrainedTranslator, directory: Path) -> None:
+    """A directory of transformers' MarianMTModel, and a page."""
+    made = marian_directory(
+        translator.model,
+        translator.recipe.model,
+        translator.source,
+        translator.target,
+        _search_of_transformers(translator.options),
+        positions_for(translator),
+    )
+    write_tensors(directory / "model.safetensors", made.tensors, {"format": "pt"})
+    for name, content in made.files.items():
+        (directory / name).write_bytes(content)
+    readme = _head(run, "A Marian model for Hugging Face transformers") + MARIAN
+    if translator.options.length_penalty == "gnmt":
+        readme += GNMT
+    write_text(directory / "README.md", readme)
+
+
+def _search_of_transformers(options: DecodingOptions) -> dict[str, Any]:
+    """Settings of its beam search: scores divided by the length, or not at all."""
+    early = {"first": True, "exact": "never", "present": False}
+    return {
+        "num_beams": options.beam_size,
+        "early_stopping": early[options.stop],
+        "length_penalty": 0.0 if options.length_penalty == "none" else 1.0,
+    }
+
+
+def _head(run: Path, what: str) -> str:
+    """First lines of a page."""
+    name = run.resolve().name
+    version = importlib.metadata.version("transduce")
+    return f"# {name}\n\n{what}, exported from the run `{name}` by transduce {version}.\n\n"
 
 
 def _names(tokenizer: Tokenizer) -> list[str]:
@@ -92,12 +221,8 @@ def _write_tokenizers(translator: TrainedTranslator, directory: Path) -> Sequenc
 
 def _card(run: Path, translator: TrainedTranslator, files: Sequence[Path]) -> str:
     """A page that says how to use the directory."""
-    name, names = run.resolve().name, " and ".join(f"`{file.name}`" for file in files)
-    told = (
-        f"# {name}\n\n"
-        f"A CTranslate2 model, exported from the run `{name}` by transduce "
-        f"{importlib.metadata.version('transduce')}.\n\n"
-    )
+    names = " and ".join(f"`{file.name}`" for file in files)
+    told = _head(run, "A CTranslate2 model")
     sides = (translator.source, translator.target)
     if not all(isinstance(side, SubwordTokenizer) for side in sides):
         return (

@@ -1,4 +1,4 @@
-"""`transduce export`: convert a run for another inference engine."""
+"""`transduce export`: convert a run for other programs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from transduce.cli.output import print_lines
+from transduce.errors import SettingError
 
 
 def export(
@@ -15,25 +16,41 @@ def export(
     directory: Path,
     /,
     *,
-    form: Annotated[Literal["ctranslate2"], Parameter(name="--format")] = "ctranslate2",
+    form: Annotated[
+        Literal["ctranslate2", "argos", "marian"], Parameter(name="--format")
+    ] = "ctranslate2",
     precision: Literal["float32", "int8"] = "float32",
+    languages: str = "",
 ) -> None:
-    """Export a run to CTranslate2.
+    """Export a run for CTranslate2, for Argos Translate and LibreTranslate, or as Marian.
 
     Writes the converted model, its vocabularies, the tokenizer and a README with usage. Prints the
-    directory.
+    path.
 
     Parameters
     ----------
     run
         Run directory of a translation model.
     directory
-        Directory to create.
+        Directory to create; with --format argos a file to create, ending in .argosmodel.
     form
-        Output format.
+        Output format: a directory of CTranslate2 (ctranslate2), a package of Argos Translate and
+        LibreTranslate (argos), or a directory of Hugging Face's MarianMTModel (marian).
     precision
         Numeric precision of the weights; int8 quantises them to a quarter of the size.
+    languages
+        Codes of the source and the target language, such as de-en; for argos.
     """
     from transduce.export_run import export_run
 
-    print_lines(str(export_run(run, directory, precision)))
+    print_lines(str(export_run(run, directory, precision, form, _pair(languages))))
+
+
+def _pair(languages: str) -> tuple[str, str] | None:
+    """The two codes of "de-en"."""
+    if not languages:
+        return None
+    source, _, target = languages.partition("-")
+    if not source or not target:
+        raise SettingError(f"--languages {languages!r} must be two codes with a hyphen: de-en")
+    return source, target

@@ -113,7 +113,7 @@ def _not_followed(said: Config, config: Config, beams: int) -> list[str]:
     own = {"pad": pad, "eos": eos, "decoder_start": pad if start is None else start}
     special = {f"{name}_token_id": token for name, token in own.items()}
     names += [n for n, token in special.items() if values.get(n) not in (None, token, [token])]
-    if any(words not in ([pad], [eos]) for words in _bad_words(said)):
+    if any(words not in ([pad], [eos], [start]) for words in _bad_words(said)):
         names.append("bad_words_ids")
     forced = values.get("forced_eos_token_id")
     if forced not in (None, eos, [eos]) or (forced is None and beams > 1):

@@ -1,0 +1,241 @@
+"""Marian directory of Hugging Face, from an encoder-decoder: the reverse of `interop.marian`.
+
+Sinusoids stand in another order there (all sines first).  The order of a model's dimensions means
+nothing to it, so every weight is written with the dimensions in that order, which is exact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.errors import RunError
+from transduce.interop.layers import LayerNames, marian_layer
+from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from transduce.nn.transformer import TransformerConfig
+from transduce.text import BOS, EOS, PAD, SPECIAL_TOKENS, SubwordTokenizer, Tokenizer
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "silu"}
+"""Names in transformers."""
+POSITIONS = ("sinusoidal", "sinusoidal-halves")
+EPSILON = 1e-5
+TOKENS = {
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "decoder_start_token_id": BOS,
+}
+SEARCH = {**TOKENS, "bad_words_ids": [[PAD], [BOS]], "forced_eos_token_id": EOS}
+"""Settings of a search that all models share."""
+
+
+def check_expressible(config: EncoderDecoderConfig, source: Tokenizer, target: Tokenizer) -> None:
+    """Raises RunError, naming what to set before training, for what Marian cannot express."""
+    for name, value, able in _settings(config):
+        if value not in able:
+            one = " or ".join(map(repr, able))
+            raise RunError(f"Marian has no {name} = {value!r}; train with {name} = {one}")
+    for side, tokenizer in (("source", source), ("target", target)):
+        if not isinstance(tokenizer, SubwordTokenizer):
+            raise RunError(
+                "Marian reads SentencePiece vocabularies only; train with "
+                f'text.{side}.kind = "bpe" or "unigram"'
+            )
+        normalizer = tokenizer.normalizer
+        if normalizer.lowercase or normalizer.normalization != "none":
+            raise RunError(
+                "Marian does not normalise texts as this run does; train with "
+                f'text.{side}.normalization = "none" and text.{side}.lowercase = false'
+            )
+
+
+def _settings(config: EncoderDecoderConfig) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
+    """Name, value and possible values of each setting that Marian restricts."""
+    yield "model.tie", config.tie, ("three-way", "two-way")
+    for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+        yield f"model.{side}.kind", stack.kind, ("transformer",)
+        assert isinstance(stack, TransformerConfig)
+        yield f"model.{side}.norm_order", stack.norm_order, ("post",)
+        yield f"model.{side}.positions", stack.positions, POSITIONS
+        yield f"model.{side}.activation", stack.activation, tuple(ACTIVATIONS)
+        yield f"model.{side}.embedding_norm", stack.embedding_norm, (False,)
+        yield f"model.{side}.norm_epsilon", stack.norm_epsilon, (EPSILON,)
+        width = (stack.d_head or 0) * stack.n_heads
+        d_head = None if width == config.d_model else stack.d_head
+        yield f"model.{side}.d_head", d_head, (None,)
+    encoder, decoder = config.encoder, config.decoder
+    assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
+    yield "model.decoder.positions", decoder.positions, (encoder.positions,)
+    yield "model.decoder.activation", decoder.activation, (encoder.activation,)
+
+
+class MarianDirectory(NamedTuple):
+    """Content of a directory: tensors of model.safetensors, and the other files by name."""
+
+    tensors: dict[str, Tensor]
+    files: dict[str, bytes]
+
+
+def marian_directory(
+    model: EncoderDecoder,
+    config: EncoderDecoderConfig,
+    source: Tokenizer,
+    target: Tokenizer,
+    search: Mapping[str, Any],
+    positions: int,
+) -> MarianDirectory:
+    """A model and its tokenizers as transformers reads them.
+
+    search: settings of `generation_config.json`.  positions: most tokens of a sequence.  Raises
+    RunError for what Marian cannot express.
+    """
+    check_expressible(config, source, target)
+    shared = config.tie == "three-way"
+    files = {
+        "config.json": _json(_config(config, source, target, shared, positions)),
+        "generation_config.json": _json({**SEARCH, **search, "max_length": positions}),
+        **_tokenizers(source, target, positions),
+    }
+    return MarianDirectory(_tensors(model.state_dict(), config, shared), files)
+
+
+def _config(
+    config: EncoderDecoderConfig,
+    source: Tokenizer,
+    target: Tokenizer,
+    shared: bool,
+    positions: int,
+) -> dict[str, Any]:
+    encoder, decoder = config.encoder, config.decoder
+    assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
+    stacks = {
+        f"{side}_{name}": value
+        for side, stack in (("encoder", encoder), ("decoder", decoder))
+        for name, value in (
+            ("layers", stack.n_layers),
+            ("attention_heads", stack.n_heads),
+            ("ffn_dim", stack.d_ff),
+        )
+    }
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": source.size,
+        "decoder_vocab_size": target.size,
+        "d_model": config.d_model,
+        **stacks,
+        "activation_function": ACTIVATIONS[encoder.activation],
+        "dropout": encoder.dropout,
+        "attention_dropout": encoder.attention_dropout,
+        "activation_dropout": encoder.feed_forward_dropout,
+        "scale_embedding": config.scale_embeddings,
+        "static_position_embeddings": True,
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "add_final_layer_norm": False,
+        "share_encoder_decoder_embeddings": shared,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": positions,
+        **TOKENS,
+    }
+
+
+def _tokenizers(source: Tokenizer, target: Tokenizer, positions: int) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    sides = {"source": ("vocab.json", source), "target": ("target_vocab.json", target)}
+    for side, (name, tokenizer) in sides.items():
+        files[f"{side}.spm"] = tokenizer.to_bytes()
+        vocabulary = {piece: i for i, piece in enumerate(tokenizer.tokens(range(tokenizer.size)))}
+        vocabulary |= {piece: i for i, piece in enumerate(SPECIAL_TOKENS)}
+        if side == "source" or source is not target:
+            files[name] = _json(vocabulary)
+    pad, unknown, _, end = SPECIAL_TOKENS
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        "pad_token": pad,
+        "unk_token": unknown,
+        "eos_token": end,
+        "model_max_length": positions - 1,
+        "separate_vocabs": source is not target,
+    }
+    return {**files, "tokenizer_config.json": _json(settings)}
+
+
+def _tensors(
+    weights: Mapping[str, Tensor], config: EncoderDecoderConfig, shared: bool
+) -> dict[str, Tensor]:
+    """Weights under their names in transformers, dimensions reordered for its sinusoids."""
+    encoder, decoder = config.encoder, config.decoder
+    assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
+    dimensions = torch.arange(config.d_model)
+    if encoder.positions == "sinusoidal":
+        dimensions = torch.cat([dimensions[::2], dimensions[1::2]])
+    writer = _Writer(weights, dimensions)
+    for side, stack in (("encoder", encoder), ("decoder", decoder)):
+        for i in range(stack.n_layers):
+            writer.layer(side, i)
+    target = weights["target_front_end.embedding.weight"][:, dimensions]
+    if shared:
+        writer.tensors["model.shared.weight"] = target
+    else:
+        source = weights["front_end.embedding.weight"][:, dimensions]
+        writer.tensors["model.encoder.embed_tokens.weight"] = source
+        writer.tensors["model.decoder.embed_tokens.weight"] = target
+    bias = weights.get("head.bias", torch.zeros(len(target)))
+    writer.tensors["final_logits_bias"] = bias[None].float()
+    return writer.tensors
+
+
+class _Writer:
+    """Tensors of layers, by their names in transformers."""
+
+    def __init__(self, weights: Mapping[str, Tensor], dimensions: Tensor) -> None:
+        self._weights = weights
+        self._dimensions = dimensions
+        self.tensors: dict[str, Tensor] = {}
+
+    def layer(self, side: str, number: int) -> None:
+        """Attention, feed-forward network and norms of one layer."""
+        names = marian_layer(side)
+        ours, theirs = f"{side}.layers.{number}.", names.layer.format(number)
+        self._reads(f"{ours}self_attention.query_key_value", *_attention(theirs, names))
+        self._writes(f"{ours}self_attention.output", theirs + names.attention_output)
+        self._norm(f"{ours}self_attention_residual.norm", theirs + names.attention_norm)
+        if side == "decoder":
+            cross = f"{theirs}encoder_attn"
+            self._reads(f"{ours}cross_attention.query", f"{cross}.q_proj")
+            self._reads(f"{ours}cross_attention.key_value", f"{cross}.k_proj", f"{cross}.v_proj")
+            self._writes(f"{ours}cross_attention.output", f"{cross}.out_proj")
+            self._norm(f"{ours}cross_attention_residual.norm", f"{cross}_layer_norm")
+        self._reads(f"{ours}feed_forward.inner", theirs + names.inner)
+        self._writes(f"{ours}feed_forward.outer", theirs + names.outer)
+        self._norm(f"{ours}feed_forward_residual.norm", theirs + names.norm)
+
+    def _reads(self, ours: str, *theirs: str) -> None:
+        """A linear layer whose inputs are the model's dimensions, as one or several of theirs."""
+        weight = self._weights[f"{ours}.weight"][:, self._dimensions]
+        bias = self._weights[f"{ours}.bias"]
+        parts = zip(theirs, weight.chunk(len(theirs)), bias.chunk(len(theirs)), strict=True)
+        for name, w, b in parts:
+            self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"] = w, b
+
+    def _writes(self, ours: str, theirs: str) -> None:
+        """A linear layer whose outputs are the model's dimensions."""
+        for part in ("weight", "bias"):
+            self.tensors[f"{theirs}.{part}"] = self._weights[f"{ours}.{part}"][self._dimensions]
+
+    def _norm(self, ours: str, theirs: str) -> None:
+        self._writes(ours, theirs)
+
+
+def _attention(theirs: str, names: LayerNames) -> list[str]:
+    return [theirs + name for name in (names.query, names.key, names.value)]
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode()
