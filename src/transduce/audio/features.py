@@ -64,6 +64,9 @@ class Features(ABC):
     both ends.
     """
 
+    window_samples = 0
+    """Length that whole recordings are padded or cut to; 0 for their own."""
+
     def __init__(self, rate: int, bins: int, width: int, hop: int, edge: int = 0) -> None:
         assert edge < width - hop, (edge, width, hop)
         self.rate = rate
@@ -73,9 +76,11 @@ class Features(ABC):
         self.edge = edge
 
     def __call__(self, samples: Tensor | NDArray[np.float32]) -> Tensor:
-        """Frames (t, f) float32 of a whole recording (n,)."""
-        stream = FrameStream(self)
-        return self.finish(torch.cat([stream.add(torch.as_tensor(samples)), stream.end()]))
+        """Frames (t, f) float32 of a whole recording (n,), of one window where there is one."""
+        stream, whole = FrameStream(self), torch.as_tensor(samples)
+        if self.window_samples and len(whole):
+            whole = torch.nn.functional.pad(whole, (0, self.window_samples - len(whole)))
+        return self.finish(torch.cat([stream.add(whole), stream.end()]))
 
     @property
     def seconds(self) -> float:
@@ -119,9 +124,11 @@ class Fbank(Features):
 class WhisperMel(Features):
     """Whisper's features (Radford et al. 2022): 25 ms every 10 ms, at 16 kHz.
 
-    Values below the loudest by 8 (80 dB) are raised.  The model reads 30 s, padded with zeros
-    before this.
+    Values below the loudest by 8 (80 dB) are raised.  A whole recording is padded with zeros to the
+    30 s that the model reads.
     """
+
+    window_samples = 30 * WHISPER_RATE
 
     def __init__(self, bins: int = 80) -> None:
         super().__init__(WHISPER_RATE, bins, width=400, hop=160, edge=200)

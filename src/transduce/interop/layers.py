@@ -125,6 +125,17 @@ class Copier:
         for part in ("weight", "bias"):
             self.weights[f"{ours}.{part}"] = self.checkpoint.take(f"{theirs}.{part}", width)
 
+    def attention_projections(
+        self, ours: str, theirs: Sequence[str], m: int, biased: Sequence[bool]
+    ) -> None:
+        """Copy projections of width m side by side, some of which have no bias."""
+        take = self.checkpoint.take
+        self.weights[f"{ours}.weight"] = torch.cat([take(f"{n}.weight", m, m) for n in theirs])
+        parts = zip(theirs, biased, strict=True)
+        self.weights[f"{ours}.bias"] = torch.cat(
+            [take(f"{name}.bias", m) if bias else torch.zeros(m) for name, bias in parts]
+        )
+
     def layer(
         self, ours: str, theirs: str, names: LayerNames, m: int, d_ff: int, bias: bool = True
     ) -> None:

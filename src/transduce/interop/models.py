@@ -11,6 +11,7 @@ from transduce.interop.gpt2 import import_gpt2
 from transduce.interop.marian import import_marian
 from transduce.interop.read import Config, ImportedModel, read_config
 from transduce.interop.vit import import_vit
+from transduce.interop.whisper import import_whisper
 
 IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
     "bert": import_bert,
@@ -19,6 +20,7 @@ IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
     "gpt2": import_gpt2,
     "marian": import_marian,
     "vit": import_vit,
+    "whisper": import_whisper,
 }
 
 

@@ -159,6 +159,7 @@ CLASSES = {
     "DistilBertTokenizer": _BERT,
     "GPT2Tokenizer": TokenizerClass("BPE", _byte_level, _MERGED, _read_merges, END_OF_TEXT),
     "RobertaTokenizer": TokenizerClass("BPE", _byte_level, _MERGED, _read_merges, ANGLED),
+    "WhisperTokenizer": TokenizerClass("BPE", _byte_level, _MERGED, _read_merges, END_OF_TEXT),
     "XLMRobertaTokenizer": TokenizerClass("Unigram", _unigram, special=ANGLED),
     "PreTrainedTokenizerFast": _AS_WRITTEN,
     "TokenizersBackend": _AS_WRITTEN,

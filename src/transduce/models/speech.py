@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import section
+from transduce.config import DefaultKind, section
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.stacks import Decoder, Encoder
 from transduce.nn.front_ends.front_end import FrontEnd
-from transduce.nn.front_ends.speech import SpeechFrontEnd, SpeechFrontEndConfig
+from transduce.nn.front_ends.speech import (
+    SpeechFrontEnd,
+    SpeechFrontEndConfig,
+    WhisperFrontEnd,
+    WhisperFrontEndConfig,
+)
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise, matrix_
@@ -21,6 +29,12 @@ from transduce.nn.transformer import (
 )
 from transduce.sequence import Padded
 
+FrontEndConfig = Annotated[
+    SpeechFrontEndConfig | WhisperFrontEndConfig,
+    Field(discriminator="kind"),
+    DefaultKind("gated"),
+]
+
 
 @section
 class SpeechConfig:
@@ -28,7 +42,7 @@ class SpeechConfig:
 
     d_model: Count = 144
     """Width of the model, everywhere."""
-    front_end: SpeechFrontEndConfig = SpeechFrontEndConfig()
+    front_end: FrontEndConfig = SpeechFrontEndConfig()
     encoder: TransformerConfig = TransformerConfig(
         n_layers=4, n_heads=4, d_ff=576, norm_order="pre", dropout=0.1
     )
@@ -37,6 +51,10 @@ class SpeechConfig:
     )
     ctc: bool = True
     """Add a CTC head over the encoder (Graves et al. 2006), for training and joint search."""
+    scale_embeddings: bool = True
+    """Multiply embeddings by √d_model, as in the paper; Whisper does not."""
+    output_bias: bool = False
+    """Bias on the logits; imported models ban tokens with it."""
 
     def __post_init__(self) -> None:
         check_heads(self.encoder, self.d_model)
@@ -78,13 +96,13 @@ def build_speech(
     bins: features of a frame.  ctc_size: vocabulary of CTC, by default that of the decoder.
     """
     d_model = config.d_model
-    target = TextFrontEnd(vocabulary_size, d_model)
+    target = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings)
     model = SpeechModel(
-        SpeechFrontEnd(config.front_end, bins, d_model),
+        _front_end(config.front_end, bins, d_model),
         TransformerEncoder(config.encoder, d_model),
         target,
         TransformerDecoder(config.decoder, d_model),
-        VocabularyHead(d_model, vocabulary_size),
+        VocabularyHead(d_model, vocabulary_size, config.output_bias),
         VocabularyHead(d_model, ctc_size or vocabulary_size, bias=True) if config.ctc else None,
     )
     initialise(model, d_model)
@@ -92,3 +110,11 @@ def build_speech(
         matrix_(model.ctc.weight, "xavier")
     model.head.weight = target.embedding.weight
     return model
+
+
+def _front_end(config: FrontEndConfig, bins: int, d_model: int) -> FrontEnd:
+    match config:
+        case SpeechFrontEndConfig():
+            return SpeechFrontEnd(config, bins, d_model)
+        case WhisperFrontEndConfig():
+            return WhisperFrontEnd(bins, d_model)

@@ -67,6 +67,13 @@ class HuggingFaceTokenizer(ImportedTokenizer):
         made_of = (self._definition, self.numbering, self.marks_between, self.lower_case)
         return type(self), made_of
 
+    @property
+    def added_tokens(self) -> dict[str, int]:
+        """Ids of the added tokens, such as marks of languages, by their texts."""
+        found = self._tokenizer.get_added_tokens_decoder()
+        ids = self._here(list(found))
+        return {token.content: i for token, i in zip(found.values(), ids, strict=True)}
+
     def encode(self, text: str) -> list[int]:
         """Ids of a text; UNK for unknown parts."""
         return self.encode_batch([text])[0]

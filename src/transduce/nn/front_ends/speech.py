@@ -1,4 +1,4 @@
-"""Frames of speech to vectors, by convolutions that halve their number."""
+"""Frames of speech to vectors, by convolutions that reduce their number."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ class SpeechFrontEndConfig:
         if self.width % 2 == 0:
             raise SettingError(f"width = {self.width} of a convolution must be odd")
 
+    @property
+    def stride(self) -> int:
+        """Frames from one position to the next."""
+        return 1 << self.n_layers
+
     def positions(self, frames: int) -> int:
         """Positions that so many frames become."""
-        for _ in range(self.n_layers):
-            frames = (frames + 1) // 2
-        return frames
+        return -(-frames // self.stride)
 
 
 class SpeechFrontEnd(nn.Module):
@@ -73,3 +76,38 @@ class SpeechFrontEnd(nn.Module):
             lengths = (lengths + 1) // 2
             real = torch.arange(values.shape[2], device=values.device) < lengths[:, None]
         return Padded(values.transpose(1, 2), real, frames.padding)
+
+
+@section
+class WhisperFrontEndConfig:
+    """The two convolutions of Whisper (Radford et al. 2022), of imported models."""
+
+    kind: Literal["whisper"]
+
+    @property
+    def stride(self) -> int:
+        """Frames from one position to the next."""
+        return 2
+
+    def positions(self, frames: int) -> int:
+        """Positions that so many frames become."""
+        return (frames + 1) // 2
+
+
+class WhisperFrontEnd(nn.Module):
+    """Convolutions of width 3 and strides 1 and 2, each before GELU.
+
+    Rows have one length, 30 s with silence behind the speech: nothing is padding.
+    """
+
+    def __init__(self, bins: int, d_model: int) -> None:
+        """bins: features of a frame."""
+        super().__init__()
+        self.first = nn.Conv1d(bins, d_model, 3, padding=1)
+        self.second = nn.Conv1d(d_model, d_model, 3, 2, padding=1)
+
+    def forward(self, frames: Padded) -> Padded:
+        """Frames (b, t, bins) -> vectors (b, t / 2, m)."""
+        assert frames.padding == "none", "Whisper reads windows of one length"
+        values = F.gelu(self.first(frames.values.transpose(1, 2)))
+        return Padded.unpadded(F.gelu(self.second(values)).transpose(1, 2))

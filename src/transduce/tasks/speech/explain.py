@@ -17,7 +17,6 @@ from transduce.tasks.explained_output import OutputPass
 from transduce.tasks.explained_pass import LENS, MAX_TOKENS, guesses_of, token_names
 from transduce.tasks.search_watch import SearchWatch
 from transduce.tasks.speech.recogniser import Recogniser
-from transduce.text import BOS, PAD
 
 logger = logging.getLogger("transduce")
 
@@ -33,11 +32,12 @@ def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanatio
         return bare
     batch = recogniser.normalisation(Padded.unpadded(frames[None])).to(recogniser.device)
     options, names = recogniser.options, token_names(recogniser.tokenizer)
-    watch = SearchWatch(options, (BOS, PAD), names)
+    watch = SearchWatch(options, recogniser.prompt.forbidden, names)
     request, scored = recogniser.request(batch, options, [0])
     tree = watch.tree(search_steps(watch.watched(request)))
     times = [f"{i * recogniser.seconds_per_position:.2f}" for i in range(positions)]
-    pair = OutputPass(recogniser.model, batch, ("audio", times), watch.best, names)
+    written = [*recogniser.prompt.ids[1:], *watch.best]
+    pair = OutputPass(recogniser.model, batch, ("audio", times), written, names)
     picture = Picture(spectrogram(batch.values[0]), (1, positions), 0, "audio")
     heard: tuple[tuple[tuple[str, float], ...], ...] = ()
     if scored is not None:
@@ -56,7 +56,7 @@ def spectrogram(frames: Tensor) -> bytes:
 def _fitting(recogniser: Recogniser, frames: Tensor) -> Tensor:
     """The frames, or those of the first `MAX_TOKENS` positions with a warning."""
     front_end = recogniser.recipe.model.front_end
-    most = MAX_TOKENS << front_end.n_layers
+    most = MAX_TOKENS * front_end.stride
     if len(frames) > most:
         seconds = MAX_TOKENS * recogniser.seconds_per_position
         logger.warning("the recording is long; its first %.1f s are explained", seconds)

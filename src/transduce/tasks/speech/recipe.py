@@ -16,6 +16,7 @@ from transduce.metrics.measure import check_metric
 from transduce.models.speech import SpeechConfig
 from transduce.models.stacks import max_sequence_length
 from transduce.tasks.common import check_recompute, check_selection, rooted, with_base_section
+from transduce.tasks.speech.prompt import PromptConfig
 from transduce.tasks.speech.recordings import RecordingDataConfig
 from transduce.tasks.task import Recipe
 from transduce.text import SubwordConfig, TokenizerConfig
@@ -87,8 +88,10 @@ class SpeechRecipe(Recipe):
     model: SpeechConfig = SpeechConfig()
     fine_tune: FineTuneConfig | None = None
     """Base run, whose weights are the start."""
+    prompt: PromptConfig | None = None
+    """Prompt of an imported Whisper model."""
     training: SpeechTrainingConfig = SpeechTrainingConfig()
-    decoding: DecodingOptions = DecodingOptions()
+    decoding: DecodingOptions = DecodingOptions(stop="exact")
     evaluation: SpeechEvaluation = SpeechEvaluation()
 
     def __post_init__(self) -> None:

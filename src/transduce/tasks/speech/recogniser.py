@@ -30,11 +30,12 @@ from transduce.models.speech import SpeechModel, build_speech
 from transduce.models.stacks import max_sequence_length
 from transduce.sequence import Padded
 from transduce.tasks.speech.normalisation import Normalisation
+from transduce.tasks.speech.prompt import prompt_of
 from transduce.tasks.speech.recipe import SpeechRecipe
 from transduce.tasks.speech.recordings import SplitRecordings, padded_frames, read_recordings_of
 from transduce.tasks.task import Evaluation, Example, Split
 from transduce.tasks.text_inputs import chunks
-from transduce.text import BOS, EOS, PAD, Tokenizer
+from transduce.text import EOS, Tokenizer
 
 logger = logging.getLogger("transduce")
 
@@ -94,6 +95,7 @@ class Recogniser:
         self.normalisation = normalisation
         self.cache = cache
         self.options = recipe.decoding
+        self.prompt = prompt_of(recipe.prompt, tokenizer)
         self.extractor = recipe.audio.extractor()
         ctc_size = None if transcript_tokenizer is None else transcript_tokenizer.size
         self.model: SpeechModel = build_speech(
@@ -113,7 +115,7 @@ class Recogniser:
     @property
     def seconds_per_position(self) -> float:
         """Time from one position of the memory, and of CTC, to the next."""
-        return self.extractor.seconds * (1 << self.recipe.model.front_end.n_layers)
+        return self.extractor.seconds * self.recipe.model.front_end.stride
 
     @property
     def ctc_tokenizer(self) -> Tokenizer:
@@ -182,7 +184,7 @@ class Recogniser:
         limits = memory.lengths.clamp(min=SHORTEST_LIMIT)
         room = max_sequence_length(self.recipe.model.decoder)
         if room is not None:
-            limits = limits.clamp(max=room - 1)  # the first is BOS
+            limits = limits.clamp(max=room - len(self.prompt.ids))
         check_work(options, int(limits.max()), "the recording")
         constraints = [constraints_of(options, lambda: self.token_surfaces)] * len(limits)
         model: SpeechModel | ctc.JointModel = self.model
@@ -192,9 +194,10 @@ class Recogniser:
             hooks, state = model.hooks(constraints), model.over(memory, scored)
         else:
             hooks, state = SearchHooks(constraints), self.model.decoder.start(memory)
-        prefix = Padded.unpadded(torch.full((len(limits), 1), BOS, device=self.device))
+        ids, forbidden = self.prompt
+        prefix = Padded.unpadded(torch.tensor([ids] * len(limits), device=self.device))
         request = SearchRequest(
-            model.step, state, prefix, limits, EOS, (BOS, PAD), options, streams, hooks=hooks
+            model.step, state, prefix, limits, EOS, forbidden, options, streams, hooks=hooks
         )
         return request, scored
 
@@ -252,7 +255,14 @@ class Recogniser:
         if not path.strip():
             return torch.zeros(0, self.recipe.audio.bins)
         try:
-            return self.extractor(read_audio(Path(path), self.recipe.audio.rate, path))
+            samples = read_audio(Path(path), self.recipe.audio.rate, path)
+            if (most := self.extractor.window_samples) and len(samples) > most:
+                seconds, window = (n / self.recipe.audio.rate for n in (len(samples), most))
+                raise DataError(
+                    f"{path} lasts {seconds:.1f} s, but the model reads {window:.0f} s at a time; "
+                    "use `transduce transcribe`"
+                )
+            return self.extractor(samples)
         except DataError as error:
             raise InputError(number, str(error)) from None
 

@@ -21,7 +21,7 @@ from transduce.audio.augment import spec_augment
 from transduce.config import to_dict
 from transduce.data.batches import TokenBatches, in_halves
 from transduce.data.workers import available_cores
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import make_metric, measure
 from transduce.models.speech import SpeechModel
 from transduce.sequence import Padded
@@ -202,6 +202,11 @@ def ctc_loss(model: SpeechModel, memory: Padded, spoken: Padded) -> Tensor:
 
 def train_speech(recipe: SpeechRecipe, run: Path, resume: bool) -> Outcome:
     """Train from a recipe into the directory `run`."""
+    if recipe.audio.features != "fbank":
+        raise SettingError(
+            f'audio.features = "{recipe.audio.features}" is for imported models and for synthesis; '
+            'recognition learns from "fbank"'
+        )
     check_decoding(recipe.decoding, "speech")
     started = prepare_training(recipe.data, recipe.training, recipe.seed)
     cache = run.parent / ".cache"

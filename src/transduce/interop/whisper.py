@@ -1,0 +1,139 @@
+"""Whisper: an encoder of windows of 30 s, and a decoder that a prompt tells language and task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce.config import to_dict
+from transduce.errors import DataError
+from transduce.interop.generation import read_generation
+from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
+from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered, reordered_bias
+from transduce.interop.tokenizers import Names, read_tokenizer
+from transduce.models.speech import SpeechConfig
+from transduce.nn.front_ends.speech import WhisperFrontEndConfig
+from transduce.nn.transformer import TransformerConfig
+from transduce.text import HuggingFaceTokenizer
+
+START, END, NO_TIMES = "<|startoftranscript|>", "<|endoftext|>", "<|notimestamps|>"
+TOKENS: Names = {"bos": ("start_token",), "eos": ("eos_token",)}
+POSITIONS = 1500
+"""Positions of a window."""
+
+
+def import_whisper(directory: Path, config: Config) -> ImportedModel:
+    """Import a directory with `model_type` whisper."""
+    architecture = config.architecture("WhisperForConditionalGeneration")
+    if architecture != "WhisperForConditionalGeneration":
+        raise DataError(
+            f"{config.path}: {architecture} is not supported; use WhisperForConditionalGeneration"
+        )
+    config.require("max_source_positions", POSITIONS, POSITIONS)
+    checkpoint = open_checkpoint(directory)
+    copier = Copier(checkpoint)
+    m, bins = config.integer("d_model", 384), config.integer("num_mel_bins", 80)
+    size = config.integer("vocab_size", 51865)
+    tokenizer = read_tokenizer(
+        directory,
+        size,
+        TOKENS,
+        {"start_token": START, "eos_token": END},
+        usual="WhisperTokenizer",
+    )
+    for name, theirs, n_in in (("first", "conv1", bins), ("second", "conv2", m)):
+        kernel = checkpoint.take(f"model.encoder.{theirs}.weight", m, n_in, 3)
+        copier.weights[f"front_end.{name}.weight"] = kernel
+        copier.weights[f"front_end.{name}.bias"] = checkpoint.take(
+            f"model.encoder.{theirs}.bias", m
+        )
+    encoder = _stack(config, copier, "encoder", m, POSITIONS)
+    decoder = _stack(config, copier, "decoder", m, config.integer("max_target_positions", 448))
+    rows = tokenizer.numbering.rows
+    words = checkpoint.take("model.decoder.embed_tokens.weight", size, m)
+    if "proj_out.weight" in checkpoint and not torch.equal(
+        checkpoint.take("proj_out.weight", size, m), words
+    ):
+        raise DataError(f"{directory}: the output matrix is not the embedding, as in Whisper")
+    copier.weights["target_front_end.embedding.weight"] = reordered(words, rows)
+    copier.weights["head.bias"] = reordered_bias(torch.zeros(size), rows)
+    left_out = checkpoint.finish()
+    model = SpeechConfig(
+        d_model=m,
+        front_end=WhisperFrontEndConfig(kind="whisper"),
+        encoder=encoder,
+        decoder=decoder,
+        ctc=False,
+        scale_embeddings=False,  # transformers reads scale_embedding, and does not use it
+        output_bias=True,
+    )
+    recipe = {
+        "task": "speech-recognition",
+        "data": {},
+        "audio": {"features": "whisper", "bins": bins, "normalise": "none"},
+        "text": {"tokenizer": {"kind": tokenizer.kind}},
+        "model": to_dict(model),
+        "prompt": _prompt(tokenizer, config, directory),
+        "decoding": {"beam_size": 5, "stop": "exact", "length_penalty": "mean"},
+    }
+    return ImportedModel(recipe, copier.weights, {"tokenizer": tokenizer}, left_out=left_out)
+
+
+def _prompt(tokenizer: HuggingFaceTokenizer, config: Config, directory: Path) -> dict[str, Any]:
+    """Settings of the prompt: English, unless it is the only language of the model."""
+    added = tokenizer.added_tokens
+    if NO_TIMES not in added:
+        raise DataError(f"{directory}: the tokenizer has no {NO_TIMES}; it is not Whisper's")
+    generation = read_generation(directory, config)
+    theirs = generation.values.get("suppress_tokens") or []
+    if not isinstance(theirs, list) or not all(isinstance(i, int) for i in theirs):
+        raise DataError(f"{generation.path}: suppress_tokens must be a list of ids")
+    here = {there: i for i, there in enumerate(tokenizer.numbering.rows)}
+    prompt: dict[str, Any] = {"suppressed": sorted({here[i] for i in theirs if i in here})}
+    if "<|transcribe|>" in added and "<|en|>" in added:
+        prompt["language"] = "en"
+    return prompt
+
+
+def _stack(config: Config, copier: Copier, stack: str, m: int, positions: int) -> TransformerConfig:
+    """Copy the layers of the encoder or the decoder; returns their configuration."""
+    names = marian_layer(stack)
+    d_ff, n_layers = config.integer(f"{stack}_ffn_dim"), config.integer(f"{stack}_layers")
+    table = copier.checkpoint.take(f"model.{stack}.embed_positions.weight", positions, m)
+    copier.weights[f"{stack}.positions.table.weight"] = table
+    for i in range(n_layers):
+        _layer(copier, f"{stack}.layers.{i}", names.layer.format(i), stack == "decoder", m, d_ff)
+    copier.norm(f"{stack}.norm", f"model.{stack}.layer_norm", m)
+    return TransformerConfig(
+        n_layers=n_layers,
+        n_heads=config.integer(f"{stack}_attention_heads"),
+        d_ff=d_ff,
+        activation=config.one_of("activation_function", ACTIVATIONS, "gelu"),
+        norm_order="pre",
+        positions="learned",
+        max_positions=positions,
+        dropout=share(config, "dropout", 0.0),
+        attention_dropout=share(config, "attention_dropout", 0.0),
+        feed_forward_dropout=share(config, "activation_dropout", 0.0),
+    )
+
+
+def _layer(copier: Copier, ours: str, theirs: str, crosses: bool, m: int, d_ff: int) -> None:
+    """Copy one layer; keys have no bias."""
+    parts = [f"{theirs}self_attn.{name}" for name in ("q_proj", "k_proj", "v_proj")]
+    copier.attention_projections(
+        f"{ours}.self_attention.query_key_value", parts, m, (True, False, True)
+    )
+    copier.linear(f"{ours}.self_attention.output", f"{theirs}self_attn.out_proj", m, m)
+    copier.norm(f"{ours}.self_attention_residual.norm", f"{theirs}self_attn_layer_norm", m)
+    if crosses:
+        copier.linear(f"{ours}.cross_attention.query", f"{theirs}encoder_attn.q_proj", m, m)
+        parts = [f"{theirs}encoder_attn.{name}" for name in ("k_proj", "v_proj")]
+        copier.attention_projections(f"{ours}.cross_attention.key_value", parts, m, (False, True))
+        copier.linear(f"{ours}.cross_attention.output", f"{theirs}encoder_attn.out_proj", m, m)
+        copier.norm(f"{ours}.cross_attention_residual.norm", f"{theirs}encoder_attn_layer_norm", m)
+    copier.linear(f"{ours}.feed_forward.inner", f"{theirs}fc1", m, d_ff)
+    copier.linear(f"{ours}.feed_forward.outer", f"{theirs}fc2", d_ff, m)
+    copier.norm(f"{ours}.feed_forward_residual.norm", f"{theirs}final_layer_norm", m)
