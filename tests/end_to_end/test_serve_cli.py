@@ -112,6 +112,8 @@ def test_keys_prefix_and_a_run_without_languages(de_en: Path, tmp_path: Path, ru
     keys = tmp_path / "keys"
     keys.write_text("secret\n", encoding="utf-8")
     arguments = ["--pair", f"xx-yy={run}", "--api-keys", keys, "--url-prefix", "/mt"]
+    suggested = tmp_path / "suggested.jsonl"
+    arguments += ["--suggestions", suggested, "--no-files"]
     with served(de_en, *arguments) as server:
         good = {"q": "abc", "source": "xx", "target": "yy"}
         assert server.url.endswith("/mt")
@@ -129,6 +131,15 @@ def test_keys_prefix_and_a_run_without_languages(de_en: Path, tmp_path: Path, ru
         assert server.ask("/languages")[0] == 200
         assert server.ask("/frontend/settings")[1]["keyRequired"] is True
         assert server.ask("/metrics")[0] == 404
+        suggestion = {"q": "abc", "s": "ABC", "source": "xx", "target": "yy", "api_key": "secret"}
+        assert server.ask("/suggest", suggestion) == (200, {"success": True})
+        assert json.loads(suggested.read_text(encoding="utf-8")) == {
+            "source": "abc",
+            "target": "ABC",
+            "source_language": "xx",
+            "target_language": "yy",
+        }
+        assert server.ask("/translate_file", {"api_key": "secret"})[0] == 403
         assert server.end() == 0
 
 

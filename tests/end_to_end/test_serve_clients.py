@@ -62,6 +62,17 @@ def test_weblate_sends_a_list_as_json(server: Served, truth: dict[str, str]) -> 
     assert {"code": "de", "name": "German", "targets": ["en", "fr", "de"]} in languages
 
 
+def test_weblate_finds_each_placeholder_once(server: Served) -> None:
+    texts = ["Rot [X6X] gehen.", "[X0X] müde [X1X]!", "Baum.\n\n  Rot [X7X]. Tür?", "[X3X]"]
+    texts += ["%1$s Dank", 'Hallo <x id="6"></x> Baum']
+    found = server.translated(texts)
+    for text, translation in zip(texts, found, strict=True):
+        for mark in ("[X6X]", "[X0X]", "[X1X]", "[X7X]", "[X3X]", "%1$s", '<x id="6"></x>'):
+            assert translation.count(mark) == text.count(mark), (text, translation)
+        assert translation.count("\n") == text.count("\n")
+    assert found[2].startswith(server.translated("Baum.") + "\n\n  ") and found[3] == "[X3X]"
+
+
 def test_livecaptions_asks_for_auto(server: Served, truth: dict[str, str]) -> None:
     text = next(text for text in truth if "ü" in text)
     body = {"q": text, "source": "auto", "target": "en", "api_key": None}

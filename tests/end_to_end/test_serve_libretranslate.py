@@ -72,6 +72,61 @@ def test_alternatives_of_several_sentences_change_one(server: Served) -> None:
         assert len(lines) == 2 and sum(a != b for a, b in zip(best, lines, strict=True)) == 1
 
 
+def test_html(server: Served) -> None:
+    text = (
+        '<p class="a">Rot <b>gehen</b>. <br/>Müde &amp; Tür?</p>\n<script>Rot.</script><!-- x -->'
+    )
+    found = server.translated(text, format="html")
+    for part in ('<p class="a">', "<br/>", "</p>\n<script>Rot.</script><!-- x -->"):
+        assert found.count(part) == 1
+    assert found.count("<b>") == found.count("</b>") == 1
+    assert server.translated("<b></b>", format="html") == "<b></b>"
+    whole = server.translated("<p>Rot gehen.</p>", format="html")
+    assert whole == f"<p>{server.translated('Rot gehen.')}</p>"
+    assert server.translated("Rot &amp; Tür.").count("&amp;") == 1
+
+
+def upload(server: Served, name: str, data: bytes, source: str = "de") -> tuple[int, Any]:
+    head = "--b\r\nContent-Disposition: form-data; name="
+    body = f'{head}"file"; filename="{name}"\r\n\r\n'.encode() + data
+    body += f'\r\n{head}"source"\r\n\r\n{source}\r\n{head}"target"\r\n\r\nen\r\n'.encode()
+    kind = "multipart/form-data; boundary=b"
+    return server.send("/translate_file", body + b"--b--\r\n", Content_Type=kind)
+
+
+SUBTITLES = b"1\r\n00:00:01,000 --> 00:00:02,500\r\n%s\r\n\r\n"
+
+
+def test_files_come_back_in_their_format(server: Served) -> None:
+    status, answer = upload(server, "menu.srt", SUBTITLES % b"Rot gehen.")
+    assert status == 200
+    url = answer["translatedFileUrl"]
+    assert url.startswith(f"{server.url}/download_file/") and url.endswith(".menu_en.srt")
+    wanted = SUBTITLES % server.translated("Rot gehen.").encode()
+    with urllib.request.urlopen(url) as found:
+        assert found.read() == wanted
+        assert "menu_en.srt" in found.headers["content-disposition"]
+    status, answer = upload(server, "a.txt", "Ich bin müde.\n".encode(), "auto")
+    assert status == 200 and answer["translatedFileUrl"].endswith(".a_en.txt")
+    assert server.ask("/frontend/settings")[1]["supportedFilesFormat"][:2] == [".txt", ".srt"]
+
+
+def test_files_that_are_refused(server: Served) -> None:
+    for name, data, message in [
+        ("a.xyz", b"Rot.", "no format for .xyz"),
+        ("a.pdf", b"%PDF", "PDF cannot be edited"),
+        ("a.txt", b"\xff\xfe\xff", "utf-16"),
+        ("../../etc/passwd", b"Rot.", "no format"),
+        ("", b"Rot.", "file: no format"),
+    ]:
+        status, answer = upload(server, name, data)
+        assert status == 400 and message in answer["error"]
+    assert upload(server, "a.txt", b"Rot. " * 700_000)[0] == 413
+    for name in ("none.txt", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%00"):
+        assert server.ask(f"/download_file/{name}")[0] == 404
+    assert server.ask("/suggest", {"q": "a", "s": "b", "source": "de", "target": "en"})[0] == 403
+
+
 def test_auto(server: Served) -> None:
     status, answer = asked(server, q=["Ich bin heute sehr müde.", "Rot."], source="auto")
     assert status == 200

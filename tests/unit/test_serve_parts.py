@@ -17,6 +17,7 @@ from transduce.errors import DataError, RunError, SettingError
 from transduce.localise.sentences import split_sentences
 from transduce.serve.detection import Detector
 from transduce.serve.errors import RequestError
+from transduce.serve.files import FileStore, translated_name
 from transduce.serve.joining import StreamJoiner
 from transduce.serve.languages import Languages, canonical
 from transduce.serve.limits import bounded
@@ -213,6 +214,23 @@ def test_metrics_in_the_text_format() -> None:
     assert 'transduce_request_seconds_bucket{le="0.025"} 2' in lines
     assert 'transduce_request_seconds_bucket{le="+Inf"} 3' in lines
     assert "transduce_request_seconds_sum 100.040000" in lines
+
+
+def test_files_stay_for_a_while() -> None:
+    store = FileStore(most_bytes=10)
+    first = store.add("a.txt", b"123456")
+    assert store.get(first) == b"123456" and store.get("a.txt") is None
+    second = store.add("b.txt", b"1234567")
+    assert store.get(first) is None and store.get(second) == b"1234567"
+    assert FileStore(seconds=0.0).get(FileStore(seconds=0.0).add("a", b"")) is None
+    late = FileStore(seconds=-1.0)
+    assert late.get(late.add("a", b"1")) is None
+
+
+def test_names_of_translated_files() -> None:
+    assert translated_name("a/b\\menu.de.txt", "en") == "menu.de_en.txt"
+    assert translated_name("../../x.srt", "zh-Hans") == "x_zh-Hans.srt"
+    assert translated_name("a\nb.txt", "en") == "ab_en.txt"
 
 
 def test_keys_of_a_file(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError
+from transduce.serve.batches import BATCH_TEXTS, SHARE
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError
 from transduce.serve.metrics import Metrics
-from transduce.serve.queue import BATCH_TEXTS, SHARE, Queue
+from transduce.serve.queue import Queue
 
 OPTIONS = DecodingOptions(beam_size=1)
 SAMPLED = DecodingOptions(method="sample")
@@ -47,6 +48,9 @@ class Upper:
     ) -> Iterator[str]:
         assert self.go.wait(60)
         yield from text.upper()
+
+    def align(self, pairs: Sequence[Any]) -> list[Any]:
+        return [f"{source}={output}" for source, output in pairs]
 
     def n_tokens(self, inputs: Sequence[Any], answers: Sequence[Any]) -> tuple[int, int]:
         return len(inputs), len(answers)
@@ -238,6 +242,15 @@ def test_streams_give_parts_with_their_sentence() -> None:
         assert [part async for part in queue.stream([], OPTIONS, Call(60))] == []
 
     in_queue(scenario)
+
+
+def test_pairs_are_aligned_in_order() -> None:
+    async def scenario(queue: Queue, run: Upper) -> None:
+        pairs = [(str(i), "x") for i in range(20)]
+        assert await queue.align(pairs, Call(60)) == [f"{i}=x" for i in range(20)]
+
+    run, _ = in_queue(scenario)
+    assert run.batches == []
 
 
 def test_a_stream_that_is_closed_is_cancelled() -> None:

@@ -30,6 +30,8 @@ def serve(
     url_prefix: Annotated[str, Parameter(show_default=False)] = "",
     api_keys: Path | None = None,
     metrics: Flag = False,
+    no_files: Flag = False,
+    suggestions: Path | None = None,
     max_chars: Limit = 20_000,
     max_texts: Limit = 1000,
     max_alternatives: Few = 8,
@@ -63,6 +65,11 @@ def serve(
         File with one API key per line. Without it, no key is needed.
     metrics
         Serve /metrics for Prometheus.
+    no_files
+        Refuse /translate_file.
+    suggestions
+        JSON Lines file that /suggest adds translations to, for training. Without it, they are
+        refused.
     max_chars
         Characters of one request.
     max_texts
@@ -92,6 +99,8 @@ def serve(
         timeout=timeout,
         api_keys=frozenset() if api_keys is None else read_api_keys(api_keys),
         pivots=pivot,
+        files=not no_files,
+        suggestions=suggestions,
         url_prefix=url_prefix,
         metrics=metrics,
     )

@@ -1,9 +1,6 @@
-"""Queue of a run: one worker thread, fair dynamic batches of the texts that wait.
+"""Queue of a run: one worker thread, which answers batches of the texts that wait.
 
-A batch takes texts in turn from all waiting requests and never waits for more.  Under load a
-request contributes at most `SHARE` texts to a batch, so that a short one beside a long one waits
-for little; alone it fills `BATCH_TEXTS`.  A batch is bounded by its work, too: the characters of
-its texts times the beam.
+A batch takes what waits, and never waits for more.
 """
 
 from __future__ import annotations
@@ -14,10 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from transduce.errors import CancelledError, TransduceError
+from transduce.errors import CancelledError, TransduceError, is_out_of_memory
+from transduce.serve.batches import SHARE, Answer, Batch, Input, Job, Operation, take_batch
 from transduce.serve.calls import Call
 from transduce.serve.errors import ClientGoneError, RequestError, busy, unavailable
 from transduce.serve.metrics import Metrics
@@ -28,16 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transduce")
 
-BATCH_TEXTS = 64
-SHARE = 16
 PATIENCE = 30.0
 """Seconds for the last batch, when the server ends."""
-BATCH_WORK = 100_000
-"""Characters times hypotheses."""
-
-Input = str | Sequence[str]
-Answer = Any
-"""A `Prediction`, or the TransduceError of its input."""
 
 
 class Answering(Protocol):
@@ -65,42 +54,11 @@ class Answering(Protocol):
     ) -> Iterator[str]:
         """An answer in parts."""
 
+    def align(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Answer]:
+        """Links between each source and its translation, or the error of the pair."""
+
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
         """Tokens read and written."""
-
-
-@dataclass(eq=False)
-class Job:
-    """Texts of one request, and the answers so far.
-
-    alone: the random streams of sampling depend on the place in a batch, so no other request may
-    share it.  emit: receives the parts of a streamed answer as (index of the text, part), and None
-    as the part at the end of a text.
-    """
-
-    inputs: Sequence[Input]
-    options: DecodingOptions | None
-    call: Call
-    future: asyncio.Future[list[Answer]]
-    alone: bool = False
-    emit: Callable[[int, str | None], None] | None = None
-    taken: int = 0
-    queued: float = field(default_factory=time.monotonic)
-    answers: dict[int, Answer] = field(default_factory=dict)
-
-    @property
-    def left(self) -> int:
-        """Texts not yet in a batch."""
-        return len(self.inputs) - self.taken
-
-    def work(self) -> int:
-        """Work of the next text."""
-        text = self.inputs[self.taken]
-        characters = len(text) if isinstance(text, str) else sum(map(len, text))
-        return (characters + 1) * (self.options.width if self.options else 1)
-
-
-Batch = list[tuple[Job, int]]
 
 
 class Queue:
@@ -143,18 +101,25 @@ class Queue:
             self._thread.join(PATIENCE)
 
     async def submit(
-        self, inputs: Sequence[Input], options: DecodingOptions | None, call: Call
+        self,
+        inputs: Sequence[Input],
+        options: DecodingOptions | Sequence[DecodingOptions | None] | None,
+        call: Call,
     ) -> list[Answer]:
         """Answers in order; a TransduceError in place of an answer that is impossible.
 
-        Raises RequestError: 429 where too many wait, 503 at the deadline, 499 for a client gone.
+        options: of all inputs, or of each.  Raises RequestError: 429 where too many wait, 503 at
+        the deadline, 499 for a client gone.
         """
-        if not inputs:
-            return []
-        loop = asyncio.get_running_loop()
-        job = Job(inputs, options, call, loop.create_future(), _is_sampled(options))
-        self._add(job)
-        return await self._answer_of(job)
+        each = options if isinstance(options, Sequence) else [options] * len(inputs)
+        return await self._answers("attempt", inputs, each, call)
+
+    async def align(self, pairs: Sequence[tuple[str, str]], call: Call) -> list[Answer]:
+        """Links between each source and its translation, or the TransduceError of a pair.
+
+        Raises as `submit`.
+        """
+        return await self._answers("align", pairs, [None] * len(pairs), call)
 
     async def stream(
         self, inputs: Sequence[Input], options: DecodingOptions | None, call: Call
@@ -169,7 +134,8 @@ class Queue:
         def emit(index: int, part: str | None) -> None:
             _call_soon(loop, parts.put_nowait, (index, part))
 
-        job = Job(inputs, options, call, loop.create_future(), alone=True, emit=emit)
+        each = [options] * len(inputs)
+        job = Job("stream", inputs, each, call, loop.create_future(), emit)
         job.future.add_done_callback(lambda _: parts.put_nowait(None))
         if inputs:
             self._add(job)
@@ -188,6 +154,20 @@ class Queue:
                 self._metrics.count("cancelled_total")
             call.end()
             answered.cancel()
+
+    async def _answers(
+        self,
+        operation: Operation,
+        inputs: Sequence[Input],
+        options: Sequence[DecodingOptions | None],
+        call: Call,
+    ) -> list[Answer]:
+        if not inputs:
+            return []
+        future = asyncio.get_running_loop().create_future()
+        job = Job(operation, inputs, options, call, future)
+        self._add(job)
+        return await self._answer_of(job)
 
     async def _answer_of(self, job: Job) -> list[Answer]:
         job.call.attach(job.future)
@@ -209,8 +189,9 @@ class Queue:
             if self._closed:
                 raise unavailable("the server is stopping")
             self._drop_ended()
-            waiting = sum(one.left for one in self._jobs)
-            if waiting and waiting + len(job.inputs) > self._max_waiting:
+            most = max(job.left, SHARE)
+            ahead = sum(min(one.left, most) for one in self._jobs)
+            if ahead and ahead + job.left > self._max_waiting:
                 raise busy("too many texts are waiting")
             self._jobs.append(job)
             self._note_waiting()
@@ -246,33 +227,23 @@ class Queue:
                     return []
                 self._note_waiting()
                 self._changed.wait()
-            batch = self._take()
+            shared = len(self._jobs) > 1
+            batch = take_batch(self._jobs, self._shared)
+            self._shared = shared
             self._note_waiting()
         for job, index in batch:
             if index == 0:
                 self._metrics.observe("queue_seconds", time.monotonic() - job.queued)
         return batch
 
-    def _take(self) -> Batch:
-        """Texts in turn from all jobs; unfinished jobs go behind the others."""
-        first = self._jobs[0]
-        jobs = [first] if first.alone else [job for job in self._jobs if not job.alone]
-        shared = len(self._jobs) > 1
-        share = SHARE if shared or self._shared else BATCH_TEXTS
-        self._shared = shared
-        batch = _filled(jobs, 1 if first.emit else share)
-        served = {job for job, _ in batch}
-        waiting = [job for job in self._jobs if job not in served]
-        self._jobs = deque([*waiting, *(job for job in self._jobs if job in served and job.left)])
-        return batch
-
     def _answer(self, run: Answering, batch: Batch) -> None:
         """Answer a batch; where that fails, each of its requests alone."""
-        if batch[0][0].emit is not None:
+        operation = batch[0][0].operation
+        if operation == "stream":
             self._stream(run, *batch[0])
             return
         try:
-            self._attempt(run, batch)
+            self._attempt(run, batch) if operation == "attempt" else _align(run, batch)
         except Exception as error:
             jobs = list(dict.fromkeys(job for job, _ in batch))
             if len(jobs) > 1:
@@ -285,53 +256,32 @@ class Queue:
 
     def _attempt(self, run: Answering, batch: Batch) -> None:
         inputs = [job.inputs[index] for job, index in batch]
-        options = [job.options for job, _ in batch]
+        options = [job.options[index] for job, index in batch]
         first = batch[0][1] if batch[0][0].alone else 0
         answers = run.attempt(inputs, options, first, lambda place: batch[place][0].call.over())
         read, written = run.n_tokens(inputs, answers)
         self._metrics.count("tokens_total", read, side="source")
         self._metrics.count("tokens_total", written, side="target")
-        for (job, index), answer in zip(batch, answers, strict=True):
-            job.answers[index] = answer
-            if len(job.answers) == len(job.inputs):
-                _finish(job, [job.answers[i] for i in range(len(job.inputs))])
+        _note_answers(batch, answers)
 
     def _stream(self, run: Answering, job: Job, index: int) -> None:
-        assert job.emit is not None
+        answer: TransduceError | None = None
         try:
-            for part in run.stream(job.inputs[index], job.options, index, job.call.over):
+            for part in run.stream(job.inputs[index], job.options[index], index, job.call.over):
                 job.emit(index, part)
             job.emit(index, None)
-            job.answers[index] = None
         except TransduceError as error:
-            job.answers[index] = error
+            answer = error
         except Exception as error:
             _log_fault(self.name, error)
             job.taken = len(job.inputs)
             _finish(job, fault_of(error))
             return
-        if len(job.answers) == len(job.inputs):
-            _finish(job, [job.answers[i] for i in range(len(job.inputs))])
-
-
-def _filled(jobs: Sequence[Job], share: int) -> Batch:
-    """At most `share` texts of each job, one of each in turn, within the bounds of a batch."""
-    batch: Batch = []
-    work = 0
-    for _ in range(share):
-        for job in jobs:
-            if job.left:
-                work += job.work()
-                if batch and (work > BATCH_WORK or len(batch) == BATCH_TEXTS):
-                    return batch
-                batch.append(_next_of(job))
-    return batch
+        _note_answers([(job, index)], [answer])
 
 
 def fault_of(error: Exception) -> RequestError:
     """The answer to a request on which the run failed."""
-    from transduce.errors import is_out_of_memory
-
     if is_out_of_memory(error):
         return unavailable("out of memory; send shorter texts", "out_of_memory")
     return RequestError(500, "internal error", "internal")
@@ -352,15 +302,6 @@ def _given_up(call: Call) -> RequestError:
     return unavailable("the answer takes too long; send shorter texts", "timeout")
 
 
-def _is_sampled(options: DecodingOptions | None) -> bool:
-    return options is not None and options.method == "sample"
-
-
-def _next_of(job: Job) -> tuple[Job, int]:
-    job.taken += 1
-    return job, job.taken - 1
-
-
 def _log_fault(name: str, error: Exception) -> None:
     """Log the place of a fault; its message may hold a text of a user."""
     frame = error.__traceback__
@@ -368,6 +309,19 @@ def _log_fault(name: str, error: Exception) -> None:
         frame = frame.tb_next
     place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else "unknown place"
     logger.error("%s: %s at %s", name, type(error).__name__, place)
+
+
+def _align(run: Answering, batch: Batch) -> None:
+    pairs = [(job.inputs[index][0], job.inputs[index][1]) for job, index in batch]
+    _note_answers(batch, run.align(pairs))
+
+
+def _note_answers(batch: Batch, answers: Sequence[Answer]) -> None:
+    """Keep answers; hand over those of a job that is complete."""
+    for (job, index), answer in zip(batch, answers, strict=True):
+        job.answers[index] = answer
+        if job.is_complete:
+            _finish(job, [job.answers[i] for i in range(len(job.inputs))])
 
 
 def _finish(job: Job, result: list[Answer] | RequestError) -> None:

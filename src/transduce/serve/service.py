@@ -9,38 +9,30 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.localise.sentences import Sentences, split_sentences
+from transduce.errors import DataError
+from transduce.localise.formats import read_document
+from transduce.serve.batches import Answer, Input
 from transduce.serve.calls import Call
 from transduce.serve.detection import Detected, Detector
 from transduce.serve.errors import RequestError, invalid, unavailable
-from transduce.serve.joining import StreamJoiner
 from transduce.serve.languages import Languages, name_of
 from transduce.serve.limits import bounded
 from transduce.serve.metrics import Metrics
-from transduce.serve.queue import Answer, Input, Queue, check_answers
+from transduce.serve.queue import Queue
 from transduce.serve.runs import RunSpec
 from transduce.serve.settings import ServeSettings
+from transduce.serve.translator import PairTranslator, Translated
 from transduce.serve.worker import Worker
 
 if TYPE_CHECKING:
-    from transduce.decoding.options import DecodingOptions
     from transduce.run import Run
-
-
-@dataclass(frozen=True)
-class Translated:
-    """Translation of one text, with others that differ from it in one sentence, best first."""
-
-    text: str
-    alternatives: tuple[str, ...] = ()
-    n_tokens: int = 0
-    """Target tokens."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +135,20 @@ class Service:
             raise unavailable("the server is loading")
         return self.detector.detect("\n".join(texts))
 
+    def suggest(self, source_text: str, target_text: str, source: str, target: str) -> None:
+        """Add a translation that somebody suggests to the file of the settings.
+
+        Raises RequestError 403 where there is none.
+        """
+        file = self.settings.suggestions
+        if file is None:
+            raise RequestError(403, "Suggestions are disabled on this server.", "disabled")
+        self.check_size([source_text, target_text])
+        languages = {"source_language": source, "target_language": target}
+        record = {"source": source_text, "target": target_text, **languages}
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+
     def language(self, code: str) -> str:
         """The served language of a code.  Raises RequestError 400 for others."""
         found = self.languages.resolve(code)
@@ -169,11 +175,14 @@ class Service:
         call: Call,
         alternatives: int = 0,
         options: Mapping[str, Any] | None = None,
+        html: bool = False,
     ) -> list[Translated]:
         """Translation of each text, in order.
 
+        Placeholders, and tags with `html`, come out once each, or the text comes back as it is.
         source, target: served languages (`language`).  Equal ones give the texts back.
-        alternatives: at most so many others per text.  options: decoding options.
+        alternatives: at most so many others per text.  options: decoding options.  html: texts are
+        fragments of HTML.
         """
         self.check_size(texts)
         path = self.path(source, target)
@@ -181,11 +190,31 @@ class Service:
         for place, (near, far) in enumerate(path):
             wanted = alternatives if place == len(path) - 1 else 0
             given = [one.text for one in found]
-            found = await self._translated(given, near, far, call, wanted, options or {})
+            translator = self._translator(near, far)
+            if html:
+                found = await translator.html(given, call, options or {})
+            else:
+                found = await translator.translate(given, call, wanted, options or {})
         return found
 
+    async def translate_document(
+        self, name: str, data: bytes, source: str, target: str, call: Call
+    ) -> bytes:
+        """Translation of a file in the format that the suffix of its name says (`FORMATS`).
+
+        Raises RequestError 400 for an unknown format, a damaged file, and one of which nothing can
+        be translated.
+        """
+        try:
+            for near, far in self.path(source, target):
+                document = read_document(name, data)
+                data = await self._translator(near, far).document(document, call)
+        except DataError as error:
+            raise invalid(str(error), "document") from None
+        return data
+
     async def stream(self, text: str, source: str, target: str, call: Call) -> AsyncIterator[str]:
-        """The translation of a text in parts; joined, they equal that of `translate`."""
+        """The translation of a text in parts; joined, they equal the text of `translate`."""
         self.check_size([text])
         path = self.path(source, target)
         if not path:
@@ -193,16 +222,10 @@ class Service:
             return
         *first, last = path
         for near, far in first:
-            (found,) = await self._translated([text], near, far, call, 0, {})
+            (found,) = await self._translator(near, far).translate([text], call, 0, {})
             text = found.text
-        pieces = _sentences_of(text, last[0])
-        name, queue, own = self._queue_for(*last)
-        inputs = self._tagged(name, last[1], pieces.texts)
-        joined = StreamJoiner(pieces)
-        async for index, part in queue.stream(inputs, own, call):
-            if written := joined.add(index, part):
-                yield written
-        yield joined.rest()
+        async for part in self._translator(*last).stream(text, call):
+            yield part
 
     async def predict(
         self,
@@ -245,36 +268,9 @@ class Service:
             raise unavailable("the server is loading")
         return queue
 
-    def _queue_for(self, source: str, target: str) -> tuple[str, Queue, DecodingOptions | None]:
+    def _translator(self, source: str, target: str) -> PairTranslator:
         name = self._run_of[source, target]
-        queue = self._queue(name)
-        assert queue.run is not None
-        return name, queue, queue.run.options
-
-    def _tagged(self, name: str, target: str, sentences: Sequence[str]) -> list[str]:
-        tag = self.specs[name].tags.get(target, "")
-        return [tag + sentence for sentence in sentences]
-
-    async def _translated(
-        self,
-        texts: Sequence[str],
-        source: str,
-        target: str,
-        call: Call,
-        alternatives: int,
-        given: Mapping[str, Any],
-    ) -> list[Translated]:
-        name, queue, own = self._queue_for(source, target)
-        if alternatives:
-            given = {**given, "n_best": alternatives + 1}
-        pieces = [_sentences_of(text, source) for text in texts]
-        sentences = [sentence for one in pieces for sentence in one.texts]
-        answers = await queue.submit(
-            self._tagged(name, target, sentences), bounded(own, given), call
-        )
-        check_answers(answers)
-        rest = iter(answers)
-        return [_joined(one, [next(rest) for _ in one.texts], alternatives) for one in pieces]
+        return PairTranslator(self._queue(name), source, self.specs[name].tags.get(target, ""))
 
     def _load(self, load: Callable[[Path], Run], path: Path) -> Worker:
         """The worker of a run; one at a time, since `ast.parse`, which reading a recipe needs, may
@@ -285,28 +281,6 @@ class Service:
     def _failed(self, error: BaseException) -> None:
         self.failure = self.failure or error
         self.on_failure()
-
-
-def _sentences_of(text: str, language: str) -> Sentences:
-    return split_sentences(text.replace("\r\n", "\n"), language)
-
-
-def _joined(pieces: Sentences, answers: Sequence[Answer], alternatives: int) -> Translated:
-    """The translation of a text of those of its sentences.
-
-    An alternative replaces one sentence, the nearest in score first.
-    """
-    best = [answer.text for answer in answers]
-    text = pieces.joined(best)
-    others: dict[str, float] = {}
-    for place, answer in enumerate(answers):
-        for candidate in answer.candidates[1:] if alternatives else ():
-            other = pieces.joined([*best[:place], candidate.text, *best[place + 1 :]])
-            if other != text:
-                loss = answer.score - candidate.score
-                others[other] = min(loss, others.get(other, loss))
-    ranked = sorted(others, key=lambda other: others[other])
-    return Translated(text, tuple(ranked[:alternatives]), sum(len(a.tokens) for a in answers))
 
 
 def _digest(key: str) -> bytes:

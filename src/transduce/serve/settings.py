@@ -35,7 +35,7 @@ class ServeSettings:
     """Path before all routes, such as "/mt"."""
     files: bool = True
     """Translate files."""
-    max_file_bytes: int = 10_000_000
+    max_file_bytes: int = 2_000_000
     """Size of a file to translate."""
     metrics: bool = False
     """Serve /metrics."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from transduce.errors import RunError, TransduceError
-from transduce.serve.queue import Answer, Input
+from transduce.serve.batches import Answer, Input
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -59,6 +59,19 @@ class Worker:
         if isinstance(answer, TransduceError):
             raise answer
         yield answer.text
+
+    def align(self, pairs: Sequence[tuple[str, str]]) -> list[Answer]:
+        """Links between each source and its translation, or the error of the pair."""
+        from transduce.localise.alignment import aligner
+
+        found: list[Answer] = []
+        for pair in pairs:
+            source, output = pair
+            try:
+                found += aligner(self.run.translator)([(source, output)])
+            except TransduceError as error:
+                found.append(error)
+        return found
 
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
         """Source and target tokens of translations; zeros for other tasks."""

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from transduce.localise.formats import FORMATS
 from transduce.serve.calls import watched
-from transduce.serve.detection import Detected
+from transduce.serve.detection import MAX_CHARACTERS, Detected
 from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid, unavailable
+from transduce.serve.files import FileStore, translated_name
 from transduce.serve.languages import name_of
-from transduce.serve.requests import Fields, missing, read_fields
-from transduce.serve.service import Service, Translated
+from transduce.serve.requests import Fields, missing, read_fields, well_formed
+from transduce.serve.service import Service
+from transduce.serve.settings import FORM_BYTES
+from transduce.serve.translator import Translated
 
 FRONTEND_TIMEOUT = 500
 """Milliseconds that a page waits after the last key."""
@@ -36,6 +41,7 @@ class TranslateRequest:
     many: bool
     source: str
     target: str
+    html: bool
     alternatives: int
 
 
@@ -44,11 +50,11 @@ def read_translate(fields: Fields, max_alternatives: int) -> TranslateRequest:
     texts = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
     markup = fields.text("format", "text")
-    if markup != "text":
+    if markup not in ("text", "html"):
         raise invalid(f"{markup} format is not supported")
     many = isinstance(fields["q"], list)
     alternatives = fields.number("alternatives", 0, max_alternatives)
-    return TranslateRequest(tuple(texts), many, source, target, alternatives)
+    return TranslateRequest(tuple(texts), many, source, target, markup == "html", alternatives)
 
 
 class LibreTranslate:
@@ -56,6 +62,7 @@ class LibreTranslate:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self.files = FileStore()
 
     async def translate(self, request: Request) -> Response:
         """POST /translate."""
@@ -68,7 +75,9 @@ class LibreTranslate:
         detected = self._detected(order.texts, target) if given is None else None
         source = given or (detected.language if detected else target)
         async with watched(request, service.settings.timeout) as call:
-            found = await service.translate(order.texts, source, target, call, order.alternatives)
+            found = await service.translate(
+                order.texts, source, target, call, order.alternatives, html=order.html
+            )
         return JSONResponse(_answer(order, found, detected))
 
     async def detect(self, request: Request) -> Response:
@@ -77,6 +86,51 @@ class LibreTranslate:
         texts = fields.texts("q")
         self.service.check_size(texts)
         return JSONResponse([_shown(one) for one in self.service.detect(texts)])
+
+    async def translate_file(self, request: Request) -> Response:
+        """POST /translate_file."""
+        service = self.service
+        if not service.settings.files:
+            raise RequestError(403, "Files translation are disabled on this server.", "disabled")
+        fields = await self._fields(request, FORM_BYTES + service.settings.max_file_bytes)
+        upload = fields.file("file")
+        name = well_formed(upload.filename or "file")
+        source, target = fields.text("source"), service.language(fields.text("target"))
+        data = await upload.read()
+        if source.lower() == "auto":
+            sample = data[: 4 * MAX_CHARACTERS].decode("utf-8", "replace")
+            source = self._detected((sample,), target).language
+        source = service.language(source)
+        async with watched(request, service.settings.timeout) as call:
+            found = await service.translate_document(name, data, source, target, call)
+        address = self.files.add(translated_name(name, target), found)
+        base = str(request.base_url).rstrip("/") + service.settings.url_prefix
+        return JSONResponse({"translatedFileUrl": f"{base}/download_file/{quote(address)}"})
+
+    async def download_file(self, request: Request) -> Response:
+        """GET /download_file/NAME."""
+        name = request.path_params["name"]
+        data = self.files.get(name)
+        if data is None:
+            raise RequestError(404, "this file is not there, or no longer", "not_found")
+        shown = quote(name.partition(".")[2])
+        return Response(
+            data,
+            media_type="application/octet-stream",
+            headers={"Content-Disposition": f"attachment; filename*=utf-8''{shown}"},
+        )
+
+    async def suggest(self, request: Request) -> Response:
+        """POST /suggest."""
+        service = self.service
+        fields = await self._fields(request)
+        if service.settings.suggestions is not None:
+            texts = fields.text("q"), fields.text("s")
+            source = service.language(fields.text("source"))
+            service.suggest(*texts, source, service.language(fields.text("target")))
+        else:
+            service.suggest("", "", "", "")
+        return JSONResponse({"success": True})
 
     async def languages(self, request: Request) -> Response:
         """GET /languages."""
@@ -107,8 +161,8 @@ class LibreTranslate:
                 "apiKeys": bool(service.settings.api_keys),
                 "keyRequired": bool(service.settings.api_keys),
                 "suggestions": service.settings.suggestions is not None,
-                "filesTranslation": False,
-                "supportedFilesFormat": [],
+                "filesTranslation": service.settings.files,
+                "supportedFilesFormat": list(FORMATS) if service.settings.files else [],
                 "language": {
                     "source": {"code": "auto", "name": "Auto Detect"},
                     "target": {"code": target, "name": name_of(target)},
@@ -121,10 +175,22 @@ class LibreTranslate:
         post = ("POST",)
         texts = {"q*": "text, or list of texts"}
         key = {"api_key": "key, where the server needs one"}
+        file = {"file*": "file, in a multipart form"}
+        both = {"q*": "text", "s*": "its translation"}
         pair = {"source*": "language code, or auto", "target*": "language code"}
-        options = {"format": "text", "alternatives": "number of other translations"}
+        options = {"format": "text or html", "alternatives": "number of other translations"}
         return [
             Endpoint("/translate", self.translate, post, "Translate", texts | pair | options | key),
+            Endpoint(
+                "/translate_file", self.translate_file, post, "Translate a file", file | pair | key
+            ),
+            Endpoint(
+                "/download_file/{name}",
+                self.download_file,
+                summary="Fetch a translated file",
+                public=True,
+            ),
+            Endpoint("/suggest", self.suggest, post, "Suggest a translation", both | pair | key),
             Endpoint("/detect", self.detect, post, "Detect the language", texts | key),
             Endpoint(
                 "/languages", self.languages, ("GET", "POST"), "Languages and targets", public=True
@@ -133,8 +199,9 @@ class LibreTranslate:
             Endpoint("/frontend/settings", self.frontend_settings, summary="Limits", public=True),
         ]
 
-    async def _fields(self, request: Request) -> Fields:
-        fields = await read_fields(request, self.service.settings.max_body_bytes)
+    async def _fields(self, request: Request, max_bytes: int | None = None) -> Fields:
+        most = max_bytes or self.service.settings.max_body_bytes
+        fields = await read_fields(request, most)
         try:
             self.service.check_key(fields.get("api_key"))
         except RequestError as error:

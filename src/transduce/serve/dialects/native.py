@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from transduce.errors import TransduceError
+from transduce.serve.batches import Input
 from transduce.serve.calls import watched
 from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid, unavailable
-from transduce.serve.queue import Input
 from transduce.serve.requests import Fields, missing, read_fields, well_formed
 from transduce.serve.service import Model, Service
 

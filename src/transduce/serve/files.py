@@ -1,0 +1,46 @@
+"""Translated files until they are fetched, in memory."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import PurePosixPath
+
+SECONDS = 600.0
+"""Time that a file can be fetched."""
+MOST_BYTES = 50_000_000
+"""Size of all files; beyond, the oldest go first."""
+
+
+class FileStore:
+    """Files by the name of their address.  The names are random, and no path is ever opened."""
+
+    def __init__(self, seconds: float = SECONDS, most_bytes: int = MOST_BYTES) -> None:
+        self._seconds = seconds
+        self._most_bytes = most_bytes
+        self._files: dict[str, tuple[float, bytes]] = {}
+
+    def add(self, name: str, data: bytes) -> str:
+        """Keep a file; the name of its address."""
+        self._drop_old()
+        address = f"{uuid.uuid4()}.{name}"
+        self._files[address] = (time.monotonic(), data)
+        while sum(len(kept) for _, kept in self._files.values()) > self._most_bytes:
+            del self._files[next(iter(self._files))]
+        return address
+
+    def get(self, address: str) -> bytes | None:
+        """A file; None once it has gone."""
+        self._drop_old()
+        found = self._files.get(address)
+        return None if found is None else found[1]
+
+    def _drop_old(self) -> None:
+        oldest = time.monotonic() - self._seconds
+        self._files = {name: one for name, one in self._files.items() if one[0] > oldest}
+
+
+def translated_name(name: str, target: str) -> str:
+    """Name of a translated file: "a/menu.txt" for "en" -> "menu_en.txt"."""
+    path = PurePosixPath("".join(c for c in name.replace("\\", "/") if c.isprintable()))
+    return f"{path.stem[:100] or 'file'}_{target}{path.suffix}"
