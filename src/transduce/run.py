@@ -31,6 +31,9 @@ from transduce.tasks.common import check_model_size
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.per_input import Cancelled
+from transduce.tasks.speech.recogniser import Recogniser
+from transduce.tasks.speech.segments import Segment
+from transduce.tasks.speech.transcriber import Transcriber
 from transduce.tasks.task import Evaluation, Prediction, Split, TextStream
 from transduce.tasks.translation.ctranslate2 import with_ctranslate2
 from transduce.tasks.translation.native import native_refusal, with_native
@@ -177,6 +180,27 @@ class Run:
         if options is None or isinstance(options, DecodingOptions | Mapping):
             options = [options] * len(parts)
         return attempt(self.predictor, parts, options, first, cancelled)
+
+    def transcribe(
+        self, audio: str | os.PathLike[str] | bytes, options: DecodingOptions | None = None
+    ) -> Iterator[Segment]:
+        """Segments of a recording of any length, lazily, with their times: a file, or its bytes.
+
+        options: for decoding; by default the recipe's.  Raises RunError for a run that does not
+        take recordings, and DataError, while reading, for a file that is no recording.
+        """
+        file = audio if isinstance(audio, bytes) else Path(audio)
+        return self.transcriber(options).transcribe_file(file)
+
+    def transcriber(self, options: DecodingOptions | None = None) -> Transcriber:
+        """A transcriber of long recordings, for a run that takes recordings.  Raises RunError for
+        others."""
+        if not isinstance(self.predictor, Recogniser):
+            raise RunError(
+                f"{self.path} is a run of the task {self.recipe.task!r}, which does not take "
+                "recordings; use predict"
+            )
+        return Transcriber(self.predictor, options)
 
     @property
     def translator(self) -> Translator:

@@ -80,6 +80,7 @@ def test_help_of_a_verb_shows_its_whole_description(verb: str, here: Here) -> No
         ("calibrate", (*FOR_CONTINUATIONS, *FOR_SPEECH)),
         ("distil", (*FOR_CONTINUATIONS, *FOR_SPEECH)),
         ("translate", (*FOR_CONTINUATIONS, *FOR_SPEECH)),
+        ("transcribe", (*FOR_TRANSLATIONS, *FOR_CONTINUATIONS)),
         ("predict", ()),
         ("evaluate", ()),
     ],

@@ -83,17 +83,26 @@ def audio_blocks(
     of it is read.  Raises DataError, while reading, for a file that is missing, broken or of
     another format, for a channel it lacks, and for samples that are not finite.
     """
-    if not place:
-        place = str(file) if isinstance(file, Path) else "the recording"
+    place = place or _name_of(file)
     with _opened(file, place) as sound:
         _check_header(sound, excerpt.channel, place)
         _check_whole(file, place, strict)
         read = 0
-        blocks = _mono(sound, excerpt, place)
-        for block in _resampled(blocks, sound.samplerate * excerpt.speed, rate):
+        blocks = _own_rate(sound, excerpt, place)
+        for block in resampled(blocks, sound.samplerate * excerpt.speed, rate):
             read += len(block)
             yield block
     _check_duration(read / rate * excerpt.speed, excerpt, place, strict)
+
+
+def channels_of(file: Path | bytes, place: str = "") -> int:
+    """Number of channels of a recording.  Raises the errors of `audio_blocks`."""
+    with _opened(file, place or _name_of(file)) as sound:
+        return int(sound.channels)
+
+
+def _name_of(file: Path | bytes) -> str:
+    return str(file) if isinstance(file, Path) else "the recording"
 
 
 def _check_header(sound: Any, channel: int | None, place: str) -> None:
@@ -133,7 +142,7 @@ def _truncated(message: str, strict: bool) -> None:
     logger.warning("%s", message)
 
 
-def _mono(sound: Any, excerpt: Excerpt, place: str) -> Iterator[Samples]:
+def _own_rate(sound: Any, excerpt: Excerpt, place: str) -> Iterator[Samples]:
     """Blocks of the excerpt at the file's own rate."""
     rate = sound.samplerate
     skipped = round((excerpt.start or 0.0) * rate)
@@ -148,14 +157,22 @@ def _mono(sound: Any, excerpt: Excerpt, place: str) -> Iterator[Samples]:
         block = sound.read(size, dtype="float32", always_2d=True)
         if not len(block):
             return
-        _check_values(block, at / rate, place)
-        mono = block.mean(1) if excerpt.channel is None else block[:, excerpt.channel]
-        stop = len(mono) if end is None else end - at
-        yield np.ascontiguousarray(mono[max(0, skipped - at) : stop])
+        check_values(block, at / rate, place)
+        stop = len(block) if end is None else end - at
+        yield mono(block[max(0, skipped - at) : stop], excerpt.channel)
         at += len(block)
 
 
-def _check_values(block: NDArray[np.float32], second: float, place: str) -> None:
+def mono(block: NDArray[np.float32], channel: int | None) -> Samples:
+    """One channel of a block (n, channels), or the mean of all: (n,)."""
+    return np.ascontiguousarray(block.mean(1) if channel is None else block[:, channel])
+
+
+def check_values(block: NDArray[np.float32], second: float, place: str) -> None:
+    """Raise DataError for samples that are not finite, or not samples.
+
+    second: of the block in the recording.
+    """
     # One maximum finds both, as a comparison with a value that is not a number is false.
     if np.abs(block).max() <= LARGEST:
         return
@@ -165,8 +182,8 @@ def _check_values(block: NDArray[np.float32], second: float, place: str) -> None
     )
 
 
-def _resampled(blocks: Iterator[Samples], before: float, after: int) -> Iterator[Samples]:
-    """Blocks at another rate; the result does not depend on their sizes."""
+def resampled(blocks: Iterator[Samples], before: float, after: int) -> Iterator[Samples]:
+    """Blocks (n,) at another rate; the result does not depend on their sizes."""
     if before == after:
         yield from (block for block in blocks if len(block))
         return

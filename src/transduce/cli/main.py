@@ -40,6 +40,7 @@ VERB_GROUPS = {
         "generate": "Continue a prompt with a language model.",
         "chat": "Chat with a dialogue model.",
         "serve": "Serve runs over HTTP, for LibreTranslate's clients and others.",
+        "transcribe": "Transcribe recordings of any length, with times.",
     },
     "Evaluation": {
         "evaluate": "Evaluate a run on held-out data.",

@@ -205,6 +205,13 @@ class AuxiliaryDecoding(EnsembleTranslationDecoding):
     """Decoding options of a verb for translations with --ensemble and --language-model."""
 
 
+@_options_of(
+    *(name for name in FOR_TRANSLATIONS if name in SHARED), *FOR_CONTINUATIONS, shown=False
+)
+class SpeechDecoding(Decoding):
+    """Decoding options of a verb for recordings."""
+
+
 def _output_kind(predictor: Predictor | Translator) -> OutputKind:
     from transduce.tasks.speech.recogniser import Recogniser
     from transduce.tasks.translation.translator import Translator
@@ -283,5 +290,6 @@ TOGETHER_AS_THE_RECIPE = EnsembleDecoding()
 CONTINUED_AS_THE_RECIPE = ContinuationDecoding()
 TRANSLATED_AS_THE_RECIPE = TranslationDecoding()
 TOGETHER_TRANSLATED_AS_THE_RECIPE = EnsembleTranslationDecoding()
+RECOGNISED_AS_THE_RECIPE = SpeechDecoding()
 AUXILIARY_AS_THE_RECIPE = AuxiliaryDecoding()
 THIS_MACHINE = Machine()

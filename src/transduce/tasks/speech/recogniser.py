@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ from transduce.tasks.text_inputs import chunks
 from transduce.text import EOS, Tokenizer
 
 logger = logging.getLogger("transduce")
+
+T = TypeVar("T")
 
 RECOGNISED_TOGETHER = 64
 """Recordings that are sorted by length together, and held in memory at a time."""
@@ -142,16 +144,31 @@ class Recogniser:
 
         first: number of the first recording, for messages and for sampling.
         """
+        nothing = Recognition(transcript=self._transcript(None))
+        return self.each(recordings, options, first, self.recognition, nothing)
+
+    def each(
+        self,
+        recordings: Iterable[Tensor],
+        options: DecodingOptions,
+        first: int,
+        answer: Callable[[Decoded], T],
+        nothing: T,
+    ) -> Iterator[T]:
+        """The answer to the output of each recording, made of it at once: CTC's part is large.
+
+        recordings, first: as in `recognise`.  nothing: the answer for recordings without frames.
+        """
         for chunk in chunks(recordings, RECOGNISED_TOGETHER):
             lengths = [self.recipe.model.front_end.positions(len(frames)) for frames in chunk]
             there = [i for i in range(len(chunk)) if lengths[i]]
             order = sorted(there, key=lengths.__getitem__, reverse=True)
-            found = [Recognition(transcript=self._transcript(None))] * len(chunk)
+            found = [nothing] * len(chunk)
             for rows in in_batches(order, lengths, options.batch_tokens):
                 batch = self.normalisation(padded_frames([chunk[i] for i in rows]))
                 decoded = self.decode(batch, options, [first + i for i in rows])
                 for i, one in zip(rows, decoded, strict=True):
-                    found[i] = self.recognition(one)
+                    found[i] = answer(one)
             yield from found
             first += len(chunk)
 

@@ -1,0 +1,191 @@
+"""`transduce transcribe`: the text of recordings of any length, with times."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter, validators
+
+from transduce.cli.console import print_error
+from transduce.cli.lines import STDIN
+from transduce.cli.options import (
+    RECOGNISED_AS_THE_RECIPE,
+    THIS_MACHINE,
+    Flag,
+    Machine,
+    SpeechDecoding,
+)
+from transduce.cli.output import STDOUT, Output, open_output
+from transduce.errors import DataError, SettingError, TransduceError
+
+if TYPE_CHECKING:
+    from transduce.tasks.speech.segments import Segment
+    from transduce.tasks.speech.transcriber import Transcriber
+
+FormatName = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
+Rate = Annotated[int, Parameter(validator=validators.Number(gte=1000, lte=768_000))]
+
+
+def transcribe(
+    run: Path,
+    /,
+    *file: Annotated[str, Parameter(show_default=False)],
+    form: Annotated[FormatName, Parameter(name="--format")] = "txt",
+    words: Flag = False,
+    output_directory: Annotated[Path | None, Parameter(show_default=False)] = None,
+    again: Flag = False,
+    channel: Annotated[str | None, Parameter(show_default=False)] = None,
+    rate: Annotated[Rate | None, Parameter(show_default=False)] = None,
+    decoding: SpeechDecoding = RECOGNISED_AS_THE_RECIPE,
+    machine: Machine = THIS_MACHINE,
+) -> int:
+    """Transcribe recordings of any length, with times.
+
+    Silence, steady noise and tones are left out; the rest is recognised in pieces of at most 30 s.
+    A run of speech translation gives the text in its target language. A recording that cannot be
+    read is reported, the others are transcribed, and the exit status is 1.
+
+    Parameters
+    ----------
+    run
+        Run directory of speech recognition or speech translation.
+    file
+        Recordings: WAV, FLAC, OGG, Opus, MP3, AIFF, AU. Default: stdin (also -), transcribed as it
+        comes: WAV, or raw 16-bit samples of one channel.
+    form
+        txt writes the text of each segment in a line; srt and vtt subtitles; tsv a table with
+        times in milliseconds; json an object for each recording, jsonl one for each segment.
+    words
+        Write each word with its time: as a subtitle or line of its own, in JSON as a list.
+    output_directory
+        Write a file for each recording, NAME.FORMAT, into this directory. Default: stdout.
+    again
+        Replace existing files in --output-directory. Default: such recordings are passed over.
+    channel
+        Number of the channel to transcribe, from 1, or each for all of them, one by one. Default:
+        the mean of all channels.
+    rate
+        Samples a second of raw samples from stdin. Default: the rate of the run.
+    """
+    if words and form == "txt":
+        raise SettingError("--words needs a format with times; add --format srt, vtt, tsv or json")
+    if rate is not None and file:
+        raise SettingError("--rate applies to raw samples from stdin; remove it")
+    numbers = _channel(channel, live=not file)
+    outputs = _outputs(file, form, output_directory)
+    with open_output(STDOUT) as out:
+        model = machine.load(run)
+        machine.check_no_engine("transcribe")
+        plain = model.transcriber()
+        transcriber = model.transcriber(decoding.over(plain.recogniser))
+        writing = _Writing(transcriber, form, words, again)
+        if not file:
+            writing.write(out, _from_stdin(transcriber, rate, numbers), STDIN)
+            return 0
+        for path, target in outputs:
+            writing.one(path, target, out, numbers)
+    return 1 if writing.failed else 0
+
+
+class _Writing:
+    """Transcription of one file after the other."""
+
+    def __init__(
+        self, transcriber: Transcriber, form: FormatName, words: bool, again: bool
+    ) -> None:
+        self.transcriber = transcriber
+        self.form = form
+        self.words = words
+        self.again = again
+        self.failed = 0
+
+    def one(
+        self, path: str, target: Path | None, out: Output, channel: int | Literal["each"] | None
+    ) -> None:
+        """Transcribe a file to its own output, or to stdout; report an error."""
+        if target is not None and target.exists() and not self.again:
+            print_error(f"{path}: {target} exists; --again replaces it")
+            return
+        try:
+            segments = _segments(self.transcriber, Path(path), channel)
+            if target is None:
+                self.write(out, segments, path)
+                return
+            with open_output(str(target)) as file:
+                self.write(file, segments, path)
+        except SettingError:
+            raise
+        except TransduceError as error:
+            print_error(str(error))
+            self.failed += 1
+
+    def write(self, out: Output, segments: Iterator[Segment], audio: str) -> None:
+        """Write each segment as soon as there is one."""
+        from transduce.tasks.speech.segments import written
+
+        for part in written(segments, self.form, audio, self.words):
+            out.write_text(part)
+
+
+def _outputs(
+    files: tuple[str, ...], form: FormatName, directory: Path | None
+) -> list[tuple[str, Path | None]]:
+    """Each file, and its output; None for stdout.  Raises SettingError."""
+    if directory is None:
+        if len(files) > 1 and form not in ("txt", "json", "jsonl"):
+            raise SettingError(
+                f"--format {form} is a file for each recording; add --output-directory"
+            )
+        return [(file, None) for file in files]
+    if not files:
+        raise SettingError("--output-directory needs recordings; stdin goes to stdout")
+    found: dict[Path, str] = {}
+    for file in files:
+        target = directory / f"{Path(file).stem}.{form}"
+        if target in found:
+            raise SettingError(
+                f"{found[target]} and {file} would both be written to {target}; transcribe them "
+                "into different directories"
+            )
+        found[target] = file
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{directory} cannot be written: {error.strerror or error}") from None
+    return [(file, target) for target, file in found.items()]
+
+
+def _channel(given: str | None, live: bool) -> int | Literal["each"] | None:
+    """Number of a channel from 0, "each", or None for the mean.  Raises SettingError."""
+    if given is None:
+        return None
+    if given == "each" and not live:
+        return "each"
+    if not (given.isascii() and given.isdigit() and 1 <= int(given) <= 1024):
+        allowed = "a number from 1" if live else 'a number from 1, or "each"'
+        raise SettingError(f"--channel must be {allowed}, not {given!r}")
+    return int(given) - 1
+
+
+def _segments(
+    transcriber: Transcriber, path: Path, channel: int | Literal["each"] | None
+) -> Iterator[Segment]:
+    if channel != "each":
+        return transcriber.transcribe_file(path, str(path), channel)
+    return transcriber.transcribe_channels(path, str(path))
+
+
+def _from_stdin(
+    transcriber: Transcriber, rate: int | None, channel: int | Literal["each"] | None
+) -> Iterator[Segment]:
+    from transduce.audio.pipe import pipe_blocks
+
+    assert channel != "each"
+    if sys.stdin is None:
+        raise DataError("stdin is closed; give FILE or connect stdin")
+    own = transcriber.rate
+    blocks = pipe_blocks(sys.stdin.buffer, own, rate or own, "stdin", channel)
+    return transcriber.transcribe(blocks, live=True)

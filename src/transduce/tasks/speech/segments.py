@@ -1,0 +1,163 @@
+"""Segments of a transcription, and their text, subtitles, tables and records."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+Format = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+LINE_BY_LINE: tuple[Format, ...] = ("txt", "jsonl")
+"""Formats of which several may follow each other in one stream."""
+PLACES = 3
+"""Digits of seconds and scores in records."""
+
+
+class Word(NamedTuple):
+    """One word, from `start` to `end` seconds of the recording.
+
+    score: mean log-probability of its tokens under CTC.
+    """
+
+    text: str
+    start: float
+    end: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Text of a part of a recording, from `start` to `end` seconds."""
+
+    start: float
+    end: float
+    text: str
+    score: float = 0.0
+    """Log-probability of the text, as of a recording of its own."""
+    words: tuple[Word, ...] = ()
+    """The spoken words with their times; none for a model without a CTC head."""
+    transcript: str | None = None
+    """Spoken words, of a model that translates them."""
+    guard: Literal["", "repeated", "disagreement"] = ""
+    """Fault of the decoder's text: it repeated itself, or was far from CTC's."""
+    channel: int | None = None
+    """Number of the channel from 1, where channels are transcribed one by one."""
+
+    def at(self, start: float, end: float) -> Segment:
+        """A segment whose words have times from its beginning, in its place in the recording."""
+        words = tuple(
+            word._replace(start=start + word.start, end=start + word.end) for word in self.words
+        )
+        return dataclasses.replace(self, start=start, end=end, words=words)
+
+    def fields(self, words: bool = True) -> dict[str, Any]:
+        """Fields of a JSON record; words: with those of every word."""
+        found: dict[str, Any] = {
+            "start": round(self.start, PLACES),
+            "end": round(self.end, PLACES),
+            "text": self.text,
+            "score": round(self.score, PLACES),
+        }
+        if self.transcript is not None:
+            found["transcript"] = self.transcript
+        if self.guard:
+            found["guard"] = self.guard
+        if self.channel is not None:
+            found["channel"] = self.channel
+        if words and self.words:
+            found["words"] = [
+                {
+                    "word": word.text,
+                    "start": round(word.start, PLACES),
+                    "end": round(word.end, PLACES),
+                    "score": round(word.score, PLACES),
+                }
+                for word in self.words
+            ]
+        return found
+
+
+def by_words(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Each word as a segment of its own; segments whose words have no times stay whole."""
+    for one in segments:
+        for word in one.words:
+            yield dataclasses.replace(
+                one, start=word.start, end=word.end, text=word.text, score=word.score, words=()
+            )
+        if not one.words:
+            yield one
+
+
+def written(
+    segments: Iterable[Segment], form: Format, audio: str, words: bool = False
+) -> Iterator[str]:
+    """Stream segments as the text of a file, a part for each as it comes.
+
+    audio: name of the recording, for records.  words: every word with its time: a line or subtitle
+    of its own, in records a list.
+    """
+    if words and form not in ("json", "jsonl"):
+        segments = by_words(segments)
+    return WRITERS[form](segments, audio, words)
+
+
+def _plain(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
+    for one in segments:
+        yield f"{_shown(one)}\n"
+
+
+def _srt(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
+    for number, one in enumerate(segments, 1):
+        yield f"{number}\n{clock(one.start, ',')} --> {clock(one.end, ',')}\n{_shown(one)}\n\n"
+
+
+def _vtt(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
+    yield "WEBVTT\n\n"
+    for one in segments:
+        text = _shown(one).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        yield f"{clock(one.start, '.')} --> {clock(one.end, '.')}\n{text}\n\n"
+
+
+def _tsv(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
+    yield "start\tend\ttext\n"
+    for one in segments:
+        text = _shown(one).replace("\t", " ")
+        yield f"{round(one.start * 1000)}\t{round(one.end * 1000)}\t{text}\n"
+
+
+def _json(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
+    fields = [one.fields(words) for one in segments]
+    text = " ".join(one["text"] for one in fields)
+    yield json.dumps({"audio": audio, "text": text, "segments": fields}, ensure_ascii=False) + "\n"
+
+
+def _jsonl(segments: Iterable[Segment], audio: str, words: bool) -> Iterator[str]:
+    for one in segments:
+        yield json.dumps({"audio": audio, **one.fields(words)}, ensure_ascii=False) + "\n"
+
+
+WRITERS: Mapping[Format, Callable[[Iterable[Segment], str, bool], Iterator[str]]] = {
+    "txt": _plain,
+    "srt": _srt,
+    "vtt": _vtt,
+    "tsv": _tsv,
+    "json": _json,
+    "jsonl": _jsonl,
+}
+
+
+def _shown(segment: Segment) -> str:
+    """Text of a segment in one line, after its channel if it has one."""
+    text = " ".join(segment.text.split())
+    return text if segment.channel is None else f"{segment.channel}: {text}"
+
+
+def clock(seconds: float, point: str) -> str:
+    """Time of a subtitle, as 00:01:02,345."""
+    thousandths = round(seconds * 1000)
+    minutes, rest = divmod(thousandths, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{rest // 1000:02}{point}{rest % 1000:03}"

@@ -1,0 +1,394 @@
+"""Transcription of long recordings: pieces, times, guards, formats and the command."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import transduce
+from helpers.audio import Samples, encoded, manifest, noise, saved, tone
+from helpers.tiny_run import stack
+from helpers.tunes import AUDIO, RATE, melodies, tune
+from transduce.cli.main import main
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, RunError
+from transduce.metrics.symbols import edit_distance
+from transduce.run import Run
+from transduce.tasks.speech.recogniser import Decoded
+from transduce.tasks.speech.segments import FORMATS, Segment, Word, clock, written
+from transduce.tasks.speech.transcriber import Transcriber, once, repeats
+
+GREEDY = DecodingOptions(beam_size=1)
+
+
+def quiet(seconds: float) -> Samples:
+    return noise(seconds, RATE, 3, 0.003)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learnt tunes, with a little silence around them."""
+    directory, records = tmp_path_factory.mktemp("tunes"), []
+    for i, text in enumerate(melodies(300)):
+        samples = np.concatenate([quiet(i % 7 / 50), tune(text, i), quiet(i % 5 / 40)])
+        saved(directory / f"{i}.wav", encoded(samples, RATE))
+        records.append({"audio": f"{i}.wav", "text": text})
+    tunes = {"kind": "manifest", "path": str(manifest(directory / "a.jsonl", records))}
+    recipe = {
+        "task": "speech-recognition",
+        "data": {"train": tunes, "hold_out": 0.1},
+        "audio": AUDIO,
+        "text": {"tokenizer": {"kind": "characters"}},
+        "model": {
+            "d_model": 32,
+            "front_end": {"channels": 32},
+            "encoder": stack(d_ff=64),
+            "decoder": stack(d_ff=64),
+        },
+        "training": {
+            "steps": 450,
+            "batch_tokens": 300,
+            "validate_every": 450,
+            "clip_norm": 1.0,
+            "schedule": {"kind": "constant", "peak": 4e-3, "warmup_steps": 20},
+            "device": "cpu",
+            "threads": 1,
+        },
+    }
+    return transduce.train(recipe, tmp_path_factory.mktemp("runs") / "run")[0]
+
+
+@pytest.fixture(scope="module")
+def run(path: Path) -> Run:
+    return transduce.load(path, "cpu")
+
+
+def song(texts: list[str], pause: float = 1.0) -> tuple[Samples, list[float]]:
+    """Tunes after each other, each after a pause, and where each begins."""
+    parts, starts, at = [], [], 0
+    for number, text in enumerate(texts):
+        parts += [quiet(pause), tune(text, 900 + number)]
+        starts.append((at + len(parts[-2])) / RATE)
+        at += len(parts[-2]) + len(parts[-1])
+    return np.concatenate([*parts, quiet(pause)]), starts
+
+
+TEXTS = melodies(12, seed=77)
+
+
+class TestTranscribe:
+    def test_each_tune_is_a_segment_at_its_time(self, run: Run) -> None:
+        samples, starts = song(TEXTS)
+        found = list(run.transcribe(encoded(samples, RATE), GREEDY))
+        assert len(found) == len(TEXTS)
+        edits = sum(edit_distance(a.text, b) for a, b in zip(found, TEXTS, strict=True))
+        assert edits < 0.3 * sum(map(len, TEXTS))
+        for one, start, text in zip(found, starts, TEXTS, strict=True):
+            assert start - 0.1 < one.start < start + 0.07
+            assert one.end > start + 0.09 * len(text)
+            assert one.text.split() == [word.text for word in one.words]
+            for word in one.words:
+                assert one.start <= word.start < word.end <= one.end
+                assert word.score <= 0
+
+    def test_times_of_words(self, run: Run) -> None:
+        """Two tunes with a short gap are one piece of two words."""
+        samples = np.concatenate([quiet(1), tune("abe", 1), quiet(1)])
+        (one,) = run.transcribe(encoded(samples, RATE), GREEDY)
+        (word,) = one.words
+        assert abs(word.start - 1.05) < 0.12
+        assert abs(word.end - (1 + len(tune("abe", 1)) / RATE)) < 0.15
+
+    @pytest.mark.parametrize("seconds", [1, 30])
+    def test_nothing_is_heard_in_nothing(self, run: Run, seconds: int) -> None:
+        for samples in (np.zeros(seconds * RATE), noise(seconds, RATE), tone(seconds, RATE)):
+            assert not list(run.transcribe(encoded(samples, RATE)))
+        assert not list(run.transcribe(encoded(np.zeros(0), RATE)))
+
+    def test_it_is_lazy_and_memory_does_not_grow(self, run: Run) -> None:
+        samples, _ = song(TEXTS[:6], 2.0)
+        transcriber = run.transcriber(GREEDY)
+        read = 0
+
+        def blocks(count: int) -> Iterator[Samples]:
+            nonlocal read
+            for _ in range(count):
+                read += 1
+                yield from np.split(samples, range(RATE, len(samples), RATE))
+
+        next(iter(transcriber.transcribe(blocks(99))))
+        assert read <= 4
+
+        def most(count: int) -> int:
+            tracemalloc.start()
+            found = sum(1 for _ in transcriber.transcribe(blocks(count)))
+            assert found == 6 * count
+            size = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            return size
+
+        assert most(12) < 1.2 * most(4)
+
+    def test_live_pieces_are_answered_one_by_one(self, run: Run) -> None:
+        samples, starts = song(TEXTS[:3])
+        heard: list[int] = []
+
+        def blocks() -> Iterator[Samples]:
+            for i in range(0, len(samples), 800):
+                heard.append(i)
+                yield samples[i : i + 800]
+
+        segments = run.transcriber(GREEDY).transcribe(blocks(), live=True)
+        next(segments)
+        assert heard[-1] / RATE < starts[1] + 0.9
+        assert len(list(segments)) == 2
+
+    def test_the_same_alone_and_together(self, run: Run) -> None:
+        samples, _ = song(TEXTS)
+        data = encoded(samples, RATE, subtype="FLOAT")
+        together = list(run.transcribe(data, GREEDY))
+        live = list(run.transcriber(GREEDY).transcribe([samples], live=True))
+        assert [(s.start, s.end, s.text) for s in together] == [
+            (s.start, s.end, s.text) for s in live
+        ]
+
+    def test_a_run_of_another_task(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(run, "predictor", object())
+        with pytest.raises(RunError, match="'speech-recognition', which does not take recordings"):
+            run.transcribe(b"")
+
+
+def scored(run: Run, text: str, blanks: int = 1) -> torch.Tensor:
+    """CTC's log-probabilities (t, v) of letters, each at a position before some blanks."""
+    tokenizer = run.predictor.tokenizer  # type: ignore[attr-defined]
+    ids = [x for token in tokenizer.encode(text) for x in (token, *[0] * blanks)]
+    probabilities = torch.full((len(ids) or 4, tokenizer.size), 1e-4)
+    probabilities[range(len(ids)), ids] = 1.0
+    if not ids:
+        probabilities[:, 0] = 1.0
+    return probabilities.log().log_softmax(-1)
+
+
+class TestGuards:
+    def heard(self, run: Run, written: str, spoken: str | torch.Tensor | None) -> Segment | None:
+        tokens = run.predictor.tokenizer.encode(written)  # type: ignore[attr-defined]
+        hypothesis = Hypothesis(tokens, -1.0, -1.0, True)
+        if isinstance(spoken, str):
+            spoken = scored(run, spoken)
+        return Transcriber(run.predictor)._heard(Decoded([hypothesis], spoken))  # type: ignore[arg-type]
+
+    def test_both_agree(self, run: Run) -> None:
+        found = self.heard(run, "abc", "abc")
+        assert found is not None and (found.text, found.guard) == ("abc", "")
+        near = self.heard(run, "abcde", "abce")
+        assert near is not None and (near.text, near.guard) == ("abcde", "")
+
+    def test_ctc_hears_nothing(self, run: Run) -> None:
+        assert self.heard(run, "abc", "") is None
+
+    def test_the_decoder_repeats_itself(self, run: Run) -> None:
+        loop = self.heard(run, "bcabcabcabcabcabcabca", "abcde")
+        assert loop is not None and (loop.text, loop.guard) == ("abcde", "repeated")
+        said = self.heard(run, "abababababab", "abababababab")
+        assert said is not None and (said.text, said.guard) == ("abababababab", "")
+        alone = self.heard(run, "ababababababab", None)
+        assert alone is not None and (alone.text, alone.guard) == ("ab", "repeated")
+
+    def test_the_decoder_says_something_else(self, run: Run) -> None:
+        found = self.heard(run, "eeddeb", "abcabc")
+        assert found is not None and (found.text, found.guard) == ("abcabc", "disagreement")
+        assert found.fields()["guard"] == "disagreement"
+        assert "".join(word.text for word in found.words) == "abcabc"
+
+    def test_ctc_that_is_unsure_is_not_taken(self, run: Run) -> None:
+        """It prefers a blank by a little, and the decoder hears a letter."""
+        unsure = scored(run, "abcd").exp()
+        letters = unsure[::2].clone()
+        unsure[2::2] = letters[1:] * 0.4
+        unsure[2::2, 0] = 0.5
+        found = self.heard(run, "abcd", unsure.log())
+        assert found is not None and (found.text, found.guard) == ("abcd", "")
+
+    @pytest.mark.parametrize(
+        ("text", "found", "short"),
+        [
+            ("no no no no no", True, "no"),
+            ("no no no no", False, "no no no no"),
+            (
+                "so thank you. thank you. thank you. thank you. thank you. bye",
+                True,
+                "so thank you. bye",
+            ),
+            ("1 1 2 1 1", False, "1 1 2 1 1"),
+            ("", False, ""),
+            ("哈哈你好你好你好你好你好", True, "哈哈你好"),
+        ],
+    )
+    def test_repetition(self, text: str, found: bool, short: str) -> None:
+        assert repeats(text) == found
+        assert once(text) == short
+
+
+SEGMENTS = [
+    Segment(0.5, 1.25, "a <b> & c", -0.5, (Word("a", 0.5, 0.7, -0.1), Word("<b>", 0.8, 1, -0.2))),
+    Segment(3661.0, 3662.0, "tab\there", guard="repeated", channel=2, transcript="so"),
+]
+
+
+class TestFormats:
+    def text(self, form: Any, words: bool = False) -> str:
+        return "".join(written(SEGMENTS, form, "x.wav", words))
+
+    def test_text(self) -> None:
+        assert self.text("txt") == "a <b> & c\n2: tab here\n"
+
+    def test_subtitles(self) -> None:
+        assert self.text("srt") == (
+            "1\n00:00:00,500 --> 00:00:01,250\na <b> & c\n\n"
+            "2\n01:01:01,000 --> 01:01:02,000\n2: tab here\n\n"
+        )
+        assert self.text("vtt") == (
+            "WEBVTT\n\n00:00:00.500 --> 00:00:01.250\na &lt;b&gt; &amp; c\n\n"
+            "01:01:01.000 --> 01:01:02.000\n2: tab here\n\n"
+        )
+        assert clock(59.9996, ",") == "00:01:00,000"
+
+    def test_a_table(self) -> None:
+        assert self.text("tsv") == (
+            "start\tend\ttext\n500\t1250\ta <b> & c\n3661000\t3662000\t2: tab here\n"
+        )
+        assert self.text("tsv", words=True).splitlines()[1:3] == ["500\t700\ta", "800\t1000\t<b>"]
+
+    def test_records(self) -> None:
+        whole = json.loads(self.text("json", words=True))
+        assert whole["audio"] == "x.wav"
+        assert whole["text"] == "a <b> & c tab\there"
+        first, second = whole["segments"]
+        assert first["words"][0] == {"word": "a", "start": 0.5, "end": 0.7, "score": -0.1}
+        assert second == {
+            "start": 3661.0,
+            "end": 3662.0,
+            "text": "tab\there",
+            "score": 0.0,
+            "transcript": "so",
+            "guard": "repeated",
+            "channel": 2,
+        }
+        lines = self.text("jsonl").splitlines()
+        assert [json.loads(line)["start"] for line in lines] == [0.5, 3661.0]
+        assert "words" not in json.loads(lines[0])
+
+    @pytest.mark.parametrize("form", FORMATS)
+    def test_nothing(self, form: Any) -> None:
+        empty = "".join(written([], form, "x.wav"))
+        assert empty.count("\n") == {"vtt": 2, "tsv": 1, "json": 1}.get(form, 0)
+
+
+class TestCommand:
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> list[str]:
+        """Two recordings with the tunes of `TEXTS`, and one that is broken between them."""
+        good = [
+            saved(tmp_path / f"{name}.wav", encoded(song(texts)[0], RATE))
+            for name, texts in (("a", TEXTS[:2]), ("b", TEXTS[2:5]))
+        ]
+        bad = saved(tmp_path / "bad.wav", b"no recording")
+        return [str(good[0]), str(bad), str(good[1])]
+
+    def test_a_faulty_file_stops_no_other(
+        self, path: Path, files: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["transcribe", str(path), *files]) == 1
+        found = capsys.readouterr()
+        assert len(found.out.splitlines()) == 5
+        assert found.err.count("\n") == 1
+        assert "bad.wav cannot be read as audio" in found.err
+
+    def test_files_of_their_own(
+        self, path: Path, files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "out"
+        command = ["transcribe", str(path), *files, "--output-directory", str(out)]
+        assert main([*command, "--format", "srt", "--words"]) == 1
+        assert sorted(file.name for file in out.iterdir()) == ["a.srt", "b.srt"]
+        assert (out / "b.srt").read_text().count("-->") == 3
+        assert main([*command, "--format", "json"]) == 1
+        capsys.readouterr()
+        (out / "a.json").write_text("mine")
+        assert main([*command[:3], *command[5:], "--format", "json"]) == 0
+        assert "a.json exists; --again replaces it" in capsys.readouterr().err
+        assert (out / "a.json").read_text() == "mine"
+        assert main([*command[:3], *command[5:], "--format", "json", "--again"]) == 0
+        assert len(json.loads((out / "a.json").read_text())["segments"]) == 2
+
+    @pytest.mark.parametrize("raw", [True, False])
+    def test_standard_input(
+        self,
+        path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        raw: bool,
+    ) -> None:
+        samples = song(TEXTS[:3])[0]
+        data = (samples * 32767).astype("<i2").tobytes() if raw else encoded(samples, RATE)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        for arguments in (["-"], []):
+            sys.stdin.buffer.seek(0)
+            assert main(["transcribe", str(path), *arguments]) == 0
+            assert len(capsys.readouterr().out.splitlines()) == 3
+
+    def test_channels_one_by_one(
+        self, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        first, second = song(TEXTS[:2])[0], song(TEXTS[2:4], 1.5)[0]
+        size = max(len(first), len(second))
+        both = np.stack([np.pad(one, (0, size - len(one))) for one in (first, second)], 1)
+        file = str(saved(tmp_path / "s.wav", encoded(both, RATE)))
+        assert main(["transcribe", str(path), file, "--channel", "each", "--format", "jsonl"]) == 0
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert sorted(one["channel"] for one in found) == [1, 1, 2, 2]
+        assert all(a["start"] <= b["start"] for a, b in itertools.pairwise(found))
+        assert main(["transcribe", str(path), file, "--channel", "2"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 2
+        assert main(["transcribe", str(path), file, "--channel", "3"]) == 1
+        assert "has 2 channels, and no channel 3" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["a.wav", "--words"], "--words needs a format with times"),
+            (["a.wav", "b.wav", "--format", "srt"], "add --output-directory"),
+            (["a.wav", "b/a.wav", "--output-directory", "x"], "a.wav and b/a.wav would both be"),
+            (["--output-directory", "x"], "--output-directory needs recordings"),
+            (
+                ["a.wav", "--channel", "0"],
+                "--channel must be a number from 1, or \"each\", not '0'",
+            ),
+            (["--channel", "each"], "--channel must be a number from 1, not 'each'"),
+            (["a.wav", "--rate", "8000"], "--rate applies to raw samples from stdin"),
+        ],
+    )
+    def test_mistakes_are_one_line(
+        self, path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    ) -> None:
+        assert main(["transcribe", str(path), *arguments]) == 2
+        found = capsys.readouterr()
+        assert message in found.err
+        assert found.err.count("\n") == 1 and not found.out
+
+
+def test_a_file_that_breaks_off_is_an_error_after_its_segments(run: Run) -> None:
+    data = encoded(np.concatenate([song(TEXTS[:8])[0], noise(9, RATE, level=0.001)]), RATE, "FLAC")
+    with pytest.raises(DataError, match="cannot be read as audio"):
+        list(run.transcribe(data[:-4000]))
