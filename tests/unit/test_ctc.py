@@ -126,6 +126,14 @@ def test_alignment_is_the_best_of_all_paths(tokens: list[int]) -> None:
     assert found == wanted
 
 
+def test_alignment_of_many_tokens() -> None:
+    """More states of the path than an 8-bit number counts."""
+    tokens = [4 + i % 2 for i in range(200)]
+    found = align(random_log_probs(1, 450)[0], tokens)
+    assert [span.token for span in found] == tokens
+    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
+
+
 def test_alignment_of_nothing_is_nothing() -> None:
     assert align(random_log_probs(1, 3)[0], []) == []
     assert align(random_log_probs(1, 0)[0], []) == []

@@ -87,7 +87,7 @@ def align(log_probs: Tensor, tokens: Sequence[int]) -> list[TokenSpan]:
     path = np.zeros(frames, np.int64)
     for t in range(frames - 1, -1, -1):
         path[t] = place
-        place -= came_from[t, place]
+        place -= int(came_from[t, place])
     spans = []
     for i, token in enumerate(tokens):
         (at,) = np.nonzero(path == 2 * i + 1)
