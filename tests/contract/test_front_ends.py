@@ -16,7 +16,11 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.patches import PatchFrontEnd
-from transduce.nn.front_ends.speech import SpeechFrontEnd, SpeechFrontEndConfig
+from transduce.nn.front_ends.speech import (
+    SpeechFrontEnd,
+    SpeechFrontEndConfig,
+    WhisperFrontEnd,
+)
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import VocabularyHead
@@ -55,6 +59,10 @@ def frames() -> Padded:
     return Padded(torch.randn(3, 8, FEATURES).double(), ends(8), "right")
 
 
+def windows() -> Padded:
+    return Padded.unpadded(torch.randn(3, 8, FEATURES).double())
+
+
 def images() -> Tensor:
     return torch.randn(3, 2, 8, 8).double()
 
@@ -71,6 +79,7 @@ FRONT_ENDS: dict[str, tuple[Callable[[], FrontEnd], Callable[[], Padded | Tensor
     "patches": (lambda: PatchFrontEnd(8, 2, 4, M, class_token=True), images),
     "frames": (FrameFrontEnd, frames),
     "speech": (lambda: SpeechFrontEnd(SpeechFrontEndConfig(channels=6), FEATURES, M), frames),
+    "whisper": (lambda: WhisperFrontEnd(FEATURES, M), windows),
     "speech, three layers": (lambda: SpeechFrontEnd(THREE_LAYERS, FEATURES, M), frames),
 }
 

@@ -262,7 +262,9 @@ def test_a_translation_has_the_transcript_beside_it(tmp_path: Path) -> None:
     assert list(fields) == ["translation", "transcript", "score"]
     assert set(fields["translation"].lower()) <= {*TONES, "\N{REPLACEMENT CHARACTER}"}
     assert set(fields["transcript"]) <= {*TONES, "\N{REPLACEMENT CHARACTER}"}
-    assert {*run.evaluate("test").scores} >= {"bleu", "chrf"}
+    scores = run.evaluate("test")
+    assert {*scores.scores} >= {"bleu", "chrf"} and scores.intervals()
+    assert scores.other_scores["transcript-word-error-rate"] > 0
     without = {name: value for name, value in train.items() if name != "transcript"}
     with pytest.raises(DataError, match="has no transcript; name its column"):
         transduce.train({**recipe, "data": {"train": without}}, tmp_path / "other")

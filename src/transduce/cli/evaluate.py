@@ -185,7 +185,8 @@ def _print_scores(
 
 
 def _as_object(evaluation: Evaluation, comparison: Mapping[str, Comparison]) -> dict[str, Any]:
-    result: dict[str, Any] = {**evaluation.scores, "items": len(evaluation.sources)}
+    scores = {**evaluation.scores, **evaluation.other_scores}
+    result: dict[str, Any] = {**scores, "items": len(evaluation.sources)}
     if comparison:
         result["against"] = {
             name: {
@@ -203,7 +204,7 @@ def _as_object(evaluation: Evaluation, comparison: Mapping[str, Comparison]) -> 
 def _as_table(
     evaluation: Evaluation, comparison: Mapping[str, Comparison], other: str
 ) -> Iterator[str]:
-    scores = evaluation.scores
+    scores = {**evaluation.scores, **evaluation.other_scores}
     names = [name for name, value in scores.items() if isinstance(value, float)]
     width = max(map(len, [*names, "items"]))
     for name in names:

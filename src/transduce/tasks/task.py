@@ -139,6 +139,9 @@ class Evaluation:
     """Reference answers of each input."""
     language: str = ""
     """Language code of the answers, required by some metrics."""
+    other_scores: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    """Scores of outputs beside the answers, such as the transcripts of translated speech; they have
+    no intervals and no comparison."""
 
     def __repr__(self) -> str:
         numbers = [

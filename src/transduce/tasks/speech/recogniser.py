@@ -25,7 +25,7 @@ from transduce.decoding.search import SearchRequest, search
 from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.decoding.work import check_work
 from transduce.errors import DataError, InputError
-from transduce.metrics.measure import measure
+from transduce.metrics.measure import make_metric, measure
 from transduce.models.speech import SpeechModel, build_speech
 from transduce.models.stacks import max_sequence_length
 from transduce.sequence import Padded
@@ -233,6 +233,7 @@ class Recogniser:
         """Recognise held-out recordings and measure the texts against the given ones."""
         options = options or self.options
         found: Iterable[Recognition]
+        spoken: list[str] = []
         if examples is not None:
             given = [(path, " ".join(text.split())) for (path,), text in examples]
             sources, references = [path for path, _ in given], [text for _, text in given]
@@ -242,14 +243,24 @@ class Recogniser:
                 self.recipe.data, self.recipe.audio, split, self.cache, available_cores()
             )
             sources, references = recordings.names, recordings.texts
+            spoken = recordings.transcripts
             found = self.recognise(every(recordings), options)
         if not sources:
             raise DataError("no recordings to evaluate")
+        found = list(found)
         texts = [one.text for one in found]
         evaluation, each = self.recipe.evaluation, [[text] for text in references]
         language, by_name = evaluation.target_language, examples is None
         scores = measure(evaluation.metrics, texts, each, language)
-        return Evaluation(scores, sources, texts, each, language, by_name=by_name)
+        other: dict[str, float] = {}
+        if self.transcript_tokenizer is not None and spoken:
+            heard = [one.transcript or "" for one in found]
+            rate = make_metric("word-error-rate")
+            sums = rate.statistics(heard, [[text] for text in spoken]).sum(0)
+            other = {"transcript-word-error-rate": rate.score(sums)}
+        return Evaluation(
+            scores, sources, texts, each, language, by_name=by_name, other_scores=other
+        )
 
     def facts(self) -> dict[str, Any]:
         """Size of the vocabulary, and time of a position."""

@@ -1,0 +1,138 @@
+"""Synthetic speech by espeak-ng of pairs of lines: recordings, transcripts and translations.
+
+    T=$TRANSDUCE_DATA/tatoeba-de-en
+    python benchmarks/synthetic_speech.py $T/train.de.gz $T/train.en.gz OUT/train
+    python benchmarks/synthetic_speech.py $T/test.de.gz $T/test.en.gz OUT/test --count 300
+    python benchmarks/synthetic_speech.py $T/test.de.gz $T/test.en.gz OUT/unheard --count 300 \\
+        --voices de+f4 de+f5 de+klatt
+
+writes OUT/train.zip with a FLAC file for each line and OUT/train.jsonl, a manifest with `audio`,
+`text` (of the second file), `transcript` (of the first), `speaker` and `duration`; prints their
+checksums.  Voice, rate and pitch change from line to line.  espeak-ng adds noise of its own, so
+that two calls give other bytes: make a corpus once.  Needs libespeak-ng, and the extra `speech`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import io
+import json
+import random
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from transduce.data.lines import read_lines
+
+HEARD = ("de", *(f"de+m{i}" for i in range(1, 8)), *(f"de+f{i}" for i in range(1, 4)))
+SYNCHRONOUS, UTF8 = 2, 1
+RATE, PITCH, RANGE = 1, 3, 4  # parameters of espeak-ng
+SHORTEST = 0.1
+"""Seconds below which a line is left out, as one of signs alone."""
+
+
+class Espeak:
+    """Samples of texts from libespeak-ng, at `rate` a second."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libespeak-ng.so.1")
+        self.rate: int = self._library.espeak_Initialize(SYNCHRONOUS, 500, None, 0)
+        self._blocks: list[NDArray[np.int16]] = []
+        kind = ctypes.CFUNCTYPE(
+            ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
+        )
+        self._callback = kind(self._take)  # kept, as the library calls it
+        self._library.espeak_SetSynthCallback(self._callback)
+
+    def say(self, text: str, voice: str, settings: dict[int, int]) -> NDArray[np.float32]:
+        """Samples (n,) from -1 to 1."""
+        if self._library.espeak_SetVoiceByName(voice.encode()):
+            raise SystemExit(f"espeak-ng has no voice {voice!r}; see espeak-ng --voices")
+        for parameter, value in settings.items():
+            self._library.espeak_SetParameter(parameter, value, 0)
+        self._blocks = []
+        line = text.encode() + b"\0"
+        self._library.espeak_Synth(line, len(line), 0, 0, 0, UTF8, None, None)
+        self._library.espeak_Synchronize()
+        samples = np.concatenate([np.zeros(0, np.int16), *self._blocks])
+        return samples.astype(np.float32) / 32768
+
+    def _take(self, samples: Any, count: int, events: Any) -> int:
+        if samples and count > 0:
+            self._blocks.append(np.ctypeslib.as_array(samples, shape=(count,)).copy())
+        return 0
+
+
+def chosen_pairs(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Pairs in a random order, those with a long first line left out."""
+    lines = zip(read_lines(options.spoken), read_lines(options.text), strict=True)
+    pairs = [(a.strip(), b.strip()) for a, b in lines if 0 < len(a.strip()) <= options.longest]
+    random.Random(options.seed).shuffle(pairs)
+    return pairs[: options.count]
+
+
+def records(options: argparse.Namespace, archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
+    """Write a recording for each pair; yields their lines of the manifest."""
+    espeak, chance = Espeak(), random.Random(options.seed)
+    noise = np.random.default_rng(options.seed)
+    for number, (spoken, text) in enumerate(chosen_pairs(options)):
+        voice = chance.choice(options.voices)
+        settings = {
+            RATE: chance.randint(140, 200),
+            PITCH: chance.randint(30, 70),
+            RANGE: chance.randint(30, 70),
+        }
+        samples = soxr.resample(espeak.say(spoken, voice, settings), espeak.rate, options.rate)
+        seconds = len(samples) / options.rate
+        if seconds < SHORTEST:
+            continue
+        samples = samples + noise.normal(0, 0.001, len(samples)).astype(np.float32)
+        file, name = io.BytesIO(), f"{number:06}.flac"
+        soundfile.write(file, samples, options.rate, format="FLAC", subtype="PCM_16")
+        archive.writestr(name, file.getvalue())
+        yield {
+            "audio": f"{options.out.name}.zip:{name}",
+            "text": text,
+            "transcript": spoken,
+            "speaker": voice,
+            "duration": round(seconds, 3),
+        }
+
+
+def main() -> None:
+    """Write the archive and its manifest."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("spoken", type=Path, help="lines to speak, plain or compressed")
+    parser.add_argument("text", type=Path, help="their translations, line by line")
+    parser.add_argument("out", type=Path, help="path of archive and manifest, without an ending")
+    parser.add_argument("--count", type=int, default=30_000, help="most recordings")
+    parser.add_argument("--longest", type=int, default=60, help="most characters of a spoken line")
+    parser.add_argument("--voices", nargs="+", default=HEARD, help="voices of espeak-ng")
+    parser.add_argument("--rate", type=int, default=8000, help="samples a second")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    archive, manifest = (options.out.with_suffix(ending) for ending in (".zip", ".jsonl"))
+    seconds = 0.0
+    with zipfile.ZipFile(archive, "w") as opened, manifest.open("w", encoding="utf-8") as file:
+        for record in records(options, opened):
+            seconds += record["duration"]
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    print(f"{seconds / 3600:.2f} hours")
+    for path in (archive, manifest):
+        with path.open("rb") as made:
+            print(f"{hashlib.file_digest(made, 'sha256').hexdigest()}  {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The tool that makes a corpus of synthetic speech."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from transduce.audio import read_audio
+from transduce.data.recordings import RecordingManifest, read_recordings
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+pytestmark = pytest.mark.skipif(
+    ctypes.util.find_library("espeak-ng") is None, reason="libespeak-ng is not installed"
+)
+
+
+def test_it_speaks_lines_into_a_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import synthetic_speech  # type: ignore[import-not-found]
+
+    spoken = ["Guten Morgen.", "Das ist sehr schön.", "!", "Ein Satz, der zu lang ist." * 9]
+    for name, lines in (("de", spoken), ("en", ["Good morning.", "That is nice.", "!", "Long."])):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = [str(tmp_path / name) for name in ("de", "en", "out")]
+    monkeypatch.setattr(sys, "argv", ["synthetic_speech.py", *files, "--voices", "de", "de+f2"])
+    synthetic_speech.main()
+    assert "out.jsonl" in capsys.readouterr().out
+    rows = list(map(json.loads, (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()))
+    assert {(row["transcript"], row["text"]) for row in rows} >= set(
+        zip(spoken[:2], ["Good morning.", "That is nice."], strict=True)
+    )
+    assert all(row["speaker"] in ("de", "de+f2") for row in rows)
+    config = RecordingManifest(path=tmp_path / "out.jsonl", transcript="transcript")
+    for recording, row in zip(read_recordings(config, tmp_path), rows, strict=True):
+        samples = read_audio(recording.file(), 8000, recording.name, recording.excerpt(), True)
+        assert len(samples) / 8000 == pytest.approx(row["duration"], abs=0.01)
+        assert abs(samples).max() > 0.05
+        assert recording.transcript == row["transcript"]
