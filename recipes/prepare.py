@@ -94,10 +94,32 @@ def pairs(to: Path, rows: Iterable[Row], languages: tuple[str, str], each: float
             write(to / f"{name}.{language}.gz", (row[column] for row in part))
 
 
-def tatoeba(folder: Path, to: Path) -> None:
-    """cmn.txt of manythings.org/anki: English, Chinese, attribution."""
-    rows = (line.split("\t") for line in lines(found(folder, "cmn.txt")))
-    pairs(to, ((row[1], row[0]) for row in rows if len(row) > 1), ("zh", "en"), 0.037)
+def tatoeba(file: str, language: str, each: float) -> Callable[[Path, Path], None]:
+    """A file of manythings.org/anki: English, another language, attribution."""
+
+    def prepare(folder: Path, to: Path) -> None:
+        rows = (line.split("\t") for line in lines(found(folder, file)))
+        pairs(to, ((row[1], row[0]) for row in rows if len(row) > 1), (language, "en"), each)
+
+    return prepare
+
+
+def digits(folder: Path, to: Path) -> None:
+    """Recordings DIGIT_SPEAKER_NUMBER.wav: numbers 0 to 4 to test, from 10 on to train."""
+    words = "zero one two three four five six seven eight nine".split()
+    paths = sorted(found(folder, "recordings").glob("[0-9]_*_*.wav"))
+    manifest = []
+    to.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(to / "recordings.zip", "w") as archive:
+        for path in paths:
+            digit, speaker, number = path.stem.split("_")
+            if 5 <= int(number) < 10:
+                continue
+            archive.write(path, path.name)
+            row = {"id": path.stem, "audio": f"recordings.zip:{path.name}", "speaker": speaker}
+            row |= {"split": "test" if int(number) < 5 else "train", "text": words[int(digit)]}
+            manifest.append(json.dumps(row))
+    (to / "manifest.jsonl").write_text("\n".join(manifest) + "\n", encoding="utf-8")
 
 
 def software(folder: Path, to: Path) -> None:
@@ -266,7 +288,9 @@ DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
             for language in ("en", "de", "fr")
         )
     ),
-    "tatoeba-zh-en": tatoeba,
+    "tatoeba-zh-en": tatoeba("cmn.txt", "zh", 0.037),
+    "tatoeba-de-en": tatoeba("deu.txt", "de", 0.01),
+    "fsdd": digits,
     "software-de-en": software,
     "cmudict-g2p": cmudict,
     "sigmorphon2020-g2p": by_language("*_{}.tsv", SPLITS),

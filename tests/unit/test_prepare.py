@@ -157,6 +157,18 @@ def test_copies_and_archives(tmp_path: Path) -> None:
     assert zipfile.ZipFile(made / "test.zip").namelist() == ["test/cat/0001.jpg"]
 
 
+def test_digits(tmp_path: Path) -> None:
+    files = {f"recordings/7_x_{n}.wav": b"RIFF" for n in (0, 4, 5, 9, 10)}
+    made = prepared("fsdd", files, tmp_path)
+    rows = [json.loads(line) for line in (made / "manifest.jsonl").read_text().splitlines()]
+    assert {(row["id"], row["split"], row["text"]) for row in rows} == {
+        ("7_x_0", "test", "seven"),
+        ("7_x_4", "test", "seven"),
+        ("7_x_10", "train", "seven"),
+    }
+    assert len(zipfile.ZipFile(made / "recordings.zip").namelist()) == 3
+
+
 def test_mistakes_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     done = prepare("sst2", tmp_path, tmp_path)
     assert done.returncode == 1

@@ -244,6 +244,9 @@ class Recogniser:
             )
             sources, references = recordings.names, recordings.texts
             spoken = recordings.transcripts
+            report = recordings.store.report
+            if report.kept < report.read:
+                logger.warning("some recordings are left out by data.filters: %s", report)
             found = self.recognise(every(recordings), options)
         if not sources:
             raise DataError("no recordings to evaluate")
