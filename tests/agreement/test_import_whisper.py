@@ -133,6 +133,17 @@ def test_a_run_answers_a_line_for_each_path(tmp_path: Path) -> None:
     assert explained.attention and not explained.ctc
 
 
+def test_a_long_recording_is_read_in_windows(tmp_path: Path) -> None:
+    whisper(tmp_path)
+    imported(tmp_path)
+    syllable = np.concatenate([tone(0.3) + noise(0.3), np.zeros(3200, np.float32)])
+    samples = np.concatenate([np.zeros(16_000, np.float32), np.tile(syllable, 72)])
+    file = saved(tmp_path / "long.wav", encoded(samples))
+    run = transduce.load(tmp_path / "run", "cpu")
+    found = list(run.transcribe(file, DecodingOptions(beam_size=1)))
+    assert found and all(0 <= one.start < one.end <= 37.1 and not one.words for one in found)
+
+
 def test_a_language_that_the_model_lacks(tmp_path: Path) -> None:
     whisper(tmp_path)
     with pytest.raises(SettingError, match=r"'xx' is not a language of this model.*en, de"):
