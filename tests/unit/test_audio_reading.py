@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import random
 import struct
 import sys
 import tracemalloc
@@ -202,3 +204,17 @@ class TestBrokenFiles:
         assert "a lasts 4.00 s" in caplog.text
         # At another speed the recording is as long as it was.
         read_audio(data, RATE, "a", Excerpt(duration=4, speed=1.1), strict=True)
+
+    @pytest.mark.parametrize("form", ["WAV", "AIFF", "AU", "FLAC", "OGG", "CAF", "W64"])
+    def test_changed_headers_are_read_or_refused(self, form: str) -> None:
+        """Bytes of the first 80 changed, left out or put in: one line, and no other exception."""
+        data, chance = encoded(noise(0.2), RATE, form), random.Random(form)
+        for _ in range(60):
+            changed = bytearray(data)
+            for _ in range(chance.randint(1, 4)):
+                at = chance.randrange(80)
+                put = chance.choice([b"", bytes([chance.randrange(256)]), b"\xff" * 4, bytes(4)])
+                changed[at : at + chance.randint(0, 4)] = put
+            with contextlib.suppress(DataError):
+                samples = read_audio(bytes(changed), RATE)
+                assert np.isfinite(samples).all()

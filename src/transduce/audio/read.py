@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import shlex
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -212,9 +213,7 @@ def _opened(file: Path | bytes, place: str) -> Iterator[Any]:
     if name is not None:
         raise DataError(f"{place} is {name}, which is not read here; {_conversion(file)}")
     try:
-        with soundfile.SoundFile(
-            str(file) if isinstance(file, Path) else io.BytesIO(file)
-        ) as sound:
+        with soundfile.SoundFile(str(file) if isinstance(file, Path) else _Bytes(file)) as sound:
             yield sound
     except DataError:
         raise
@@ -222,6 +221,17 @@ def _opened(file: Path | bytes, place: str) -> Iterator[Any]:
         # A broken file raises what its decoder or the numbers in its header lead to.
         reason = first_line(error).removeprefix(f"Error opening {str(file)!r}: ").rstrip(".")
         raise DataError(f"{place} cannot be read as audio: {reason}") from None
+
+
+class _Bytes(io.BytesIO):
+    """Bytes of a file for libsndfile, which seeks before their beginning in a broken one.
+
+    An exception in its callback could not be caught here; it would be printed.
+    """
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move as in a file, or to the beginning."""
+        return super().seek(max(0, offset) if whence == os.SEEK_SET else offset, whence)
 
 
 def _conversion(file: Path | bytes) -> str:
