@@ -10,6 +10,10 @@ tokens as the longest source of its batch.  With one, its own model decodes the 
 where it likes.  Peers take turns (A B C, C B A), and each ratio is that of two neighbours in time;
 the table gives medians.  Tokens are those of the best hypotheses; a CPU-second is one second of
 one core, all threads counted.  Peers that are not installed are named and left out.
+
+With --json the object has an entry for each precision of the native engine: `ratio` to CTranslate2
+in the same precision (bf16 to its float32), and `same_outputs`, the share of 200 further sentences
+whose outputs equal PyTorch's in float32.
 """
 
 from __future__ import annotations
@@ -38,15 +42,18 @@ from decoding_peers import (
     Question,
     ctranslate2,
     marian_shaped,
-    transduce,
+    native,
+    pytorch,
     transformers,
 )
 from workload import LENGTHS, SIZES, machine, median, peak_memory, random_pairs, timed
 
 from transduce.decoding.options import DecodingOptions
 
-PRECISIONS = ("float32", "int8")
+PRECISIONS = ("float32", "bf16", "int8")
 LATENCIES = (50, 95, 99)
+COMPARED = 200
+"""Sentences whose outputs are compared, in batches of 32."""
 
 
 @dataclass
@@ -80,7 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, record in measured.items():
             record.peak_mib = in_a_process_of_its_own(name, options)
     if options.json:
-        print(json.dumps(summary(measured)))
+        found = summary(measured)
+        shares = same_as_pytorch(peers, options)
+        for precision, entry in found.items():
+            entry["same_outputs"] = shares.get(f"native {precision}")
+        print(json.dumps(found))
     else:
         print(f"{machine()}; {options.threads} thread(s)\n\n{table(options, measured)}")
     return 0
@@ -96,9 +107,7 @@ def command_line() -> argparse.ArgumentParser:
     add("--threads", type=int, default=1, help="CPU threads of each engine")
     add("--rounds", type=int, default=6, help="batches that each engine decodes")
     add("--seed", type=int, default=1, help="of weights and sentences")
-    # bf16 only where it is asked for: a processor without it has it slower than float32.
-    usual = [name for name in MAKERS if name != "transduce bf16"]
-    add("--peers", default=",".join(usual), help=f"engines, of {', '.join(MAKERS)}")
+    add("--peers", default=",".join(USUAL), help=f"engines, of {', '.join(MAKERS)}")
     add("--latency", action="store_true", help="add quantiles of the time of a batch")
     add("--memory", action="store_true", help="add peak memory, of a process for each engine")
     add("--memory-of", default="", help=argparse.SUPPRESS)
@@ -110,13 +119,17 @@ def command_line() -> argparse.ArgumentParser:
 
 
 MAKERS: dict[str, Callable[[Any, Any, int], Peer]] = {
-    "transduce float32": lambda model, config, threads: transduce(model),
-    "transduce int8": lambda model, config, threads: transduce(model, "int8"),
-    "transduce bf16": lambda model, config, threads: transduce(model, "bf16"),
+    "native float32": lambda model, config, threads: native(model, config, "float32"),
+    "native bf16": lambda model, config, threads: native(model, config, "bf16"),
+    "native int8": lambda model, config, threads: native(model, config, "int8"),
+    "pytorch float32": lambda model, config, threads: pytorch(model),
+    "pytorch bf16": lambda model, config, threads: pytorch(model, "bf16"),
+    "pytorch int8": lambda model, config, threads: pytorch(model, "int8"),
     "ctranslate2 float32": lambda model, config, n: ctranslate2(model, config, "float32", n),
     "ctranslate2 int8": lambda model, config, n: ctranslate2(model, config, "int8", n),
     "transformers float32": lambda model, config, threads: transformers(model, config),
 }
+USUAL = ("native float32", "native bf16", "native int8", "ctranslate2 float32", "ctranslate2 int8")
 
 
 def make_peers(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Peer]:
@@ -199,20 +212,43 @@ def same(ours: Measured, theirs: Measured) -> float:
     return sum(mine == other for mine, other in pairs) / len(pairs)
 
 
+def same_as_pytorch(peers: dict[str, Peer], options: argparse.Namespace) -> dict[str, float]:
+    """Share of outputs of each of our peers that are PyTorch's in float32, token by token."""
+    model, config = marian_shaped(SIZES[options.size], options.seed)
+    pairs = random_pairs(COMPARED, LENGTHS["news"], options.seed + 1)
+    sources = sorted((source for source, _ in pairs), key=len)
+    work = [sources[i : i + 32] for i in range(0, COMPARED, 32)]
+
+    def outputs(peer: Peer) -> list[list[int]]:
+        return [row for batch in work for row in peer(batch, question(batch, options.beam))]
+
+    right = outputs(MAKERS["pytorch float32"](model, config, options.threads))
+    return {
+        name: sum(a == b for a, b in zip(outputs(peer), right, strict=True)) / COMPARED
+        for name, peer in peers.items()
+        if name.startswith("native")
+    }
+
+
 def summary(measured: dict[str, Measured]) -> dict[str, Any]:
-    """Ours against CTranslate2, precision by precision."""
+    """The native engine against CTranslate2, precision by precision."""
     found = {}
     for precision in PRECISIONS:
-        ours = measured.get(f"transduce {precision}")
-        theirs = measured.get(f"ctranslate2 {precision}")
+        ours = measured.get(f"native {precision}")
+        theirs = measured.get(f"ctranslate2 {reference_of(precision)}")
         if ours is not None and theirs is not None:
             found[precision] = {
                 "ratio": round(ratio(ours.per_cpu_second, theirs.per_cpu_second), 3),
                 "wall_ratio": round(ratio(ours.per_second, theirs.per_second), 3),
-                "same_outputs": round(same(ours, theirs), 4),
+                "same_as_ctranslate2": round(same(ours, theirs), 4),
                 "tokens_per_cpu_second": round(median(ours.per_cpu_second), 1),
             }
     return found
+
+
+def reference_of(precision: str) -> str:
+    """Precision of CTranslate2 to compare with: it has bfloat16 on GPUs and few processors."""
+    return "float32" if precision == "bf16" else precision
 
 
 def table(options: argparse.Namespace, measured: dict[str, Measured]) -> str:
@@ -228,10 +264,7 @@ def table(options: argparse.Namespace, measured: dict[str, Measured]) -> str:
         "|-|" + "-:|" * (len(columns) - 1),
     ]
     for name, record in measured.items():
-        precision = name.split()[1]
-        # CTranslate2 has bfloat16 on GPUs and few processors alone: ours stands beside its float32.
-        theirs = "float32" if precision == "bf16" else precision
-        reference = measured.get(f"ctranslate2 {theirs}")
+        reference = measured.get(f"ctranslate2 {reference_of(name.split()[1])}")
         cells = [
             name,
             f"{median(record.per_second):,.0f}",

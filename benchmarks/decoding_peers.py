@@ -1,4 +1,4 @@
-"""One model in `transduce`, CTranslate2 and transformers: the same weights, the same questions.
+"""One model in our engines, CTranslate2 and transformers: the same weights, the same questions.
 
 Each peer takes rows of source ids, without an end of sentence, and gives the ids of the best
 hypothesis of each.  What a user would have to do is counted: tokens in and tokens out, batches
@@ -21,6 +21,7 @@ from torch import nn
 from workload import BOS, EOS, PAD, UNK, VOCABULARY, Size
 
 from transduce.decoding.options import DecodingOptions
+from transduce.engine.model import NativeModel
 from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.models.encoder_decoder import (
     EncoderDecoder,
@@ -29,9 +30,12 @@ from transduce.models.encoder_decoder import (
 )
 from transduce.nn.kernels.bf16 import to_bf16
 from transduce.nn.kernels.int8 import to_int8
+from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.nn.transformer import TransformerConfig
+from transduce.tasks.translation.native import NativeEngine
 from transduce.tasks.translation.translator import Translator
+from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.text.normalizer import Normalizer
 from transduce.text.symbols import SymbolTokenizer
 
@@ -99,13 +103,24 @@ def marian_shaped(size: Size, seed: int) -> tuple[EncoderDecoder, EncoderDecoder
     return model, config
 
 
-def transduce(model: EncoderDecoder, precision: str = "float32") -> Peer:
-    """Our own translator, its words being numbers."""
-    words = SymbolTokenizer([str(i) for i in range(4, VOCABULARY)], Normalizer())
+def pytorch(model: EncoderDecoder, precision: Precision = "float32") -> Peer:
+    """Our translator with the PyTorch engine."""
     model = copy.deepcopy(model)
     prepare = {"float32": pack_for_few_rows, "bf16": to_bf16, "int8": to_int8}[precision]
     prepare(model)  # as `transduce.load` does
-    translator = Translator(model, words, words, DecodingOptions(), 10**6)
+    return translated(model, TranslatorConfig(DecodingOptions(), 10**6))
+
+
+def native(model: EncoderDecoder, config: EncoderDecoderConfig, precision: Precision) -> Peer:
+    """Our translator with the native engine."""
+    engine = NativeEngine(NativeModel(model, config, precision))
+    return translated(model, TranslatorConfig(DecodingOptions(), 10**6, native=engine))
+
+
+def translated(model: EncoderDecoder, config: TranslatorConfig) -> Peer:
+    """A translator whose words are numbers, text to text."""
+    words = SymbolTokenizer([str(i) for i in range(4, VOCABULARY)], Normalizer())
+    translator = Translator(model, words, words, config)
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:
         texts = [" ".join(map(str, row)) for row in rows]

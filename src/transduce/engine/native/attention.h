@@ -18,22 +18,47 @@ struct Heads {
   int total() const { return count * padded; }
 };
 
-// The positions that a query may look at.
-struct Keys {
+// The positions that a query may look at.  Keys come in groups of W; the last is filled up with
+// repetitions, whose weights are 0.
+class Keys {
+ public:
   std::vector<const float*> keys, values;  // each (heads.total())
-  void resize(size_t n) { keys.resize(n), values.resize(n); }
-  int size() const { return (int)keys.size(); }
+
+  void clear() { keys.clear(), values.clear(); }
+  void add(const float* key, const float* value) { keys.push_back(key), values.push_back(value); }
+  void fill_up() {
+    while (keys.size() % W) keys.push_back(keys.back());
+  }
+  int size() const { return (int)values.size(); }
 };
 
-// Weighted sum of one head's values: c += s_i * values_i over P vectors.
+// Products of a query with W keys of one head.
+static inline V dots(const float* query, const float* const* keys, size_t offset, int d) {
+  V products[W] = {};
+  for (size_t j = offset; j < offset + d; j += W) {
+    const V q = load(query + j);
+#pragma GCC unroll 16
+    for (int k = 0; k < W; k++) products[k] += q * load(keys[k] + j);
+  }
+  return sums_of<W>(products);
+}
+
+// Weighted sum of one head's values over P vectors; odd and even keys have sums of their own, so
+// that one addition need not wait for the other.
 template <int P>
 static void mix(const float* weights, const Keys& seen, size_t offset, float total, float* out) {
-  V sums[P] = {};
-  for (int i = 0; i < seen.size(); i++) {
-    const float* value = seen.values[i] + offset;
-    for (int p = 0; p < P; p++) sums[p] += weights[i] * load(value + p * W);
+  V even[P] = {}, odd[P] = {};
+  const int n = seen.size();
+  int i = 0;
+  for (; i + 2 <= n; i += 2) {
+    const float *a = seen.values[i] + offset, *b = seen.values[i + 1] + offset;
+    for (int p = 0; p < P; p++) even[p] += weights[i] * load(a + p * W);
+    for (int p = 0; p < P; p++) odd[p] += weights[i + 1] * load(b + p * W);
   }
-  for (int p = 0; p < P; p++) store(out + p * W, sums[p] / total);
+  for (; i < n; i++) {
+    for (int p = 0; p < P; p++) even[p] += weights[i] * load(seen.values[i] + offset + p * W);
+  }
+  for (int p = 0; p < P; p++) store(out + p * W, (even[p] + odd[p]) / total);
 }
 
 // softmax(q K^T / sqrt(d)) V for each head; q and out (heads.total()).
@@ -48,13 +73,11 @@ static void attend(const float* query, const Keys& seen, const Heads& heads, con
   if (weights) std::fill(weights, weights + n, 0.0f);
   for (int h = 0; h < heads.count; h++) {
     const size_t offset = (size_t)h * d;
-    for (int i = 0; i < n; i++) {
-      V dot{};
-      for (int j = 0; j < d; j += W) dot += load(query + offset + j) * load(seen.keys[i] + offset + j);
-      scores[i] = sum(dot) * scale;
-      if (slopes) scores[i] -= slopes[h] * std::abs(at - i);
+    for (int i = 0; i < n; i += W) {
+      store(scores + i, dots(query, &seen.keys[i], offset, d) * scale);
     }
-    for (int i = n; i < n + W; i++) scores[i] = NEVER;
+    for (int i = 0; i < n && slopes; i++) scores[i] -= slopes[h] * std::abs(at - i);
+    for (int i = n; i % W; i++) scores[i] = NEVER;
     V tops = all(NEVER), sums{};
     for (int i = 0; i < n; i += W) tops = larger(tops, load(scores + i));
     const V top = all(maximum(tops));

@@ -20,28 +20,24 @@ static void layer_norm(const Norm& norm, const float* x, int rows, int m, float*
   for (int i = 0; i < rows; i++) {
     const float* from = x + (size_t)i * m;
     float* to = y + (size_t)i * m;
-    V sums{}, squares{};
-    int j = 0;
-    for (; j + W <= m; j += W) sums += load(from + j);
-    float mean = sum(sums);
-    for (; j < m; j++) mean += from[j];
+    const auto add = [](V a, V b) { return a + b; };
+    const int whole = m / W * W;
+    float mean = sum(combined(m, V{}, [=](int j) { return load(from + j); }, add));
+    for (int j = whole; j < m; j++) mean += from[j];
     mean /= m;
-    for (j = 0; j + W <= m; j += W) {
-      const V v = load(from + j) - mean;
-      squares += v * v;
-    }
-    float variance = sum(squares);
-    for (; j < m; j++) variance += (from[j] - mean) * (from[j] - mean);
+    const auto square = [=](int j) { return (load(from + j) - mean) * (load(from + j) - mean); };
+    float variance = sum(combined(m, V{}, square, add));
+    for (int j = whole; j < m; j++) variance += (from[j] - mean) * (from[j] - mean);
     const float scale = 1 / std::sqrt(variance / m + norm.epsilon);
-    for (j = 0; j + W <= m; j += W) {
+    for (int j = 0; j < whole; j += W) {
       store(to + j, (load(from + j) - mean) * scale * load(norm.weight + j) + load(norm.bias + j));
     }
-    for (; j < m; j++) to[j] = (from[j] - mean) * scale * norm.weight[j] + norm.bias[j];
+    for (int j = whole; j < m; j++) to[j] = (from[j] - mean) * scale * norm.weight[j] + norm.bias[j];
   }
 }
 
 // x / (1 + e^-u)
-static inline V sigmoid_times(V x, V u) { return x / (1.0f + exponential(-u)); }
+static inline V sigmoid_times(V x, V u) { return x / (1.0f + exponential(smaller(all(88.0f), -u))); }
 
 // Abramowitz and Stegun 7.1.26: error below 2e-7.
 static inline V error_function(V x) {
@@ -166,12 +162,13 @@ static void encode(const Model& model, const Sentences& sources, float* x, Scrat
       apply(l.query_key_value, in, rows, wide, 3 * h, scratch.products);
       for (int i = 0; i < sources.count(); i++) {
         const int start = sources.starts[i], n = sources.starts[i + 1] - start;
-        seen.resize(n);
+        seen.clear();
         for (int j = 0; j < n; j++) {
           float* row = wide + (size_t)(start + j) * 3 * h;
           rotate(stack, row, j, scratch);
-          seen.keys[j] = row + h, seen.values[j] = row + 2 * h;
+          seen.add(row + h, row + 2 * h);
         }
+        seen.fill_up();
         for (int j = 0; j < n; j++) {
           const float* query = wide + (size_t)(start + j) * 3 * h;
           float* to = mixed + (size_t)(start + j) * h;
@@ -294,12 +291,10 @@ class State {
     }
     Keys& seen = scratch_.seen;
     for (int r = 0; r < n; r++) {
-      const int t = length(r);
-      seen.resize(t);
-      for (int s = 0; s < t; s++) {
-        seen.keys[s] = past_[r][s] + offset, seen.values[s] = seen.keys[s] + h;
-      }
-      attend(wide + (size_t)r * 3 * h, seen, stack.heads, slopes_of(stack), t - 1,
+      seen.clear();
+      for (const float* row : past_[r]) seen.add(row + offset, row + offset + h);
+      seen.fill_up();
+      attend(wide + (size_t)r * 3 * h, seen, stack.heads, slopes_of(stack), length(r) - 1,
              mixed + (size_t)r * h, nullptr, scratch_.scores);
     }
     apply(l.self_output, mixed, n, out, model.shape.width, scratch_.products);
@@ -315,11 +310,10 @@ class State {
     Keys& seen = scratch_.seen;
     for (int r = 0; r < n; r++) {
       if (r == 0 || sentence_[r] != sentence_[r - 1]) {
-        seen.resize(memory_length(r));
-        for (int s = 0; s < seen.size(); s++) {
-          seen.keys[s] = memory + (starts_[sentence_[r]] + s) * memory_stride_;
-          seen.values[s] = seen.keys[s] + h;
-        }
+        seen.clear();
+        const float* row = memory + starts_[sentence_[r]] * memory_stride_;
+        for (int s = 0; s < memory_length(r); s++, row += memory_stride_) seen.add(row, row + h);
+        seen.fill_up();
       }
       float* weights = attention ? attention + (size_t)r * attention_stride : nullptr;
       attend(queries + (size_t)r * h, seen, heads, nullptr, 0, mixed + (size_t)r * h, weights,

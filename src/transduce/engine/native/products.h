@@ -174,15 +174,19 @@ static void kernel(const Linear& l, PackedRows x, int panel, float* y, int strid
   }
 }
 
-// The kernel for `rows` rows, 1 to MOST.
-template <Precision P, int N, int MOST, int M = 1>
-static void kernel_for(
-    int rows, const Linear& l, PackedRows x, int panel, float* y, int stride, bool relu) {
-  if (rows == M) {
-    kernel<P, M, N>(l, x, panel, y, stride, relu);
-  } else if constexpr (M < MOST) {
-    kernel_for<P, N, MOST, M + 1>(rows, l, x, panel, y, stride, relu);
-  }
+typedef void (*Kernel)(const Linear&, PackedRows, int panel, float* y, int stride, bool relu);
+
+// The kernel for N panels and a number of rows, from 1.
+template <Precision P, int N, int... M>
+static Kernel kernel_of(int rows, std::integer_sequence<int, M...>) {
+  static constexpr Kernel kernels[] = {kernel<P, M + 1, N>...};
+  return kernels[rows - 1];
+}
+template <Precision P>
+static Kernel kernel_for(int rows, int panels) {
+  if (panels == 4) return kernel_of<P, 4>(rows, std::make_integer_sequence<int, 2>());
+  if (panels == 2) return kernel_of<P, 2>(rows, std::make_integer_sequence<int, 4>());
+  return kernel_of<P, 1>(rows, std::make_integer_sequence<int, ROWS>());
 }
 
 template <Precision P>
@@ -191,14 +195,11 @@ static void multiply(const Linear& l, PackedRows x, int rows, float* y, int stri
   const int together = rows <= 2 ? 4 : rows <= 4 && W == 16 ? 2 : 1;
   for (int panel = 0, taken; panel < l.panels; panel += taken) {
     taken = panel + together <= l.panels ? together : 1;
-    auto run = taken == 4   ? kernel_for<P, 4, 2>
-               : taken == 2 ? kernel_for<P, 2, 4>
-                            : kernel_for<P, 1, ROWS>;
     for (int block = 0; block < blocks; block++) {  // of nearly equal sizes
       const size_t from = (size_t)rows * block / blocks;
       const int count = (int)((size_t)rows * (block + 1) / blocks - from);
       const PackedRows part{x.words + from * l.groups, x.scale + from};
-      run(count, l, part, panel, y + from * stride, stride, relu);
+      kernel_for<P>(count, taken)(l, part, panel, y + from * stride, stride, relu);
     }
   }
 }
@@ -210,22 +211,32 @@ struct ProductScratch {
 };
 
 static void round_to_bf16(const float* x, int n, int padded, uint16_t* to) {
-  for (int j = 0; j < n; j++) to[j] = to_bf16(x[j]);
-  for (int j = n; j < padded; j++) to[j] = 0;
+  int j = 0;
+  for (; j + W <= n; j += W) {
+    const U bits = (U)load(x + j);
+    const auto rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const auto halves = __builtin_convertvector(rounded, Lanes<uint16_t, W>::type);
+    memcpy(to + j, &halves, 2 * W);
+  }
+  for (; j < n; j++) to[j] = to_bf16(x[j]);
+  for (; j < padded; j++) to[j] = 0;
 }
 
 // Round a row to the levels -LEVELS .. LEVELS around ZERO; returns its scale.
 static float round_to_int8(const float* x, int n, int padded, uint8_t* to) {
-  V tops{};
-  int j = 0;
-  for (; j + W <= n; j += W) {
-    const V v = load(x + j);
-    tops = larger(tops, larger(v, -v));
-  }
+  const auto size = [x](int j) { return larger(load(x + j), -load(x + j)); };
+  const V tops = combined(n, V{}, size, [](V a, V b) { return larger(a, b); });
   float top = std::max(1e-20f, maximum(tops));
+  int j = n / W * W;
   for (; j < n; j++) top = std::max(top, std::fabs(x[j]));
   const float scale = LEVELS / top;
-  for (j = 0; j < n; j++) to[j] = (uint8_t)((int)(x[j] * scale + 1024.5f) - 1024 + ZERO);
+  constexpr int above = 1024;  // so that cutting a positive number off rounds it
+  for (j = 0; j + W <= n; j += W) {
+    const I levels = __builtin_convertvector(load(x + j) * scale + (above + 0.5f), I) + (ZERO - above);
+    const auto bytes = __builtin_convertvector(levels, Lanes<uint8_t, W>::type);
+    memcpy(to + j, &bytes, W);
+  }
+  for (; j < n; j++) to[j] = (uint8_t)((int)(x[j] * scale + (above + 0.5f)) + (ZERO - above));
   for (; j < padded; j++) to[j] = ZERO;
   return top / LEVELS;
 }

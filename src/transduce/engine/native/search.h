@@ -90,14 +90,13 @@ struct Row {
   float top, log_sum;
 
   Row(float* logits_, int n_) : logits(logits_), n(n_) {
-    V tops = all(DEAD), sums{};
-    int j = 0;
-    for (; j + W <= n; j += W) tops = larger(tops, load(logits + j));
-    top = maximum(tops);
-    for (; j < n; j++) top = larger(top, logits[j]);
-    for (j = 0; j + W <= n; j += W) sums += exponential(load(logits + j) - top);
-    float total = sum(sums);
-    for (; j < n; j++) total += std::exp(logits[j] - top);
+    const auto logit = [=](int j) { return load(logits + j); };
+    const auto add = [](V a, V b) { return a + b; };
+    const int whole = n / W * W;
+    top = maximum(combined(n, all(DEAD), logit, [](V a, V b) { return larger(a, b); }));
+    for (int j = whole; j < n; j++) top = larger(top, logits[j]);
+    float total = sum(combined(n, V{}, [&](int j) { return exponential(logit(j) - top); }, add));
+    for (int j = whole; j < n; j++) total += std::exp(logits[j] - top);
     log_sum = std::log(total);
   }
   float log_prob(float logit) const { return (logit - top) - log_sum; }

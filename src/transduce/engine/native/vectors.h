@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <new>
+#include <utility>
 
 // W: floats in a register.  ROWS: rows whose sums fit into registers beside 2 vectors of weights.
 #if defined(__AVX512F__)
@@ -31,13 +33,15 @@ struct Lanes {
 };
 typedef Lanes<float, W>::type V;
 typedef Lanes<int32_t, W>::type I;
+typedef Lanes<uint32_t, W>::type U;
 typedef float Unaligned __attribute__((vector_size(4 * W), aligned(4), may_alias));
 
 static inline V load(const float* from) { return *(const Unaligned*)from; }
 static inline void store(float* to, V v) { *(Unaligned*)to = v; }
 static inline V all(float x) { return V{} + x; }
-static inline V larger(V a, V b) { return a > b ? a : b; }  // b where either is NaN
-
+// The second where either is NaN.
+static inline V larger(V a, V b) { return a > b ? a : b; }
+static inline V smaller(V a, V b) { return a < b ? a : b; }
 static inline float larger(float a, float b) { return a > b ? a : b; }
 
 // Half of the lanes with the other half, until one is left.
@@ -59,11 +63,42 @@ static inline float maximum(V v) {
   return reduce<W>(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
-// e^x with a relative error below 3e-7, 1e-38 below -87, NaN for NaN.
+// Combine the vectors part(0), part(W), ... of n elements, then the elements that are left, by
+// `add`.  Four partial results, so that one addition need not wait for the other.
+template <class Part, class Add>
+static inline V combined(int n, V first, Part part, Add add) {
+  V a = first, b = first, c = first, d = first;
+  int j = 0;
+  for (; j + 4 * W <= n; j += 4 * W) {
+    a = add(a, part(j)), b = add(b, part(j + W));
+    c = add(c, part(j + 2 * W)), d = add(d, part(j + 3 * W));
+  }
+  for (; j + W <= n; j += W) a = add(a, part(j));
+  return add(add(a, b), add(c, d));
+}
+
+// Lanes of a and b, each cut into segments of 2 H: the halves of every segment are added.
+template <int H, int... LANE>
+static inline V add_halves(V a, V b, std::integer_sequence<int, LANE...>) {
+  return __builtin_shufflevector(a, b, (LANE / H * 2 * H + LANE % H)...) +
+         __builtin_shufflevector(a, b, (LANE / H * 2 * H + LANE % H + H)...);
+}
+
+// The sums of N vectors; of W vectors, one in each lane.
+template <int N>
+static inline V sums_of(const V* v) {
+  if constexpr (N == 1) {
+    return v[0];
+  } else {
+    const V a = sums_of<N / 2>(v), b = sums_of<N / 2>(v + N / 2);
+    return add_halves<W / N>(a, b, std::make_integer_sequence<int, W>());
+  }
+}
+
+// e^x for x <= 88 with a relative error below 3e-7, 1e-38 below -87, NaN for NaN.
 // x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series, 2^n by the exponent's bits.
 static inline V exponential(V x) {
   x = larger(all(-87.0f), x);
-  x = x < all(88.0f) ? x : (x == x ? all(88.0f) : x);
   const V magic = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
   V n = x * 1.44269504f + magic;
   I bits = (I)n - (I)magic;
