@@ -13,6 +13,7 @@ import tomli_w
 import torch
 
 from helpers.command_line import some_words, transduce
+from helpers.served import some_sentences
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -86,6 +87,18 @@ def test_each_term_is_there(tmp_path: Path) -> None:
     there = re.findall(r"(\d+) of (\d+) terms there", said.stdout)
     assert len(there) == 3
     assert all(found == wanted != "0" for found, wanted in there)
+
+
+def test_serving_is_measured(de_en: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("\n".join(some_sentences(300)), encoding="utf-8")
+    command = [sys.executable, str(ROOT / "benchmarks" / "serving.py"), de_en, "--lines", lines]
+    options = ["--count", "40", "--requests", "600", "--minutes", "0.1"]
+    said = subprocess.run([*command, *options], stdout=subprocess.PIPE, check=True, text=True)
+    found = json.loads(said.stdout)
+    assert found["outputs_unlike_library"] == 0
+    assert found["many_over_one"] > 0 and found["beside_in_batches"] > 0
+    assert found["memory_end_mb"] > 0 and found["mixed_requests"] > 0
 
 
 def test_levers_are_all_measured(capsys: pytest.CaptureFixture[str]) -> None:

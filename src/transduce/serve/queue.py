@@ -191,7 +191,7 @@ class Queue:
             self._drop_ended()
             most = max(job.left, SHARE)
             ahead = sum(min(one.left, most) for one in self._jobs)
-            if ahead and ahead + job.left > self._max_waiting:
+            if ahead >= self._max_waiting:
                 raise busy("too many texts are waiting")
             self._jobs.append(job)
             self._note_waiting()

@@ -6,6 +6,7 @@ nothing of queues, runs or limits.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import itertools
@@ -207,7 +208,7 @@ class Service:
         """
         try:
             for near, far in self.path(source, target):
-                document = read_document(name, data)
+                document = await asyncio.to_thread(read_document, name, data)
                 data = await self._translator(near, far).document(document, call)
         except DataError as error:
             raise invalid(str(error), "document") from None

@@ -17,7 +17,7 @@ from transduce.localise.document import Document, Segment
 from transduce.localise.html import read_html
 from transduce.localise.placeholders import PLACEHOLDER
 from transduce.localise.sentences import Sentences, split_sentences
-from transduce.localise.translate import Localised, Order, document_with, localisation
+from transduce.localise.translate import Localised, Order, Work, document_with, localisation
 from transduce.serve.batches import Answer
 from transduce.serve.calls import Call
 from transduce.serve.joining import StreamJoiner
@@ -82,7 +82,8 @@ class PairTranslator:
     ) -> list[Translated]:
         """Translation of each fragment of HTML; one without words, or that cannot be translated
         with its tags, comes back as it is."""
-        documents = [read_html(text.replace("\r\n", "\n").encode(), "utf-8") for text in texts]
+        contents = [text.replace("\r\n", "\n").encode() for text in texts]
+        documents = [await asyncio.to_thread(read_html, content, "utf-8") for content in contents]
         segments = [one for document in documents for one in document.segments]
         each = iter(await self._localised(segments, call, self._options(given)))
         found = []
@@ -99,7 +100,7 @@ class PairTranslator:
         """Translation of a document.  Raises DataError where none of its segments can be
         translated."""
         found = await self._localised(document.segments, call, self._own)
-        return document_with(document, found)
+        return await asyncio.to_thread(document_with, document, found)
 
     async def stream(self, text: str, call: Call) -> AsyncIterator[str]:
         """Translation of a text in parts; as one part for a text with placeholders."""
@@ -135,16 +136,16 @@ class PairTranslator:
         """Translations of segments, in rounds of orders."""
         assert options is not None
         work = localisation(segments, self._source, can_align=not self._tag)
-        try:
-            orders = next(work)
-            while True:
-                orders = work.send(await self._ordered(orders, call, options))
-        except StopIteration as stop:
-            found: list[Localised] = stop.value
-            return found
-        except TransduceError as error:
-            check_answers([error])
-            raise
+        answers: list[Answer] | None = None
+        while True:
+            try:
+                done, orders = await asyncio.to_thread(_go_on, work, answers)
+            except TransduceError as error:
+                check_answers([error])
+                raise
+            if done is not None:
+                return done
+            answers = await self._ordered(orders, call, options)
 
     async def _ordered(
         self, orders: Sequence[Order], call: Call, options: DecodingOptions
@@ -171,6 +172,16 @@ class PairTranslator:
             answers[i] = answer if isinstance(answer, TransduceError) else answer.text
         answers.update(zip(pairs, links, strict=True))
         return [answers[i] for i in range(len(orders))]
+
+
+def _go_on(
+    work: Work[list[Localised]], answers: list[Answer] | None
+) -> tuple[list[Localised] | None, list[Order]]:
+    """The result of a localisation, or None and the orders of its next round."""
+    try:
+        return None, next(work) if answers is None else work.send(answers)
+    except StopIteration as stop:
+        return stop.value, []
 
 
 def _lines_of(text: str) -> Lines:

@@ -1,0 +1,213 @@
+"""Load on `transduce serve`: many clients against one, a short request beside a long one, memory.
+
+    python benchmarks/serving.py RUN --lines FILE                  all measurements
+    python benchmarks/serving.py RUN --lines FILE --requests 10000 --minutes 10
+
+RUN names its languages, or --pair does.  The server runs in a process of its own on loopback.
+Figures of a busy machine mean something as ratios only: clients and server share its cores.
+
+one, many     requests per second of 1 and of 32 connections, one line each; their outputs are
+              compared with those of the library
+overhead      median time of one short request over that of the library call
+beside        median time of short requests beside one of 256 lines, in batches of 16
+memory        resident memory after 500 mixed requests and at the end, clients that hang up included
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gzip
+import json
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+import transduce
+from transduce.serve.batches import SHARE
+
+LONG = 256
+"""Lines of a long request."""
+
+
+def main() -> int:
+    """Start a server, measure, print one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--lines", type=Path, required=True)
+    parser.add_argument("--pair", default="", help="such as de-en, where the recipe has none")
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--count", type=int, default=400, help="lines of one, many")
+    parser.add_argument("--requests", type=int, default=2000, help="requests of memory")
+    parser.add_argument("--minutes", type=float, default=10.0, help="most time for memory")
+    options = parser.parse_args()
+    lines = [line for line in read(options.lines) if line.strip()]
+    named = ["--pair", f"{options.pair}={options.run}"] if options.pair else [str(options.run)]
+    command = [sys.executable, "-m", "transduce", "serve", *named, "--port", "0", "--threads", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        url = next(m[1] for line in process.stderr if (m := re.search(r"serving at (\S+)", line)))
+        print(json.dumps(asyncio.run(measured(url, process.pid, lines, options))))
+    finally:
+        process.terminate()
+        process.wait()
+    return 0
+
+
+def read(path: Path) -> list[str]:
+    """Lines of a file, plain or compressed."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+class Client:
+    """Requests from source to target, and the time that each took."""
+
+    def __init__(self, http: httpx.AsyncClient, source: str, target: str) -> None:
+        self._http = http
+        self._pair = {"source": source, "target": target}
+        self.seconds: list[float] = []
+
+    async def translate(self, q: Any) -> Any:
+        began = time.perf_counter()
+        answer = await self._http.post("/translate", json={"q": q, **self._pair})
+        self.seconds.append(time.perf_counter() - began)
+        answer.raise_for_status()
+        return answer.json()["translatedText"]
+
+
+async def measured(
+    url: str, pid: int, lines: Sequence[str], options: argparse.Namespace
+) -> dict[str, Any]:
+    limits = httpx.Limits(max_connections=options.connections + 1)
+    async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as http:
+        while (await http.get("/health/ready")).status_code != 200:
+            await asyncio.sleep(0.1)
+        (pair,) = (await http.get("/api/models")).json()["models"][0]["pairs"]
+        run = transduce.load(options.run, device="cpu")
+
+        def client() -> Client:
+            return Client(http, pair["source"], pair["target"])
+
+        found = await one_and_many(client, run, lines[: options.count], options.connections)
+        found |= await overhead(client(), run, lines)
+        found |= await beside(client, run, lines)
+        return found | await memory(client, pid, lines, options)
+
+
+async def one_and_many(
+    client: Any, run: transduce.Run, lines: Sequence[str], connections: int
+) -> dict[str, Any]:
+    few = lines[: len(lines) // 4]
+    began = time.perf_counter()
+    alone = [await client().translate(line) for line in few]
+    one = len(few) / (time.perf_counter() - began)
+    free = asyncio.Semaphore(connections)
+
+    async def with_others(line: str) -> Any:
+        async with free:
+            return await client().translate(line)
+
+    began = time.perf_counter()
+    together = await asyncio.gather(*map(with_others, lines))
+    many = len(lines) / (time.perf_counter() - began)
+    assert together[: len(few)] == alone
+    wanted = [text.text for text in run.translate(lines)]
+    differing = sum(a != b for a, b in zip(together, wanted, strict=True))
+    return {
+        "one_per_second": round(one, 1),
+        "many_per_second": round(many, 1),
+        "many_over_one": round(many / one, 2),
+        "outputs_unlike_library": differing,
+    }
+
+
+async def overhead(client: Client, run: transduce.Run, lines: Sequence[str]) -> dict[str, Any]:
+    """The same line by turns, so that both meet the same machine."""
+    line = min(lines[:200], key=lambda text: abs(len(text) - 40))
+    called = []
+    for _ in range(30):
+        began = time.perf_counter()
+        run.translate(line)
+        called.append(time.perf_counter() - began)
+        await client.translate(line)
+    library, served = statistics.median(called), statistics.median(client.seconds)
+    return {"library_ms": round(1000 * library, 1), "request_ms": round(1000 * served, 1)}
+
+
+async def beside(client: Any, run: transduce.Run, lines: Sequence[str]) -> dict[str, Any]:
+    long, rest = lines[-LONG:], lines
+    times = []
+    for place in range(0, 5 * SHARE, SHARE):
+        began = time.perf_counter()
+        run.translate_batch(long[place : place + SHARE])
+        times.append(time.perf_counter() - began)
+    batch = statistics.median(times)
+    whole = asyncio.create_task(client().translate(list(long)))
+    short = client()
+    for line in rest:
+        await short.translate(line)
+        if whole.done():
+            break
+    await whole
+    waited = statistics.median(short.seconds)
+    return {
+        "batch_of_16_s": round(batch, 3),
+        "beside_long_s": round(waited, 3),
+        "beside_in_batches": round(waited / batch, 2),
+        "short_requests": len(short.seconds),
+    }
+
+
+async def memory(
+    client: Any, pid: int, lines: Sequence[str], options: argparse.Namespace
+) -> dict[str, Any]:
+    chance = random.Random(1)
+    free = asyncio.Semaphore(options.connections)
+    end = time.monotonic() + 60 * options.minutes
+    done = 0
+
+    async def some() -> None:
+        nonlocal done
+        async with free:
+            if time.monotonic() > end:
+                return
+            kind = chance.randrange(10)
+            wanted: Any = chance.choice(lines)
+            if kind == 0:
+                wanted = chance.sample(list(lines), 20)
+            asked = client().translate(wanted)
+            if kind == 1:  # hangs up
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asked, chance.random() / 20)
+            else:
+                await asked
+            done += 1
+
+    await asyncio.gather(*(some() for _ in range(500)))
+    before = resident(pid)
+    await asyncio.gather(*(some() for _ in range(options.requests - 500)))
+    after = resident(pid)
+    grown = {"growth": round(after / before - 1, 4), "mixed_requests": done}
+    return {"memory_500_mb": before // 1000, "memory_end_mb": after // 1000, **grown}
+
+
+def resident(pid: int) -> int:
+    """Resident memory in kB."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
