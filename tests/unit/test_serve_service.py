@@ -1,0 +1,155 @@
+"""The service over real runs, without HTTP: other tasks, tags of targets, loading, keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import transduce
+from helpers.waiting import wait_for
+from transduce import RunError, SettingError
+from transduce.serve.calls import Call
+from transduce.serve.errors import RequestError
+from transduce.serve.runs import RunSpec, read_specs
+from transduce.serve.service import Service
+from transduce.serve.settings import ServeSettings
+
+KEPT = Path(__file__).parents[1] / "runs" / "0.1.0"
+TRANSLATION, CLASSIFICATION = KEPT / "translation", KEPT / "classification"
+
+T = TypeVar("T")
+
+
+def load(path: Path) -> transduce.Run:
+    return transduce.load(path, device="cpu")
+
+
+def over(service: Service, scenario: Callable[[Service], Awaitable[T]]) -> T:
+    """The result of a scenario over a service that has loaded its runs."""
+
+    async def play() -> T:
+        service.start()
+        try:
+            await asyncio.to_thread(wait_for, lambda: service.ready or service.failure)
+            return await scenario(service)
+        finally:
+            service.close()
+
+    return asyncio.run(play())
+
+
+def test_a_classifier() -> None:
+    (spec,) = read_specs([CLASSIFICATION])
+    service = Service([spec], load, ServeSettings())
+    texts = ["a b c", "c b a", ""]
+    wanted = [one.fields() for one in load(CLASSIFICATION).predict(texts)]
+
+    async def scenario(service: Service) -> None:
+        (model,) = service.models()
+        assert (model.name, model.task) == ("classification", "classification")
+        assert model.inputs == ("text",) and model.ready and not model.decodes
+        answers = await service.predict("classification", texts, Call(60))
+        assert [one.fields() for one in answers] == wanted
+        parts = service.stream_prediction("classification", texts[0], Call(60))
+        assert [part async for part in parts] == [answers[0].text]
+        for call, message in [
+            (service.predict("none", ["a"], Call(60)), "there is no model"),
+            (service.predict("classification", [["a", "b"]], Call(60)), "takes 1: text"),
+            (service.predict("classification", ["a"], Call(60), {"beam_size": 2}), "not decode"),
+            (service.translate(["a"], "de", "en", Call(60)), "not available"),
+        ]:
+            with pytest.raises(RequestError, match=message):
+                await call
+
+    over(service, scenario)
+
+
+def test_a_run_with_several_targets_gets_their_tags() -> None:
+    """Each sentence is translated as the library does with the tag before it."""
+    pairs = (("de", "fr"), ("de", "en"))
+    tags = {"fr": "<fr> ", "en": "<en> "}
+    spec = RunSpec("many", TRANSLATION, "translation", pairs, tags)
+    run = load(TRANSLATION)
+
+    async def scenario(service: Service) -> None:
+        for target in ("fr", "en"):
+            found = await service.translate(["abc.\nde"], "de", target, Call(60))
+            wanted = [run.translate(f"<{target}> {text}").text for text in ("abc.", "de")]
+            assert found[0].text.split("\n") == wanted
+            parts = [part async for part in service.stream("abc.\nde", "de", target, Call(60))]
+            assert "".join(parts) == found[0].text
+
+    over(Service([spec], load, ServeSettings()), scenario)
+
+
+def test_alternatives_do_not_change_the_translation() -> None:
+    spec = RunSpec("de-en", TRANSLATION, "translation", (("de", "en"),))
+
+    async def scenario(service: Service) -> None:
+        (alone,) = await service.translate(["abc"], "de", "en", Call(60))
+        (found,) = await service.translate(["abc"], "de", "en", Call(60), alternatives=3)
+        assert found.text == alone.text and alone.alternatives == ()
+        assert 0 < len(found.alternatives) <= 3 and found.text not in found.alternatives
+
+    over(Service([spec], load, ServeSettings()), scenario)
+
+
+def test_requests_before_the_run_is_there_are_sent_away() -> None:
+    service = Service(read_specs([CLASSIFICATION]), load, ServeSettings())
+    assert not service.ready
+    with pytest.raises(RequestError, match="loading") as caught:
+        asyncio.run(service.predict("classification", ["a"], Call(60)))
+    assert caught.value.status == 503
+
+
+def test_a_run_that_reads_files_is_refused() -> None:
+    class Pictures:
+        path = Path("pictures")
+
+        class predictor:
+            options = None
+            inputs = ("image",)
+
+    service = Service(read_specs([CLASSIFICATION]), lambda path: Pictures(), ServeSettings())  # type: ignore[arg-type,return-value]
+
+    async def scenario(service: Service) -> Any:
+        return service.failure
+
+    failure = over(service, scenario)
+    assert isinstance(failure, RunError) and "reads image files" in str(failure)
+
+
+def test_errors_of_loading_are_kept() -> None:
+    def fail(path: Path) -> transduce.Run:
+        raise SettingError("no such device")
+
+    service = Service(read_specs([CLASSIFICATION]), fail, ServeSettings())
+
+    async def scenario(service: Service) -> Any:
+        return service.failure
+
+    assert isinstance(over(service, scenario), SettingError)
+
+
+def test_keys() -> None:
+    service = Service([], load, ServeSettings(api_keys=frozenset(["secret"])))
+    service.check_key("secret")
+    for key, status in ((None, 401), ("", 401), ("wrong", 403), (5, 403), ("\ud800", 403)):
+        with pytest.raises(RequestError) as caught:
+            service.check_key(key)
+        assert caught.value.status == status
+    Service([], load, ServeSettings()).check_key(None)
+
+
+def test_suggestions_are_added_to_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "suggested.jsonl"
+    service = Service([], load, ServeSettings(suggestions=file))
+    service.suggest("a\nb", "ü", "de", "en")
+    service.suggest("c", "d", "de", "en")
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 2
+    with pytest.raises(RequestError, match="disabled"):
+        Service([], load, ServeSettings()).suggest("a", "b", "de", "en")
