@@ -33,6 +33,7 @@ from typing import Any
 import httpx
 
 import transduce
+from transduce.localise.sentences import split_sentences
 from transduce.serve.batches import SHARE
 
 LONG = 256
@@ -123,7 +124,7 @@ async def one_and_many(
     together = await asyncio.gather(*map(with_others, lines))
     many = len(lines) / (time.perf_counter() - began)
     assert together[: len(few)] == alone
-    wanted = [text.text for text in run.translate(lines)]
+    wanted = [by_library(run, line) for line in lines]
     differing = sum(a != b for a, b in zip(together, wanted, strict=True))
     return {
         "one_per_second": round(one, 1),
@@ -131,6 +132,12 @@ async def one_and_many(
         "many_over_one": round(many / one, 2),
         "outputs_unlike_library": differing,
     }
+
+
+def by_library(run: transduce.Run, line: str) -> str:
+    """The translation of a line, sentence by sentence as the server has it."""
+    sentences = split_sentences(line, "")
+    return sentences.joined([one.text for one in run.translate(sentences.texts)])
 
 
 async def overhead(client: Client, run: transduce.Run, lines: Sequence[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
@@ -24,6 +24,13 @@ def well_formed(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+class Upload(NamedTuple):
+    """An uploaded file: its name, as the client has it, and its content."""
+
+    name: str
+    data: bytes
 
 
 class Fields(Mapping[str, Any]):
@@ -78,10 +85,10 @@ class Fields(Mapping[str, Any]):
             raise invalid(f"Invalid request: {name} parameter ({number}) exceeds limit ({most})")
         return number
 
-    def file(self, name: str) -> UploadFile:
+    def file(self, name: str) -> Upload:
         """An uploaded file."""
         value = self._values.get(name)
-        if not isinstance(value, UploadFile):
+        if not isinstance(value, Upload):
             raise missing(name)
         return value
 
@@ -137,12 +144,23 @@ async def _multipart(request: Request, max_bytes: int) -> dict[str, Any]:
         max_fields=MAX_FIELDS,
         max_part_size=max_bytes,
     )
+    parser.spool_max_size = max_bytes  # nothing goes to disk
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:
         message = getattr(error, "message", "cannot be parsed")
         raise invalid(f"Invalid request: multipart body: {message}") from None
-    return {name: _one_or_all(form.getlist(name)) for name in form}
+    values: dict[str, list[str | Upload]] = {}
+    for name, value in form.multi_items():
+        given = await _upload(value) if isinstance(value, UploadFile) else value
+        values.setdefault(name, []).append(given)
+    for file in parser._files_to_close_on_error:  # also those without an end, of half a body
+        file.close()
+    return {name: _one_or_all(given) for name, given in values.items()}
+
+
+async def _upload(file: UploadFile) -> Upload:
+    return Upload(well_formed(file.filename or "file"), await file.read())
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

@@ -114,7 +114,8 @@ class PairTranslator:
         async for index, part in self._queue.stream(inputs, self._own, call):
             if written := joiner.add(index, part):
                 yield written
-        yield joiner.rest()
+        if rest := joiner.rest():
+            yield rest
 
     def _options(self, given: Mapping[str, Any], alternatives: int = 0) -> DecodingOptions | None:
         more = {"n_best": alternatives + 1} if alternatives else {}

@@ -21,7 +21,7 @@ from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.files import FileStore, translated_name
 from transduce.serve.languages import name_of
-from transduce.serve.requests import Fields, missing, read_fields, well_formed
+from transduce.serve.requests import Fields, missing, read_fields
 from transduce.serve.service import Service
 from transduce.serve.settings import FORM_BYTES
 from transduce.serve.translator import Translated
@@ -94,16 +94,14 @@ class LibreTranslate:
             raise RequestError(403, "Files translation are disabled on this server.", "disabled")
         fields = await self._fields(request, FORM_BYTES + service.settings.max_file_bytes)
         upload = fields.file("file")
-        name = well_formed(upload.filename or "file")
         source, target = fields.text("source"), service.language(fields.text("target"))
-        data = await upload.read()
         if source.lower() == "auto":
-            sample = data[: 4 * MAX_CHARACTERS].decode("utf-8", "replace")
+            sample = upload.data[: 4 * MAX_CHARACTERS].decode("utf-8", "replace")
             source = self._detected((sample,), target).language
         source = service.language(source)
         async with watched(request, service.settings.timeout) as call:
-            found = await service.translate_document(name, data, source, target, call)
-        address = self.files.add(translated_name(name, target), found)
+            found = await service.translate_document(*upload, source, target, call)
+        address = self.files.add(translated_name(upload.name, target), found)
         base = str(request.base_url).rstrip("/") + service.settings.url_prefix
         return JSONResponse({"translatedFileUrl": f"{base}/download_file/{quote(address)}"})
 
