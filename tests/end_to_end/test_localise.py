@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 import transduce
+from helpers.command_line import Done
 from helpers.toy_translator import train_toy
 from transduce import DecodingOptions
 from transduce.errors import CancelledError, DataError, SettingError, TransduceError
@@ -27,9 +29,17 @@ from transduce.tasks.translation.translator import Translator
 pytest.importorskip("sentencex")
 
 
+Here = Callable[..., Done]
+
+
 @pytest.fixture(scope="module")
-def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
-    return transduce.load(train_toy(tmp_path_factory.mktemp("toy")), "cpu").translator
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_toy(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def translator(toy: Path) -> Translator:
+    return transduce.load(toy, "cpu").translator
 
 
 def segments(*texts: str) -> list[Segment]:
@@ -166,3 +176,55 @@ def test_orders_of_all_segments_come_together() -> None:
     with pytest.raises(StopIteration) as stop:
         work.send([[(Span(0, 3), Span(0, 1)), (Span(4, 7), Span(2, 4))]])
     assert [one.text for one in stop.value.value] == ["I <b>am</b>. You.", "He %s.", "We."]
+
+
+def test_the_command_translates_documents(here: Here, toy: Path, tmp_path: Path) -> None:
+    page, text = tmp_path / "a.html", tmp_path / "b.txt"
+    page.write_bytes(b"<p>Ich sehe den Mann.\r\n")
+    text.write_text("Ich sehe den Hund.\n\nHeute kaufe ich den Tisch. \n", encoding="utf-16")
+    command = ("localise", toy, page, text, "--source-language", "de", "--device", "cpu")
+    done = here(*command, "--output", tmp_path / "en")
+    assert done.code == 0, done.err
+    assert done.lines == [str(tmp_path / "en" / "a.html"), str(tmp_path / "en" / "b.txt")]
+    assert (tmp_path / "en" / "a.html").read_bytes() == b"<p>I see the man.\r\n"
+    result = (tmp_path / "en" / "b.txt").read_text(encoding="utf-16")
+    assert result == "I see the dog.\n\nI buy the table today. \n"
+    done = here(*command, "--in-place")
+    assert done.code == 0 and page.read_bytes() == b"<p>I see the man.\r\n"
+
+
+def test_the_command_reports_what_is_left(here: Here, toy: Path, tmp_path: Path) -> None:
+    page = tmp_path / "a.html"
+    page.write_text("<p>Ich sehe den Mann.<p>Ich %s %d %s %d.")
+    done = here(
+        "localise", toy, page, "--source-language", "de", "--in-place", "--engine", "ctranslate2"
+    )
+    assert done.code == 1
+    assert "1 of 2 segments are left as they are; line 1, column 25: placeholders" in done.err
+    assert page.read_text() == "<p>I see the man.<p>Ich %s %d %s %d."
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("a.txt", (), "give either --output DIRECTORY or --in-place"),
+        ("a.docx", ("--in-place",), "no format for .docx"),
+        ("none.txt", ("--in-place",), "none.txt: no such file"),
+        ("a.txt", ("--output", "."), "is the document itself; give --in-place"),
+    ],
+)
+def test_mistakes_are_one_line(
+    here: Here,
+    toy: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    options: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for document in ("a.txt", "a.docx"):
+        (tmp_path / document).write_text("Ich sehe den Mann.\n")
+    done = here("localise", toy, name, "--source-language", "de", *options)
+    assert done.code in (1, 2) and said in done.complaint
+    assert (tmp_path / "a.txt").read_text() == "Ich sehe den Mann.\n"

@@ -129,6 +129,8 @@ def test_faults_are_found(source: str, target: str, said: str) -> None:
         ("[X1X]mal", "[X1X]times"),
         ("<b>a</b> c", "c <b>a</b>"),
         ("50 % {0}", "50 % {0}"),
+        ("Invoice %s is posted", "发票%s已过帐"),
+        ("%s--abort and %<%%%c%>", "%s--abort und %<%%%c%>"),
         ('<x id="1"></x> a <x id="2"></x>', '<x id="2"></x> a <x id="1"></x>'),
     ],
 )

@@ -36,6 +36,7 @@ VERB_GROUPS = {
     },
     "Prediction": {
         "translate": "Translate lines of text.",
+        "localise": "Translate documents and keep their form.",
         "predict": "Predict an output for each input line, for any task.",
         "generate": "Continue a prompt with a language model.",
         "chat": "Chat with a dialogue model.",
@@ -54,7 +55,7 @@ VERB_GROUPS = {
         "average": "Average the weights of runs or checkpoints.",
         "merge": "Merge a LoRA adapter into its base run.",
         "import": "Import a Hugging Face model: BERT, GPT-2, ViT, Marian or Whisper.",
-        "export": "Export a run to CTranslate2.",
+        "export": "Export a run for CTranslate2, Argos Translate or transformers.",
         "publish": "Write the files of a run that others need, as the Hub expects them.",
         "shortlist": "Learn a vocabulary shortlist for faster translation.",
         "calibrate": "Fit reference-free quality estimation for a translation run.",

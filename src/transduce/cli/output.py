@@ -33,7 +33,10 @@ class Output:
 
     def write_text(self, text: str) -> None:
         """Write text unchanged; raises the errors of `write`."""
-        data = text.encode("utf-8", "surrogateescape")
+        self.write_bytes(text.encode("utf-8", "surrogateescape"))
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write bytes unchanged; raises the errors of `write`."""
         with _write_errors(self._name):
             self._file.write(data)
             self._file.flush()

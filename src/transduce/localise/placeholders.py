@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from transduce.errors import DataError
 from transduce.localise.document import Span
 from transduce.localise.inline import Kind, Token, escaped, from_markup, partners, parts_of
+from transduce.text.scripts import is_unspaced
 
 PLANES = (0xF0000, 0x100000)
 """First characters of the two private planes."""
@@ -127,7 +128,9 @@ def protect(text: str, tags: Sequence[str] = (), markup: bool = False) -> Protec
     parts = (mark(part) if is_tag else part for is_tag, part in parts_of(text, tags))
     text = "".join(parts)
     own = frozenset(names)
-    text = PLACEHOLDER.sub(lambda match: mark(match[0]), from_markup(text) if markup else text)
+    text = from_markup(text) if markup else text
+    while PLACEHOLDER.search(text):  # again: one may have been the edge of another
+        text = PLACEHOLDER.sub(lambda match: mark(match[0]), text)
     for character, name in names.items():
         if character not in own and name in tags:
             raise DataError(f"the text quotes its own tag {name}")
@@ -147,11 +150,9 @@ def check_placeholders(source: Protected, text: str) -> None:
         if marks.count(mark) != 1:
             number = "is missing" if mark not in marks else "comes twice"
             raise DataError(f"{source.names[mark]} {number}")
-    bare = _without_marks(source, text)
-    if invented := PLACEHOLDER.search(bare):
+    if invented := PLACEHOLDER.search(text):
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
-    before = _without_marks(source, source.text)
-    if any(bare.count(sign) > before.count(sign) for sign in SIGNS):
+    if any(text.count(sign) > source.text.count(sign) for sign in SIGNS):
         raise DataError("parts of a placeholder are left in the translation")
     if source.partners(text) != source.partners(source.text):
         raise DataError("the tags are not nested as in the source")
@@ -170,10 +171,6 @@ def check_placeholders(source: Protected, text: str) -> None:
             raise DataError(f"{source.names[mark]} is part of a word")
 
 
-def _without_marks(source: Protected, text: str) -> str:
-    return "".join(" " if character in source.names else character for character in text)
-
-
 def _has_words(source: Protected, text: str, start: str, end: str) -> bool:
     inside = text[text.index(start) + 1 : text.index(end)]
     return any(c.isalnum() or source.kinds.get(c) in ("text", "void") for c in inside)
@@ -185,7 +182,8 @@ def _is_positional(name: str) -> bool:
 
 def _is_glued(text: str, mark: str) -> bool:
     place = text.index(mark)
-    return text[max(place - 1, 0) : place].isalnum() or text[place + 1 : place + 2].isalnum()
+    beside = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
+    return any(one.isalnum() and not is_unspaced(one) for one in beside)
 
 
 def _element(name: str) -> str:

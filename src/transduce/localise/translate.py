@@ -279,17 +279,26 @@ def document_with(document: Document, found: Sequence[Localised]) -> bytes:
     """
     targets: dict[str, Target] = {}
     reason = ""
-    for segment, one in zip(document.segments, found, strict=True):
-        target = Target(" ".join(one.text.splitlines()), one.state)
+    for segment, one in zip(document.segments, held(document, found), strict=True):
         if one.state == "needs-translation":
             reason = reason or f"{segment.key}: {one.reason}"
-            continue
-        try:
-            document.check({segment.key: target})
-        except DataError as error:
-            reason = reason or str(error)
-            continue
-        targets[segment.key] = target
+        else:
+            targets[segment.key] = Target(one.text, one.state)
     if document.segments and not targets:
         raise DataError(f"nothing was translated; {reason}")
     return document.with_targets(targets)
+
+
+def held(document: Document, found: Sequence[Localised]) -> list[Localised]:
+    """Translations of the segments of a document, those that it cannot hold as their source."""
+    kept = []
+    for segment, one in zip(document.segments, found, strict=True):
+        one = one._replace(text=" ".join(one.text.splitlines()))
+        try:
+            if one.state != "needs-translation":
+                document.check({segment.key: Target(one.text, one.state)})
+        except DataError as error:
+            reason = str(error).removeprefix(f"{segment.key}: ")
+            one = Localised(segment.source, "needs-translation", reason)
+        kept.append(one)
+    return kept

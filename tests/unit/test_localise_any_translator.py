@@ -1,0 +1,118 @@
+"""Whatever a translator answers, placeholders come out once or the source comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce import DecodingOptions
+from transduce.errors import DataError, SettingError
+from transduce.localise.document import Segment, Span
+from transduce.localise.formats import read_document
+from transduce.localise.placeholders import protect
+from transduce.localise.projection import Links
+from transduce.localise.translate import localised, localised_document
+
+pytest.importorskip("sentencex")
+
+PARTS = (
+    *(
+        "a",
+        "Hund ",
+        "%s",
+        "<b>",
+        "</b>",
+        " ",
+        "{0}",
+        ". ",
+        "[X1X]",
+        "<br/>",
+        "\n",
+        "你好。",
+        "&amp;",
+    ),
+    *("&", "<", "\U000f0000", "'", "Ü", "http://a.b/c", "%1$s", "--opt ", "!", "\ud800", "\x00"),
+)
+MARKUP = (
+    *("<p>", "</p>", "Ich ", "bin ", "<b>", "</b>", "<img alt='Hund'>", " müde.", "&nbsp;", "&lt;"),
+    *("<code>x</code>", "%s", "\n", "<br>", "{0}", "<", "&", "<i>", "</i>", "<!-- c -->"),
+)
+
+
+@dataclasses.dataclass
+class Output:
+    text: str
+
+
+class Nonsense:
+    """A translator and an aligner that answer anything, the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def translate(
+        self, texts: Sequence[str], options: Sequence[DecodingOptions]
+    ) -> list[Output | SettingError]:
+        return [self._answer(text, own) for text, own in zip(texts, options, strict=True)]
+
+    def _answer(self, text: str, options: DecodingOptions) -> Output | SettingError:
+        match self._random.randrange(5):
+            case 0 if options.constraints:
+                return SettingError("no")
+            case 1:
+                return Output(text[::-1])
+            case 2:
+                return Output("".join(self._random.choices(PARTS, k=5)))
+            case 3:
+                return Output("")
+        return Output(text)
+
+    def align(self, pairs: Sequence[tuple[str, str]]) -> list[Links]:
+        return [
+            [(self._character(a), self._character(b)) for _ in range(5)] if a and b else []
+            for a, b in pairs
+        ]
+
+    def _character(self, text: str) -> Span:
+        place = self._random.randrange(len(text))
+        return Span(place, place + 1)
+
+
+TEXTS = st.lists(st.sampled_from(PARTS), max_size=14).map("".join).filter(str.strip)
+
+
+@given(TEXTS, st.integers(0, 1 << 20), st.booleans(), st.booleans())
+def test_any_text(text: str, seed: int, aligned: bool, markup: bool) -> None:
+    nonsense = Nonsense(seed)
+    segment = Segment("k", text, (Span(0, 1),), frozenset({"markup"} if markup else ()))
+    align = nonsense.align if aligned else None
+    (one,) = localised([segment], "de", nonsense.translate, DecodingOptions(), align)
+    if one.state == "needs-translation":
+        assert one.text == text and one.reason
+    elif not markup:
+        for name, count in Counter(protect(text).names.values()).items():
+            assert one.text.count(name) >= count
+
+
+@given(
+    st.lists(st.sampled_from(MARKUP), max_size=25).map("".join),
+    st.integers(0, 1 << 20),
+    st.sampled_from([".html", ".txt", ".srt", ".vtt"]),
+)
+def test_any_document(text: str, seed: int, suffix: str) -> None:
+    nonsense = Nonsense(seed)
+    timing = "1\n00:00:01,000 --> 00:00:02,000\n" if suffix in (".srt", ".vtt") else ""
+    document = read_document(f"a{suffix}", (timing + text).encode())
+    options = DecodingOptions()
+    try:
+        data = localised_document(document, "de", nonsense.translate, options, nonsense.align)
+    except DataError as error:
+        assert str(error).startswith("nothing was translated; ")
+        return
+    read_document(f"a{suffix}", data)
