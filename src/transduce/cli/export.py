@@ -22,7 +22,7 @@ def export(
     precision: Literal["float32", "int8"] = "float32",
     languages: str = "",
 ) -> None:
-    """Export a run for CTranslate2, for Argos Translate and LibreTranslate, or as Marian.
+    """Export a run for CTranslate2, Argos Translate or transformers.
 
     Writes the converted model, its vocabularies, the tokenizer and a README with usage. Prints the
     path.
