@@ -106,7 +106,7 @@ def tatoeba(file: str, language: str, each: float) -> Callable[[Path, Path], Non
 
 def digits(folder: Path, to: Path) -> None:
     """Recordings DIGIT_SPEAKER_NUMBER.wav: numbers 0 to 4 to test, from 10 on to train."""
-    words = "zero one two three four five six seven eight nine".split()
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     paths = sorted(found(folder, "recordings").glob("[0-9]_*_*.wav"))
     manifest = []
     to.mkdir(parents=True, exist_ok=True)

@@ -19,12 +19,13 @@ from transduce.serve.detection import Detector
 from transduce.serve.errors import RequestError
 from transduce.serve.files import FileStore, translated_name
 from transduce.serve.joining import StreamJoiner
-from transduce.serve.languages import Languages, canonical
+from transduce.serve.languages import Languages
 from transduce.serve.limits import bounded
 from transduce.serve.metrics import Metrics
 from transduce.serve.requests import Fields, well_formed
 from transduce.serve.runs import read_specs
 from transduce.serve.settings import read_api_keys
+from transduce.text.language_names import canonical
 
 
 def test_the_core_imports_no_torch() -> None:

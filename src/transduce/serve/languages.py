@@ -1,62 +1,18 @@
-"""Codes and names of languages, and the pairs that a server offers."""
+"""Codes of languages, and the pairs that a server offers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+
+from transduce.text.language_names import canonical, name_of
 
 CODE = re.compile(r"[A-Za-z]{2,16}([-_][A-Za-z0-9]{1,16})*")
-
-ALIASES = {"zh": "zh-Hans", "zh-cn": "zh-Hans", "zt": "zh-Hant", "zh-tw": "zh-Hant", "pb": "pt-BR"}
-"""Other spellings that clients use, in lower case."""
-
-NAMES: Mapping[str, str] = {
-    "af": "Afrikaans", "am": "Amharic", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian",
-    "bg": "Bulgarian", "bn": "Bengali", "bs": "Bosnian", "ca": "Catalan", "ceb": "Cebuano",
-    "cs": "Czech", "cy": "Welsh", "da": "Danish", "de": "German", "el": "Greek", "en": "English",
-    "eo": "Esperanto", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian",
-    "fi": "Finnish", "fil": "Filipino", "fr": "French", "ga": "Irish", "gd": "Scottish Gaelic",
-    "gl": "Galician", "gu": "Gujarati", "ha": "Hausa", "he": "Hebrew", "hi": "Hindi",
-    "hr": "Croatian", "ht": "Haitian Creole", "hu": "Hungarian", "hy": "Armenian",
-    "id": "Indonesian", "ig": "Igbo", "is": "Icelandic", "it": "Italian", "ja": "Japanese",
-    "jv": "Javanese", "ka": "Georgian", "kk": "Kazakh", "km": "Khmer", "kn": "Kannada",
-    "ko": "Korean", "ku": "Kurdish", "ky": "Kyrgyz", "la": "Latin", "lb": "Luxembourgish",
-    "lo": "Lao", "lt": "Lithuanian", "lv": "Latvian", "mg": "Malagasy", "mi": "Maori",
-    "mk": "Macedonian", "ml": "Malayalam", "mn": "Mongolian", "mr": "Marathi", "ms": "Malay",
-    "mt": "Maltese", "my": "Burmese", "nb": "Norwegian Bokmål", "ne": "Nepali", "nl": "Dutch",
-    "nn": "Norwegian Nynorsk", "no": "Norwegian", "oc": "Occitan", "pa": "Punjabi", "pl": "Polish",
-    "ps": "Pashto", "pt": "Portuguese", "pt-BR": "Portuguese (Brazil)", "ro": "Romanian",
-    "ru": "Russian", "rw": "Kinyarwanda", "sd": "Sindhi", "si": "Sinhala", "sk": "Slovak",
-    "sl": "Slovenian", "so": "Somali", "sq": "Albanian", "sr": "Serbian", "su": "Sundanese",
-    "sv": "Swedish", "sw": "Swahili", "ta": "Tamil", "te": "Telugu", "tg": "Tajik", "th": "Thai",
-    "tk": "Turkmen", "tl": "Tagalog", "tr": "Turkish", "tt": "Tatar", "ug": "Uyghur",
-    "uk": "Ukrainian", "ur": "Urdu", "uz": "Uzbek", "vi": "Vietnamese", "xh": "Xhosa",
-    "yi": "Yiddish", "yo": "Yoruba", "zh-Hans": "Chinese", "zh-Hant": "Chinese (traditional)",
-    "zu": "Zulu",
-}  # fmt: skip
-"""English names."""
-
-
-def canonical(code: str) -> str:
-    """A code as it is answered: "DE" -> "de", "zh" -> "zh-Hans", "pt_br" -> "pt-BR"."""
-    parts = code.replace("_", "-").split("-")
-    lower = "-".join(parts).lower()
-    if lower in ALIASES:
-        return ALIASES[lower]
-    written = [parts[0].lower()]
-    for part in parts[1:]:
-        written.append({4: part.title(), 2: part.upper()}.get(len(part), part.lower()))
-    return "-".join(written)
 
 
 def base_of(code: str) -> str:
     """The language of a code, without script and region."""
     return code.partition("-")[0]
-
-
-def name_of(code: str) -> str:
-    """English name; the code itself where none is known."""
-    return NAMES.get(code, code)
 
 
 class Languages:

@@ -10,7 +10,7 @@ from typing import Any
 
 from transduce.config import load_toml
 from transduce.errors import RunError, SettingError
-from transduce.serve.languages import canonical
+from transduce.text.language_names import canonical
 
 _CODE = r"[a-z]+(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}|[0-9]{3}))*"
 _PAIR = re.compile(rf"({_CODE})-({_CODE})=(.+)")

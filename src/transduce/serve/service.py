@@ -23,7 +23,7 @@ from transduce.serve.batches import Answer, Input
 from transduce.serve.calls import Call
 from transduce.serve.detection import Detected, Detector
 from transduce.serve.errors import RequestError, invalid, unavailable
-from transduce.serve.languages import Languages, name_of
+from transduce.serve.languages import Languages
 from transduce.serve.limits import bounded
 from transduce.serve.metrics import Metrics
 from transduce.serve.queue import Queue
@@ -31,6 +31,7 @@ from transduce.serve.runs import RunSpec
 from transduce.serve.settings import ServeSettings
 from transduce.serve.translator import PairTranslator, Translated
 from transduce.serve.worker import Worker
+from transduce.text.language_names import name_of
 
 if TYPE_CHECKING:
     from transduce.run import Run

@@ -20,11 +20,11 @@ from transduce.serve.detection import MAX_CHARACTERS, Detected
 from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.files import FileStore, translated_name
-from transduce.serve.languages import name_of
 from transduce.serve.requests import Fields, missing, read_fields
 from transduce.serve.service import Service
 from transduce.serve.settings import FORM_BYTES
 from transduce.serve.translator import Translated
+from transduce.text.language_names import name_of
 
 FRONTEND_TIMEOUT = 500
 """Milliseconds that a page waits after the last key."""
