@@ -60,6 +60,9 @@ class Answering(Protocol):
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
         """Tokens read and written."""
 
+    def count_tokens(self, texts: Sequence[str], written: bool) -> int:
+        """Tokens of some texts, as the model reads them, or as it has written them."""
+
 
 class Queue:
     """Texts waiting for one run, and the thread that answers them.

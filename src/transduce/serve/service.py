@@ -262,6 +262,24 @@ class Service:
             if part:
                 yield part
 
+    def count_tokens(self, name: str, texts: Sequence[str], written: bool = False) -> int:
+        """Tokens of some texts, as a run reads them, or as it has written them."""
+        run = self._queue(name).run
+        assert run is not None
+        return run.count_tokens(texts, written)
+
+    def run_of(self, source: str, target: str) -> str:
+        """Name of the run that translates a pair directly."""
+        return self._run_of[source, target]
+
+    def max_tokens(self, name: str, options: Mapping[str, Any]) -> int:
+        """Most tokens of a continuation with the options of a request."""
+        run = self._queue(name).run
+        assert run is not None
+        own = bounded(run.options, options)
+        assert own is not None
+        return own.max_tokens
+
     def _queue(self, name: str) -> Queue:
         queue = self._queues.get(name)
         if queue is None:

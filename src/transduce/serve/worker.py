@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transduce.errors import RunError, TransduceError
 from transduce.serve.batches import Answer, Input
@@ -84,6 +84,17 @@ class Worker:
         read = sum(map(len, self.run.predictor.source.encode_batch(texts)))
         done = [answer for answer in answers if isinstance(answer, Translation)]
         return read, sum(len(answer.tokens) for answer in done)
+
+    def count_tokens(self, texts: Sequence[str], written: bool) -> int:
+        """Tokens of some texts, as the model reads them, or as it has written them."""
+        from transduce.tasks.translation.translator import Translator
+
+        predictor: Any = self.run.predictor  # with text in or out, it has a tokenizer
+        if isinstance(predictor, Translator):
+            tokenizer = predictor.target if written else predictor.source
+        else:
+            tokenizer = predictor.tokenizer
+        return sum(map(len, tokenizer.encode_batch(list(texts))))
 
 
 class _NoTexts(logging.Filter):

@@ -3,6 +3,7 @@
 from transduce.serve.dialects.dialect import Dialect
 from transduce.serve.dialects.libretranslate import DIALECT as LIBRETRANSLATE
 from transduce.serve.dialects.native import DIALECT as NATIVE
+from transduce.serve.dialects.openai import DIALECT as OPENAI
 
-DIALECTS: tuple[Dialect, ...] = (NATIVE, LIBRETRANSLATE)
+DIALECTS: tuple[Dialect, ...] = (NATIVE, OPENAI, LIBRETRANSLATE)
 """The last one answers for paths of no dialect."""

@@ -1,0 +1,106 @@
+"""Requests for chat completions: messages, streaming, decoding options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transduce.serve.errors import invalid
+from transduce.serve.requests import Fields, missing, well_formed
+
+GREEDY_BELOW = 0.01
+"""Temperatures below mean greedy search."""
+ANSWERING = "assistant"
+
+Message = tuple[str, str]
+"""Role and text."""
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A checked request for a completion.
+
+    usage: True to count tokens at the end of a stream.  options: decoding options of continuations
+    and replies; translations ignore them.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    stream: bool
+    usage: bool
+    options: Mapping[str, Any]
+
+
+def read_chat(fields: Fields) -> ChatRequest:
+    """The fields of a request; unknown ones are ignored."""
+    given = fields.get("messages")
+    if not isinstance(given, list) or not given:
+        raise missing("messages")
+    messages = tuple(_message(number, one) for number, one in enumerate(given, 1))
+    if fields.get("n") not in (None, 1):
+        raise invalid("n is not 1; send a request for each completion")
+    stream, asked = fields.get("stream"), fields.get("stream_options")
+    if not (stream is None or isinstance(stream, bool)):
+        raise invalid("stream is not true or false")
+    if not (asked is None or isinstance(asked, dict)):
+        raise invalid("stream_options is not an object")
+    usage = (asked or {}).get("include_usage") is True
+    return ChatRequest(fields.text("model"), messages, bool(stream), usage, _options(fields))
+
+
+def prompt_of(messages: Sequence[Message], dialogue: bool) -> str:
+    """The text that a run reads: the last message of the user, or for a dialogue one line per turn.
+
+    Other roles than the assistant count as the user; adjacent messages of one side are one turn.
+    Raises RequestError 400 unless the last message is the user's.
+    """
+    if messages[-1][0] == ANSWERING:
+        raise invalid("the last message is not the user's")
+    if not dialogue:
+        return next((text for role, text in reversed(messages) if role == "user"), messages[-1][1])
+    turns: list[list[str]] = []
+    side: bool | None = None
+    for role, text in messages:
+        if not text.strip():
+            continue
+        if (role == ANSWERING) is not side:
+            turns.append([])
+        side = role == ANSWERING
+        turns[-1] += text.split()
+    return "\n".join(map(" ".join, turns))
+
+
+def _message(number: int, given: object) -> Message:
+    if not isinstance(given, dict) or not isinstance(given.get("role"), str):
+        raise invalid(f"message {number} is not an object with a role")
+    content = given.get("content")
+    if content is None:
+        return given["role"], ""
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        if not isinstance(text, str):
+            raise invalid(f"the content of message {number} is not a text, or a list of texts")
+        texts.append(well_formed(text))
+    return given["role"], "\n".join(texts)
+
+
+def _options(fields: Fields) -> dict[str, Any]:
+    """Decoding options; a temperature of 0 is greedy search."""
+    most = fields.get("max_completion_tokens")
+    found = {
+        "max_tokens": fields.get("max_tokens") if most is None else most,
+        "seed": fields.get("seed"),
+        "top_p": fields.get("top_p"),
+        "temperature": fields.get("temperature"),
+    }
+    stop = fields.get("stop")
+    found["stop_strings"] = [stop] if isinstance(stop, str) else stop
+    found = {name: value for name, value in found.items() if value is not None}
+    heat = found.get("temperature")
+    if isinstance(heat, int | float) and not isinstance(heat, bool) and 0 <= heat < GREEDY_BELOW:
+        del found["temperature"]
+        found |= {"method": "beam", "beam_size": 1, "n_best": 1}
+    return found

@@ -1,0 +1,251 @@
+"""OpenAI's API, for its clients: models, chat, embeddings.
+
+A translation run is a model for each of its pairs, named like "de-en", and takes the last message
+of the user.  A dialogue run takes all turns, a language model goes on from the last message.
+Errors are {"error": {"message", "type", "param", "code"}}.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from transduce.errors import TransduceError
+from transduce.serve.calls import Call, watched
+from transduce.serve.dialects.chat import ChatRequest, prompt_of, read_chat
+from transduce.serve.dialects.choice import Choice, choose_model, model_names
+from transduce.serve.dialects.dialect import Dialect, Endpoint
+from transduce.serve.errors import RequestError, invalid
+from transduce.serve.queue import check_answers
+from transduce.serve.requests import Fields, read_fields
+from transduce.serve.service import Service
+
+OWNER = "transduce"
+HISTORY = ("history",)
+CONTINUED = (("prompt",), HISTORY)
+"""Inputs of runs that continue them, as options say."""
+
+
+class Completion:
+    """The answer to a chat request, whole or in parts.
+
+    Raises RequestError for a model that writes no text.
+    """
+
+    def __init__(self, service: Service, order: ChatRequest, choice: Choice) -> None:
+        self._service = service
+        self._order = order
+        self._choice = choice
+        run = choice.run
+        if run is not None and not run.decodes:
+            raise invalid(f"model {order.model!r} writes no text; use /api/predict")
+        self.prompt = prompt_of(order.messages, run is not None and run.inputs == HISTORY)
+        service.check_size([self.prompt])
+        continues = run is not None and run.inputs in CONTINUED
+        self._options = order.options if continues else {}
+        if run is None:
+            path = service.path(choice.source, choice.target)
+            self._reader, self._writer = service.run_of(*path[0]), service.run_of(*path[-1])
+        else:
+            self._reader = self._writer = run.name
+        self._limit = service.max_tokens(self._writer, self._options) if continues else None
+
+    async def whole(self, call: Call) -> str:
+        """The answer."""
+        choice = self._choice
+        if choice.run is None:
+            (one,) = await self._service.translate(
+                [self.prompt], choice.source, choice.target, call
+            )
+            return one.text
+        answers = await self._service.predict(choice.run.name, [self.prompt], call, self._options)
+        check_answers(answers)
+        (answer,) = answers
+        return str(getattr(answer, "continuation", answer.text))
+
+    def parts(self, call: Call) -> AsyncIterator[str]:
+        """The answer in parts, which joined equal the whole."""
+        choice = self._choice
+        if choice.run is None:
+            return self._service.stream(self.prompt, choice.source, choice.target, call)
+        name = choice.run.name
+        return self._service.stream_prediction(name, self.prompt, call, self._options)
+
+    def finish_reason(self, text: str) -> str:
+        """stop; length for a continuation of as many tokens as it may have."""
+        if self._limit is None:
+            return "stop"
+        return "length" if self._n_written(text) >= self._limit else "stop"
+
+    def usage(self, text: str) -> dict[str, int]:
+        """Tokens of the prompt and of an answer."""
+        read = self._service.count_tokens(self._reader, [self.prompt])
+        written = self._n_written(text)
+        return {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+        }
+
+    def _n_written(self, text: str) -> int:
+        return self._service.count_tokens(self._writer, [text], written=True)
+
+
+class OpenAI:
+    """Handlers over a service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._created = int(time.time())
+
+    async def models(self, request: Request) -> Response:
+        """GET /v1/models."""
+        self._check_key(request)
+        shown = [self._shown(name) for name in model_names(self.service)]
+        return JSONResponse({"object": "list", "data": shown})
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/NAME."""
+        self._check_key(request)
+        name = request.path_params["name"]
+        choose_model(self.service, name)
+        return JSONResponse(self._shown(name))
+
+    async def chat(self, request: Request) -> Response:
+        """POST /v1/chat/completions."""
+        order = read_chat(await self._fields(request))
+        completion = Completion(self.service, order, choose_model(self.service, order.model))
+        identity = f"chatcmpl-{uuid.uuid4().hex}"
+        head = {"id": identity, "created": int(time.time()), "model": order.model}
+        if order.stream:
+            events = self._events(request, completion, head, order.usage)
+            return StreamingResponse(events, media_type="text/event-stream")
+        async with watched(request, self.service.settings.timeout) as call:
+            text = await completion.whole(call)
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None}
+        choice["finish_reason"] = completion.finish_reason(text)
+        answer = {**head, "object": "chat.completion", "choices": [choice]}
+        return JSONResponse({**answer, "usage": completion.usage(text)})
+
+    async def embeddings(self, request: Request) -> Response:
+        """POST /v1/embeddings."""
+        service = self.service
+        fields = await self._fields(request)
+        name = fields.text("model")
+        run = choose_model(service, name).run
+        if run is None or run.task != "embedding":
+            raise invalid(f"model {name!r} gives no embeddings")
+        texts = fields.texts("input")
+        encoding = fields.text("encoding_format", "float")
+        if encoding not in ("float", "base64"):
+            raise invalid(f"encoding_format {encoding!r} is neither float nor base64")
+        for number, text in enumerate(texts, 1):
+            if not text.strip():
+                raise invalid(f"input {number} is blank")
+        async with watched(request, service.settings.timeout) as call:
+            answers = await service.predict(name, texts, call)
+        check_answers(answers)
+        vectors = [answer.embedding for answer in answers]
+        if fields.get("dimensions") not in (None, len(vectors[0])):
+            raise invalid(f"dimensions is not {len(vectors[0])}, the size of the embeddings")
+        data = [
+            {"object": "embedding", "index": i, "embedding": _encoded(vector, encoding)}
+            for i, vector in enumerate(vectors)
+        ]
+        read = service.count_tokens(name, texts)
+        usage = {"prompt_tokens": read, "total_tokens": read}
+        return JSONResponse({"object": "list", "data": data, "model": name, "usage": usage})
+
+    def endpoints(self) -> list[Endpoint]:
+        """All endpoints."""
+        post = ("POST",)
+        model = {"model*": "name from /v1/models"}
+        chat = {
+            "messages*": "list of objects with role and content",
+            "stream": "true for server-sent events",
+            "stream_options": "object; include_usage: true for the number of tokens",
+            "max_tokens": "most tokens of a continuation or reply",
+            "stop": "text, or list of texts, before which a continuation or reply ends",
+            "temperature": "of sampling; 0 for greedy search",
+            "top_p": "of sampling",
+            "seed": "of sampling",
+        }
+        embeddings = {"input*": "text, or list of texts", "encoding_format": "float or base64"}
+        return [
+            Endpoint("/v1/models", self.models, summary="Models"),
+            Endpoint("/v1/models/{name}", self.model, summary="A model"),
+            Endpoint("/v1/chat/completions", self.chat, post, "Answer or translate", model | chat),
+            Endpoint("/v1/embeddings", self.embeddings, post, "Embed texts", model | embeddings),
+        ]
+
+    async def _events(
+        self, request: Request, completion: Completion, head: Mapping[str, Any], usage: bool
+    ) -> AsyncIterator[str]:
+        """Server-sent events of a completion."""
+        text = ""
+
+        def chunk(delta: Mapping[str, str], finish: str | None = None) -> str:
+            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+            return event([choice])
+
+        def event(choices: Sequence[object], counted: object = None) -> str:
+            more = {"usage": counted} if usage else {}
+            return _event({**head, "object": "chat.completion.chunk", "choices": choices, **more})
+
+        async with watched(request, self.service.settings.timeout) as call:
+            try:
+                yield chunk({"role": "assistant", "content": ""})
+                async for part in completion.parts(call):
+                    text += part
+                    yield chunk({"content": part})
+                yield chunk({}, completion.finish_reason(text))
+                if usage:
+                    yield event([], completion.usage(text))
+                yield "data: [DONE]\n\n"
+            except RequestError as fault:
+                yield _event(error(fault.status, fault.message, fault.kind))
+            except TransduceError as fault:
+                yield _event(error(400, str(fault), "invalid_request"))
+
+    async def _fields(self, request: Request) -> Fields:
+        self._check_key(request)
+        return await read_fields(request, self.service.settings.max_body_bytes)
+
+    def _check_key(self, request: Request) -> None:
+        try:
+            self.service.check_key(request.headers.get("authorization", "")[len("Bearer ") :])
+        except RequestError as error:
+            raise RequestError(401, error.message, "invalid_api_key") from None
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._created, "owned_by": OWNER}
+
+
+def _encoded(vector: Sequence[float], encoding: str) -> list[float] | str:
+    """A vector as numbers, or as little-endian float32 in base64."""
+    if encoding == "float":
+        return list(vector)
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
+
+
+def _event(value: object) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+
+
+def error(status: int, message: str, kind: str) -> dict[str, Any]:
+    """The shape of OpenAI's errors."""
+    named = {429: "rate_limit_error"}.get(status, "invalid_request_error")
+    named = "server_error" if status >= 500 else named
+    return {"error": {"message": message, "type": named, "param": None, "code": kind}}
+
+
+DIALECT = Dialect("openai", lambda service: OpenAI(service).endpoints(), error, ("/v1/",))
