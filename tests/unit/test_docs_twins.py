@@ -1,4 +1,4 @@
-"""Chinese twins of pages: the same code and commands, sections and links between both."""
+"""Chinese twins of pages: the same code, sections and figures, and links between both."""
 
 import re
 from pathlib import Path
@@ -25,6 +25,12 @@ def headings(name: str) -> list[int]:
     return [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)]
 
 
+def table_figures(name: str) -> list[str]:
+    """Decimal numbers in the tables, sorted."""
+    rows = re.findall(r"^\|.*", FENCE.sub("", text_of(name)), re.MULTILINE)
+    return sorted(re.findall(r"\d[\d,]*\.\d+", "\n".join(rows)))
+
+
 def test_there_are_twins() -> None:
     assert {"tour.zh.md", "from-paper-to-code.zh.md"} <= set(TWINS)
 
@@ -34,6 +40,11 @@ def test_a_twin_has_the_code_and_the_sections_of_its_page(chinese: str) -> None:
     english = chinese.replace(".zh", "")
     assert code_of(chinese) == code_of(english)
     assert headings(chinese) == headings(english)
+
+
+@pytest.mark.parametrize("chinese", TWINS)
+def test_tables_of_a_twin_have_the_same_figures(chinese: str) -> None:
+    assert table_figures(chinese) == table_figures(chinese.replace(".zh", ""))
 
 
 @pytest.mark.parametrize("chinese", TWINS)
