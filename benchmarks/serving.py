@@ -6,8 +6,8 @@
 RUN names its languages, or --pair does.  The server runs in a process of its own on loopback.
 Figures of a busy machine mean something as ratios only: clients and server share its cores.
 
-one, many     requests per second of 1 and of 32 connections, one line each; their outputs are
-              compared with those of the library
+one, many     requests per second, and per second of the server's processor time, of 1 and of 32
+              connections, one line each; the outputs are compared with the library's
 overhead      median time of one short request over that of the library call
 beside        median time of short requests beside one of 256 lines, in batches of 16
 memory        resident memory after 500 mixed requests and at the end, clients that hang up included
@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import os
 import random
 import re
 import statistics
@@ -36,6 +37,7 @@ import transduce
 from transduce.localise.sentences import split_sentences
 from transduce.serve.batches import SHARE
 
+ROUNDS = 5
 LONG = 256
 """Lines of a long request."""
 
@@ -101,37 +103,57 @@ async def measured(
         def client() -> Client:
             return Client(http, pair["source"], pair["target"])
 
-        found = await one_and_many(client, run, lines[: options.count], options.connections)
+        lines_of_both = lines[: options.count]
+        found = await one_and_many(client, pid, run, lines_of_both, options.connections)
         found |= await overhead(client(), run, lines)
         found |= await beside(client, run, lines)
         return found | await memory(client, pid, lines, options)
 
 
 async def one_and_many(
-    client: Any, run: transduce.Run, lines: Sequence[str], connections: int
+    client: Any, pid: int, run: transduce.Run, lines: Sequence[str], connections: int
 ) -> dict[str, Any]:
-    few = lines[: len(lines) // 4]
-    began = time.perf_counter()
-    alone = [await client().translate(line) for line in few]
-    one = len(few) / (time.perf_counter() - began)
+    """In turn, a few lines one at a time and many together; medians over the rounds."""
     free = asyncio.Semaphore(connections)
+    outputs: dict[str, str] = {}
 
-    async def with_others(line: str) -> Any:
+    async def translated(line: str) -> None:
         async with free:
-            return await client().translate(line)
+            outputs[line] = await client().translate(line)
 
-    began = time.perf_counter()
-    together = await asyncio.gather(*map(with_others, lines))
-    many = len(lines) / (time.perf_counter() - began)
-    assert together[: len(few)] == alone
-    wanted = [by_library(run, line) for line in lines]
-    differing = sum(a != b for a, b in zip(together, wanted, strict=True))
+    rates: dict[str, list[tuple[float, float]]] = {"one": [], "many": []}
+    size = len(lines) // ROUNDS
+    for place in range(0, ROUNDS * size, size):
+        for name, part in (
+            ("one", lines[place : place + size // 4]),
+            ("many", lines[place:][:size]),
+        ):
+            began, cpu = time.perf_counter(), cpu_seconds(pid)
+            if name == "one":
+                for line in part:
+                    await translated(line)
+            else:
+                await asyncio.gather(*map(translated, part))
+            seconds = time.perf_counter() - began
+            rates[name].append((len(part) / seconds, len(part) / (cpu_seconds(pid) - cpu)))
+    (one, one_cpu), (many, many_cpu) = (
+        [statistics.median(values) for values in zip(*rates[name], strict=True)] for name in rates
+    )
     return {
         "one_per_second": round(one, 1),
         "many_per_second": round(many, 1),
         "many_over_one": round(many / one, 2),
-        "outputs_unlike_library": differing,
+        "one_per_cpu_second": round(one_cpu, 1),
+        "many_per_cpu_second": round(many_cpu, 1),
+        "cpu_many_over_one": round(many_cpu / one_cpu, 2),
+        "outputs_unlike_library": sum(by_library(run, line) != outputs[line] for line in outputs),
     }
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def by_library(run: transduce.Run, line: str) -> str:
