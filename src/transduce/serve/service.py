@@ -29,6 +29,7 @@ from transduce.serve.metrics import Metrics
 from transduce.serve.queue import Queue
 from transduce.serve.runs import RunSpec
 from transduce.serve.settings import ServeSettings
+from transduce.serve.terms import NO_TERMS, Terms
 from transduce.serve.translator import PairTranslator, Translated
 from transduce.serve.worker import Worker
 from transduce.text.language_names import name_of
@@ -178,13 +179,14 @@ class Service:
         alternatives: int = 0,
         options: Mapping[str, Any] | None = None,
         html: bool = False,
+        terms: Terms = NO_TERMS,
     ) -> list[Translated]:
         """Translation of each text, in order.
 
         Placeholders, and tags with `html`, come out once each, or the text comes back as it is.
         source, target: served languages (`language`).  Equal ones give the texts back.
         alternatives: at most so many others per text.  options: decoding options.  html: texts are
-        fragments of HTML.
+        fragments of HTML.  terms: of a glossary, for a direct pair.
         """
         self.check_size(texts)
         path = self.path(source, target)
@@ -192,7 +194,7 @@ class Service:
         for place, (near, far) in enumerate(path):
             wanted = alternatives if place == len(path) - 1 else 0
             given = [one.text for one in found]
-            translator = self._translator(near, far)
+            translator = self._translator(near, far, terms)
             if html:
                 found = await translator.html(given, call, options or {})
             else:
@@ -200,7 +202,13 @@ class Service:
         return found
 
     async def translate_document(
-        self, name: str, data: bytes, source: str, target: str, call: Call
+        self,
+        name: str,
+        data: bytes,
+        source: str,
+        target: str,
+        call: Call,
+        terms: Terms = NO_TERMS,
     ) -> bytes:
         """Translation of a file in the format that the suffix of its name says (`FORMATS`).
 
@@ -210,7 +218,7 @@ class Service:
         try:
             for near, far in self.path(source, target):
                 document = await asyncio.to_thread(read_document, name, data)
-                data = await self._translator(near, far).document(document, call)
+                data = await self._translator(near, far, terms).document(document, call)
         except DataError as error:
             raise invalid(str(error), "document") from None
         return data
@@ -288,9 +296,10 @@ class Service:
             raise unavailable("the server is loading")
         return queue
 
-    def _translator(self, source: str, target: str) -> PairTranslator:
+    def _translator(self, source: str, target: str, terms: Terms = NO_TERMS) -> PairTranslator:
         name = self._run_of[source, target]
-        return PairTranslator(self._queue(name), source, self.specs[name].tags.get(target, ""))
+        tag = self.specs[name].tags.get(target, "")
+        return PairTranslator(self._queue(name), source, tag, terms)
 
     def _load(self, load: Callable[[Path], Run], path: Path) -> Worker:
         """The worker of a run; one at a time, since `ast.parse`, which reading a recipe needs, may

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transduce.errors import DataError, TransduceError
+from transduce.errors import DataError, SettingError, TransduceError
 from transduce.localise.document import Document, Segment
 from transduce.localise.html import read_html
 from transduce.localise.placeholders import PLACEHOLDER
@@ -20,9 +20,11 @@ from transduce.localise.sentences import Sentences, split_sentences
 from transduce.localise.translate import Localised, Order, Work, document_with, localisation
 from transduce.serve.batches import Answer
 from transduce.serve.calls import Call
+from transduce.serve.errors import invalid
 from transduce.serve.joining import StreamJoiner
 from transduce.serve.limits import bounded
 from transduce.serve.queue import Queue, check_answers
+from transduce.serve.terms import NO_TERMS, Terms
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -49,15 +51,16 @@ class PairTranslator:
     """Translation from one language to another by a run.
 
     queue: of the run, which is loaded.  tag: text before each source that selects the target
-    language, with its blank; empty for runs with one.
+    language, with its blank; empty for runs with one.  terms: of a glossary.
     """
 
-    def __init__(self, queue: Queue, source: str, tag: str = "") -> None:
+    def __init__(self, queue: Queue, source: str, tag: str = "", terms: Terms = NO_TERMS) -> None:
         assert queue.run is not None
         self._queue = queue
         self._own = queue.run.options
         self._source = source
         self._tag = tag
+        self._terms = terms
 
     async def translate(
         self, texts: Sequence[str], call: Call, alternatives: int, given: Mapping[str, Any]
@@ -121,12 +124,24 @@ class PairTranslator:
         more = {"n_best": alternatives + 1} if alternatives else {}
         return bounded(self._own, {**given, **more})
 
+    def _with_terms(self, options: DecodingOptions | None, sentence: str) -> DecodingOptions | None:
+        """Options with the terms of a sentence as further constraints."""
+        more = self._terms.constraints(sentence)
+        if options is None or not more:
+            return options
+        try:
+            return dataclasses.replace(options, constraints=(*options.constraints, *more))
+        except SettingError as error:
+            raise invalid(f"the terms cannot be required: {error}") from None
+
     async def _plain(
         self, texts: Sequence[str], call: Call, options: DecodingOptions | None, alternatives: int
     ) -> list[Translated]:
         pieces = [split_sentences(text, self._source) for text in texts]
-        inputs = [self._tag + sentence for one in pieces for sentence in one.texts]
-        answers = await self._queue.submit(inputs, options, call)
+        sentences = [sentence for one in pieces for sentence in one.texts]
+        inputs = [self._tag + sentence for sentence in sentences]
+        each = [self._with_terms(options, sentence) for sentence in sentences]
+        answers = await self._queue.submit(inputs, each, call)
         check_answers(answers)
         rest = iter(answers)
         return [_joined(one, [next(rest) for _ in one.texts], alternatives) for one in pieces]
@@ -160,7 +175,8 @@ class PairTranslator:
                 pairs[i] = (order.text, order.output)
                 continue
             try:
-                both = (*options.constraints, *order.constraints)
+                terms = self._terms.constraints(order.text)
+                both = (*options.constraints, *order.constraints, *terms)
                 texts[i] = dataclasses.replace(options, constraints=both)
             except TransduceError as error:
                 answers[i] = error

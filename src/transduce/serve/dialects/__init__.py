@@ -1,9 +1,10 @@
 """Dialects: the APIs that the server speaks.  See `dialect` for how to add one."""
 
+from transduce.serve.dialects.deepl import DIALECT as DEEPL
 from transduce.serve.dialects.dialect import Dialect
 from transduce.serve.dialects.libretranslate import DIALECT as LIBRETRANSLATE
 from transduce.serve.dialects.native import DIALECT as NATIVE
 from transduce.serve.dialects.openai import DIALECT as OPENAI
 
-DIALECTS: tuple[Dialect, ...] = (NATIVE, OPENAI, LIBRETRANSLATE)
+DIALECTS: tuple[Dialect, ...] = (NATIVE, OPENAI, DEEPL, LIBRETRANSLATE)
 """The last one answers for paths of no dialect."""

@@ -1,0 +1,101 @@
+"""Fields, keys and languages of DeepL's API; the state that its endpoints share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from starlette.requests import Request
+
+from transduce.serve.errors import RequestError, invalid
+from transduce.serve.glossaries import Glossaries
+from transduce.serve.languages import base_of
+from transduce.serve.requests import Fields, read_fields
+from transduce.serve.service import Service
+from transduce.serve.terms import NO_TERMS, Terms
+from transduce.text.language_names import name_of
+
+SCHEME = "DeepL-Auth-Key "
+VARIANTS = {
+    "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
+    "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
+}
+"""Codes that clients ask for in place of a target language without region."""
+
+
+class DeepLRequests:
+    """Reads the requests to a service.
+
+    billed: characters that each key has had translated since the start.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.glossaries = Glossaries()
+        self.billed: Counter[str] = Counter()
+
+    async def fields(self, request: Request, max_bytes: int | None = None) -> tuple[Fields, str]:
+        """Fields and key of a request.
+
+        Raises RequestError: 403 for a wrong key or none, 413 beyond `max_bytes`.
+        """
+        header = request.headers.get("authorization", "")
+        if header:
+            self._check_key(header.removeprefix(SCHEME))  # before a body that may be large
+        fields = await read_fields(request, max_bytes or self.service.settings.max_body_bytes)
+        key = header.removeprefix(SCHEME) or fields.get("auth_key")
+        self._check_key(key)
+        return fields, str(key) if self.service.settings.api_keys else ""
+
+    def _check_key(self, key: object) -> None:
+        try:
+            self.service.check_key(key)
+        except RequestError as error:
+            raise RequestError(403, error.message, error.kind) from None
+
+    def target(self, fields: Fields) -> str:
+        """The target language."""
+        return self.service.language(fields.text("target_lang"))
+
+    def source(self, fields: Fields) -> str | None:
+        """The source language; None to detect it."""
+        code = fields.text("source_lang", "")
+        return self.service.language(code) if code else None
+
+    def detected(self, text: str, target: str) -> str:
+        """The most probable language of a text from which the target can be reached."""
+        languages = self.service.languages
+        found = [one.language for one in self.service.detect([text]) if one.confidence]
+        for code in (*found, *languages.sources):
+            if languages.path(code, target) is not None:
+                return code
+        return target
+
+    def terms(self, fields: Fields, source: str | None, target: str) -> Terms:
+        """Terms of the glossary that a request names.  Raises RequestError 400 for one of other
+        languages."""
+        identity = fields.text("glossary_id", "")
+        if not identity:
+            return NO_TERMS
+        if source is None:
+            raise invalid("a glossary needs source_lang")
+        glossary = self.glossaries.get(identity)
+        if (glossary.source, glossary.target) != (source, target):
+            raise invalid(
+                f"the glossary is for {glossary.source} to {glossary.target}, "
+                f"not for {source} to {target}"
+            )
+        return Terms(glossary.entries)
+
+
+def source_code(code: str) -> str:
+    """A source language as it is answered: without region and script."""
+    return base_of(code).upper()
+
+
+def target_names(codes: Sequence[str]) -> dict[str, str]:
+    """Codes and names of target languages as they are answered."""
+    found: dict[str, str] = {}
+    for code in codes:
+        found |= VARIANTS.get(code, {code.upper(): name_of(code)})
+    return found

@@ -1,0 +1,114 @@
+"""Documents that are translated in the background, in memory until they are fetched."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from transduce.serve.calls import Call
+from transduce.serve.errors import RequestError, busy, unavailable
+
+logger = logging.getLogger("transduce")
+
+SECONDS = 600.0
+"""Time that a document is kept."""
+MOST_DOCUMENTS = 100
+MOST_BYTES = 50_000_000
+"""Size of all documents."""
+
+
+@dataclass(eq=False)
+class BackgroundDocument:
+    """A document with its translation, once `data` is there, or the error."""
+
+    name: str
+    size: int
+    n_characters: int
+    key: str = field(default_factory=lambda: secrets.token_hex(32))
+    identity: str = field(default_factory=lambda: secrets.token_hex(16))
+    created: float = field(default_factory=time.monotonic)
+    begun: bool = False
+    data: bytes | None = None
+    error: str = ""
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def status(self) -> str:
+        """queued, translating, done or error."""
+        if self.error:
+            return "error"
+        if self.data is not None:
+            return "done"
+        return "translating" if self.begun else "queued"
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that it takes."""
+        return self.size if self.data is None else len(self.data)
+
+
+class Documents:
+    """Documents by identity and key; each is forgotten once fetched, or after a time.
+
+    seconds: until the deadline of a translation.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._all: dict[str, BackgroundDocument] = {}
+
+    def start(
+        self, document: BackgroundDocument, translate: Callable[[Call], Awaitable[bytes]]
+    ) -> None:
+        """Begin to translate a document.  Raises RequestError 429 where too many are kept."""
+        self._drop_old()
+        size = sum(one.n_bytes for one in (*self._all.values(), document))
+        if len(self._all) >= MOST_DOCUMENTS or size > MOST_BYTES:
+            raise busy("too many documents are waiting")
+        self._all[document.identity] = document
+
+        async def work() -> None:
+            document.begun = True
+            try:
+                document.data = await translate(Call(self._seconds))
+            except RequestError as error:
+                document.error = error.message
+            except Exception as error:  # its message may hold a text of a user
+                logger.error("a document: %s", type(error).__name__)
+                document.error = "internal error"
+
+        document.task = asyncio.create_task(work())
+
+    def get(self, identity: str, key: str) -> BackgroundDocument:
+        """A document.  Raises RequestError 404."""
+        self._drop_old()
+        found = self._all.get(identity)
+        if found is None or not hmac.compare_digest(found.key.encode(), key.encode()):
+            raise RequestError(404, "there is no such document, or no longer", "not_found")
+        return found
+
+    def take(self, identity: str, key: str) -> tuple[str, bytes]:
+        """Name and translation of a document, which is forgotten.
+
+        Raises RequestError: 503 while it is not translated, 400 for one that cannot be.
+        """
+        found = self.get(identity, key)
+        if found.error:
+            raise RequestError(400, found.error, "document")
+        if found.data is None:
+            raise unavailable("the document is not translated yet")
+        del self._all[identity]
+        return found.name, found.data
+
+    def _drop_old(self) -> None:
+        oldest = time.monotonic() - SECONDS
+        kept = {name: one for name, one in self._all.items() if one.created > oldest}
+        for name, one in self._all.items():
+            if name not in kept and one.task is not None:
+                one.task.cancel()
+        self._all = kept

@@ -1,0 +1,56 @@
+"""Terms of a glossary, as constraints of the sentences that they occur in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from transduce.serve.limits import MOST_PHRASES
+from transduce.text.scripts import is_unspaced
+
+Constraint = tuple[str, ...]
+"""Phrases of which one is in the output."""
+
+
+class Terms:
+    """Source terms with their translations.
+
+    A term is found as a whole word, also with a capital at its beginning; of two that overlap the
+    longer counts.  Its translation may have a capital where the term may.
+    """
+
+    def __init__(self, entries: Mapping[str, str]) -> None:
+        self._targets = {**{capitalised(term): target for term, target in entries.items()}}
+        self._targets |= entries
+
+    def constraints(self, text: str) -> tuple[Constraint, ...]:
+        """For each term in a sentence its translation, each once, at most `MOST_PHRASES`."""
+        present = sorted((term for term in self._targets if term in text), key=len, reverse=True)
+        if not present:
+            return ()
+        pattern = "|".join(map(_as_words, present))
+        targets = dict.fromkeys(self._targets[found] for found in re.findall(pattern, text))
+        return tuple(_spellings(target) for target in list(targets)[:MOST_PHRASES])
+
+
+def capitalised(text: str) -> str:
+    """A text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+def _spellings(target: str) -> Constraint:
+    return tuple(dict.fromkeys((target, capitalised(target))))
+
+
+def _as_words(term: str) -> str:
+    """Pattern of a term that no word goes on before or after, in scripts with spaces."""
+    before = r"(?<!\w)" if _is_of_a_word(term[0]) else ""
+    after = r"(?!\w)" if _is_of_a_word(term[-1]) else ""
+    return before + re.escape(term) + after
+
+
+def _is_of_a_word(character: str) -> bool:
+    return character.isalnum() and not is_unspaced(character)
+
+
+NO_TERMS = Terms({})

@@ -1,0 +1,161 @@
+"""Terms, glossaries and documents of the server, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from transduce.serve import documents, glossaries
+from transduce.serve.calls import Call
+from transduce.serve.dialects.deepl import with_elements, without_elements
+from transduce.serve.dialects.deepl_documents import document_name
+from transduce.serve.documents import BackgroundDocument, Documents
+from transduce.serve.errors import RequestError
+from transduce.serve.glossaries import Glossaries, Glossary
+from transduce.serve.limits import MOST_PHRASES
+from transduce.serve.terms import Terms
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("der rote Baum", ("tree",)),
+        ("Baumes, Baumarkt, aBaum", ()),
+        ("(Baum)Baum", ("tree",)),
+        ("Roter Baum rot", ("red tree", "red")),
+        ("ROT", ()),
+        ("这是中国人", ("Chinese",)),
+        ("", ()),
+    ],
+)
+def test_terms_in_a_sentence(text: str, found: tuple[str, ...]) -> None:
+    terms = Terms(
+        {
+            "Baum": "tree",
+            "roter Baum": "red tree",
+            "rot": "red",
+            "中国人": "Chinese",
+            "中国": "China",
+        }
+    )
+    assert tuple(one[0] for one in terms.constraints(text)) == found
+
+
+def test_a_translation_may_have_a_capital() -> None:
+    assert Terms({"rot": "red"}).constraints("Rot.") == (("red", "Red"),)
+    assert Terms({"中": "中"}).constraints("中中") == (("中",),)
+
+
+def test_as_many_terms_as_constraints_may_be() -> None:
+    words = [f"w{i}" for i in range(2 * MOST_PHRASES)]
+    found = Terms({word: word.upper() for word in words}).constraints(" ".join(words))
+    assert len(found) == MOST_PHRASES
+
+
+def glossary(size: int) -> Glossary:
+    return Glossary("a", "de", "en", {"a": "b" * (size - 1)})
+
+
+def test_limits_of_glossaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glossaries, "MOST_GLOSSARIES", 2)
+    monkeypatch.setattr(glossaries, "MOST_CHARACTERS", 10)
+    kept = Glossaries()
+    first = glossary(5)
+    kept.add(first)
+    for size, status in ((6, 456), (5, None), (1, 456)):
+        if status is None:
+            kept.add(glossary(size))
+            continue
+        with pytest.raises(RequestError, match="delete one") as caught:
+            kept.add(glossary(size))
+        assert caught.value.status == status
+    kept.delete(first.identity)
+    assert len(list(kept)) == 1
+    with pytest.raises(RequestError, match="no such glossary"):
+        kept.get(first.identity)
+
+
+def test_elements_are_hidden_and_put_back() -> None:
+    text = '<a>1<a/>2<a c="d">3</a>4</a> <a>5<b>6</b></a> <b>7 <ab>8</ab>'
+    hidden, elements = without_elements(text, ("a", "b"))
+    assert list(elements.values()) == ['<a>1<a/>2<a c="d">3</a>4</a>', "<a>5<b>6</b></a>"]
+    assert with_elements(hidden, elements) == text
+    assert hidden.endswith(" <b>7 <ab>8</ab>")
+    assert without_elements("<a>1</a>", ()) == ("<a>1</a>", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "found"),
+    [
+        ("a.TXT", b"", "a.TXT"),
+        ("file", b"\xef\xbb\xbf<!DOCTYPE html>", "file.html"),
+        ("file", b"WEBVTT\n", "file.vtt"),
+        ("file", b"1\r\n00:00:01,000 --> 00:00:02,000\r\nA", "file.srt"),
+        ("", b"1 b", "file.txt"),
+        ("../../etc/passwd", b"a", "passwd.txt"),
+        ("c:\\d\\e.srt", b"", "e.srt"),
+    ],
+)
+def test_names_of_documents(name: str, data: bytes, found: str) -> None:
+    assert document_name(name, data) == found
+
+
+def translated(
+    documents: Documents, translate: Callable[[Call], Awaitable[bytes]]
+) -> BackgroundDocument:
+    document = BackgroundDocument("a.txt", 3, 3)
+
+    async def work() -> None:
+        documents.start(document, translate)
+        assert document.status == "queued"
+        with pytest.raises(RequestError, match="not translated yet"):
+            documents.take(document.identity, document.key)
+        assert document.task is not None
+        await document.task
+
+    asyncio.run(work())
+    return document
+
+
+async def upper(call: Call) -> bytes:
+    return b"ABC"
+
+
+async def faulty(call: Call) -> bytes:
+    raise RequestError(400, "damaged")
+
+
+def test_a_document_is_fetched_once() -> None:
+    kept = Documents(60)
+    document = translated(kept, upper)
+    assert document.status == "done"
+    with pytest.raises(RequestError, match="no such document"):
+        kept.take(document.identity, "x")
+    assert kept.take(document.identity, document.key) == ("a.txt", b"ABC")
+    with pytest.raises(RequestError, match="no such document"):
+        kept.take(document.identity, document.key)
+
+
+def test_a_document_with_an_error() -> None:
+    kept = Documents(60)
+    document = translated(kept, faulty)
+    assert (document.status, document.error) == ("error", "damaged")
+    with pytest.raises(RequestError, match="damaged"):
+        kept.take(document.identity, document.key)
+
+
+def test_limits_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_DOCUMENTS", 2)
+    kept = Documents(60)
+    old = translated(kept, upper)
+    translated(kept, upper)
+    with pytest.raises(RequestError) as caught:
+        translated(kept, upper)
+    assert caught.value.status == 429
+    old.created -= documents.SECONDS + 1
+    translated(kept, upper)
+    monkeypatch.setattr(documents, "MOST_BYTES", 8)
+    with pytest.raises(RequestError):
+        kept.get(old.identity, old.key)
