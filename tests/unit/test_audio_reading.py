@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.audio import Samples, encoded, noise, saved, tone
-from transduce.audio.read import BLOCK_VALUES, Excerpt, audio_blocks, read_audio
+from transduce.audio.read import BLOCK_VALUES, Excerpt, audio_blocks, read_audio, warn_of_rate
 from transduce.errors import DataError
 
 RATE = 16_000
@@ -115,6 +115,15 @@ class TestReadAudio:
             assert tracemalloc.get_traced_memory()[1] < 5_000_000
         finally:
             tracemalloc.stop()
+
+    def test_a_lower_rate_is_one_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+        warn_of_rate.cache_clear()
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                read_audio(encoded(noise(0.1, 8000), 8000), RATE)
+                read_audio(encoded(noise(0.1, 44_100), 44_100), RATE)
+        (record,) = caplog.records
+        assert "recordings of 8000 samples a second are resampled to 16000" in record.getMessage()
 
     def test_the_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "soundfile", None)

@@ -220,6 +220,17 @@ class TestGuards:
         found = self.heard(run, "abcd", unsure.log())
         assert found is not None and (found.text, found.guard) == ("abcd", "")
 
+    def test_a_model_that_translates(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Times are those of the spoken words, and the text is another."""
+        predictor: Any = run.predictor
+        monkeypatch.setattr(predictor, "transcript_tokenizer", predictor.tokenizer)
+        found = self.heard(run, "eed", "abcabc")
+        assert found is not None and (found.text, found.guard) == ("eed", "")
+        assert found.transcript == "abcabc" == found.fields()["transcript"]
+        assert [word.text for word in found.words] == ["abcabc"]
+        loop = self.heard(run, "ededededededed", "abcabc")
+        assert loop is not None and (loop.text, loop.guard) == ("ed", "repeated")
+
     @pytest.mark.parametrize(
         ("text", "found", "short"),
         [

@@ -78,9 +78,8 @@ class Features(ABC):
     def __call__(self, samples: Tensor | NDArray[np.float32]) -> Tensor:
         """Frames (t, f) float32 of a whole recording (n,), of one window where there is one."""
         stream, whole = FrameStream(self), torch.as_tensor(samples)
-        if self.window_samples and len(whole):
-            whole = torch.nn.functional.pad(whole, (0, self.window_samples - len(whole)))
-        return self.finish(torch.cat([stream.add(whole), stream.end()]))
+        frames = stream.add(whole[: self.window_samples or None])
+        return self.finish(torch.cat([frames, stream.end()]))
 
     @property
     def seconds(self) -> float:
@@ -182,9 +181,11 @@ class FrameStream:
         self._features = features
         self._samples = torch.zeros(0)
         self._begun = False
+        self._count = 0
 
     def add(self, samples: Tensor) -> Tensor:
         """Frames (t, f), possibly none, that these further samples (n,) complete."""
+        self._count += len(samples)
         self._samples = torch.cat([self._samples, samples])
         edge = self._features.edge
         if not self._begun:
@@ -201,9 +202,12 @@ class FrameStream:
         return torch.cat(frames) if frames else self._none()
 
     def end(self) -> Tensor:
-        """The last frames (t, f).  Recordings shorter than the edge are padded with zeros."""
+        """The last frames (t, f).  Recordings shorter than the edge, or than a window of fixed
+        length, are padded with zeros."""
         edge, width, hop = self._features.edge, self._features.width, self._features.hop
         frames = [self._none()]
+        if 0 < self._count < (window := self._features.window_samples):
+            frames.append(self.add(torch.zeros(window - self._count)))
         if edge:
             if not self._begun and len(self._samples):
                 frames.append(self.add(torch.zeros(edge + 1 - len(self._samples))))

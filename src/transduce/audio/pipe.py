@@ -18,6 +18,7 @@ from transduce.audio.read import (
     check_values,
     mono,
     resampled,
+    warn_of_rate,
 )
 from transduce.errors import DataError
 
@@ -72,6 +73,8 @@ class _Format:
         """Blocks of samples at another rate, `begun` being the first bytes of them."""
         if channel is not None and channel >= self.channels:
             raise DataError(f"{place} has {self.channels} channels, and no channel {channel + 1}")
+        if self.rate < rate:
+            warn_of_rate(self.rate, rate)
         return resampled(self._decoded(pipe, begun, place, channel), self.rate, rate)
 
     def _decoded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import logging
 import os
@@ -88,6 +89,8 @@ def audio_blocks(
     with _opened(file, place) as sound:
         _check_header(sound, excerpt.channel, place)
         _check_whole(file, place, strict)
+        if sound.samplerate < rate:
+            warn_of_rate(sound.samplerate, rate)
         read = 0
         blocks = _own_rate(sound, excerpt, place)
         for block in resampled(blocks, sound.samplerate * excerpt.speed, rate):
@@ -115,6 +118,16 @@ def _check_header(sound: Any, channel: int | None, place: str) -> None:
     if channel is not None and not 0 <= channel < sound.channels:
         has = "1 channel" if sound.channels == 1 else f"{sound.channels} channels"
         raise DataError(f"{place} has {has}, and no channel {channel + 1}")
+
+
+@functools.lru_cache
+def warn_of_rate(before: int, after: int) -> None:
+    """Warn once of recordings of a lower rate than is needed."""
+    logger.warning(
+        "recordings of %d samples a second are resampled to %d, and have nothing in the upper "
+        "bins; a model with audio.rate = %d suits them better",
+        *(before, after, before),
+    )
 
 
 def _check_whole(file: Path | bytes, place: str, strict: bool) -> None:
