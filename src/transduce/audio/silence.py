@@ -172,12 +172,14 @@ class _Cutter:
         low, high = begin * self.hop, end * self.hop
         samples = self._samples[low - self._first * self.hop : high - self._first * self.hop]
         self._end = end
+        (sound,) = np.nonzero(samples)  # no margin of digital silence, which nobody records
         levels = self._levels_of(begin, end)
         spread = np.ptp(np.percentile(levels, (10, 90), axis=0), axis=0).mean()
         if spread < STEADY or np.count_nonzero(self._over_noise(levels) > LOUD) < SHORTEST:
             return
-        start = low / self.rate
-        yield Piece(start, start + len(samples) / self.rate, samples.copy())
+        samples = samples[sound[0] : sound[-1] + 1].copy()
+        start = (low + int(sound[0])) / self.rate
+        yield Piece(start, start + len(samples) / self.rate, samples)
 
     def _levels_of(self, begin: int, end: int) -> Levels:
         first = self._measured - len(self._levels)

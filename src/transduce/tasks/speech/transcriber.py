@@ -35,7 +35,7 @@ REPEATED = re.compile(r"(\S.{0,60}? |\S.{1,20}?)\1{4,}")
 """A phrase, or some letters, more than four times running."""
 DISAGREEMENT = 0.5
 """Edits between the decoder's text and CTC's, as a share of the longer."""
-UNLIKELY = 1.0
+UNLIKELY = 3.0
 """Nats by which CTC prefers its own text for each edit, before it is taken."""
 
 
