@@ -59,8 +59,13 @@ function stepTokens() {
   const source = seq("source").map((s, j) =>
     el("span", { class: "chip", style: shade(shaded ? mean(S.step, j) : 0) }, token(s)),
   );
+  const blank = ([[name]]) => name === "<pad>",
+    spikes = D.ctc.map((guesses) =>
+      el("span", { class: "chip" + (blank(guesses) ? " later" : "") }, blank(guesses) ? "·" : token(guesses[0][0])),
+    );
   return [
     source.length ? tokenRow(t("source"), source) : null,
+    spikes.length ? tokenRow("CTC", spikes) : null,
     tokenRow(t("read"), chips(read, at)),
     tokenRow(t("written"), chips(written, S.step)),
     shaded ? note(t("attends")) : null,
@@ -135,7 +140,7 @@ function stepAttention() {
       return el(
         "figure",
         {},
-        overlay(weights, 110, headName(a, h)),
+        overlay(weights, D.picture.grid[0] > 1 ? 110 : 300, headName(a, h)),
         el("figcaption", {}, headName(a, h, true)),
       );
     });
