@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from transduce.tasks.language_model.generator import Continuation
     from transduce.tasks.language_model.recommendation import Recommendation
     from transduce.tasks.speech.recogniser import Recognition
+    from transduce.tasks.speech.segments import Segment
     from transduce.tasks.task import Evaluation, Prediction
     from transduce.tasks.text_encoder.answerer import SpanPrediction
     from transduce.tasks.text_encoder.embedding import EmbeddingPrediction
@@ -66,6 +67,7 @@ __all__ = [
     "Recommendation",
     "Run",
     "RunError",
+    "Segment",
     "SettingError",
     "SideBySide",
     "SpanPrediction",
@@ -95,6 +97,7 @@ _HOMES = {
     "Recommendation": "transduce.tasks.language_model.recommendation",
     "Run": "transduce.run",
     "SideBySide": "transduce.inspect.side_by_side",
+    "Segment": "transduce.tasks.speech.segments",
     "SpanPrediction": "transduce.tasks.text_encoder.answerer",
     "Translation": "transduce.tasks.translation.translations",
     "explain_runs": "transduce.experiments.side_by_side",

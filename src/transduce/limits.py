@@ -48,6 +48,8 @@ LINE_LIMIT = Limit("TRANSDUCE_LIMIT_LINE", 64)
 """Size of a line of text; a file without line ends would otherwise be read whole."""
 IMAGE_LIMIT = Limit("TRANSDUCE_LIMIT_IMAGE", 256)
 """Unpacked size of a file in a zip archive of images."""
+AUDIO_LIMIT = Limit("TRANSDUCE_LIMIT_AUDIO", 120, "minutes")
+"""Length of a recording read as a whole: a megabyte of compressed silence could fill any memory."""
 RECORDING_LIMIT = Limit("TRANSDUCE_LIMIT_RECORDING", 1024)
 """Unpacked size of a file in a zip archive of recordings."""
 IDX_LIMIT = Limit("TRANSDUCE_LIMIT_IDX", 2048)

@@ -116,6 +116,15 @@ class TestReadAudio:
         finally:
             tracemalloc.stop()
 
+    def test_a_recording_that_is_too_long_for_memory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = saved(tmp_path / "a.flac", encoded(np.zeros(61 * RATE), RATE, "FLAC"))
+        monkeypatch.setenv("TRANSDUCE_LIMIT_AUDIO", "1")
+        with pytest.raises(DataError, match=r"a\.flac is longer than 1 minutes; use `transduce tr"):
+            read_audio(path, RATE)
+        assert len(read_audio(path, RATE, excerpt=Excerpt(0.0, 59.0))) == 59 * RATE
+
     def test_a_lower_rate_is_one_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         warn_of_rate.cache_clear()
         with caplog.at_level(logging.WARNING):

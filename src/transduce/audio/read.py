@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from transduce.audio.container import missing_share, unread_format
 from transduce.errors import DataError, first_line, needs_extra, reading
+from transduce.limits import AUDIO_LIMIT
 
 logger = logging.getLogger("transduce")
 
@@ -65,8 +66,19 @@ def read_audio(
     excerpt: Excerpt = WHOLE,
     strict: bool = False,
 ) -> Samples:
-    """Samples of a recording: (n,) float32, mono, `rate` a second; as `audio_blocks` gives them."""
-    blocks = list(audio_blocks(file, rate, place, excerpt, strict))
+    """Samples of a recording: (n,) float32, mono, `rate` a second; as `audio_blocks` gives them.
+
+    Also raises DataError for a recording above the limit of length.
+    """
+    blocks, count = [], 0
+    for block in audio_blocks(file, rate, place, excerpt, strict):
+        blocks.append(block)
+        count += len(block)
+        if count > AUDIO_LIMIT.most() * 60 * rate:
+            raise DataError(
+                f"{place or _name_of(file)} is longer than {AUDIO_LIMIT.most()} minutes; use "
+                f"`transduce transcribe`, which reads it in parts, or {AUDIO_LIMIT.remedy()}"
+            )
     return np.concatenate(blocks) if blocks else np.zeros(0, np.float32)
 
 

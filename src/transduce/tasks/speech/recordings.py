@@ -5,7 +5,9 @@ Shapes: b rows, t frames, f bins.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -212,8 +214,9 @@ def _stored(
     root = Path(data.root)
     making = FeatureMaking(audio, data.filters, speeds)
     mark = fingerprint(config, root)
-    # With the features, for runs side by side that take the same recordings in other ways.
-    name = f"recordings-{mark[:16]}-{audio.features}-{audio.rate}-{audio.bins}-{len(speeds)}"
+    # With the settings, for runs side by side that take the same recordings in other ways.
+    way = hashlib.sha256(json.dumps(making.facts(), sort_keys=True).encode()).hexdigest()
+    name = f"recordings-{mark[:16]}-{way[:8]}"
     with ProgressCounter("computing features") as count:
         return cached_recordings(
             lambda: read_recordings(config, root), making, cache / name, mark, count.to, processes
