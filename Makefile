@@ -1,11 +1,12 @@
 # make demo    train a Transformer from nothing in five minutes and look inside it
 # make test    everything that is checked quickly, in a fresh virtual environment
 # make docs    the documentation as a site, in docs/_build
+# make test-long    the native engine under the sanitizers of addresses and undefined behaviour
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all lint docs clean
+.PHONY: demo test test-all test-long lint docs clean
 
 # Installed again whenever what is to be installed changes.
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -22,6 +23,15 @@ test: $(VENV)/ready lint
 
 test-all: $(VENV)/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadgroup
+
+# Compiled first: the compiler itself need not run under the sanitizer.
+SANITIZED := TRANSDUCE_ENGINE_FLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=all -g1"
+test-long: $(VENV)/ready
+	$(SANITIZED) $(BIN)/python -c "from transduce.engine import build, instructions; \
+	  print(*map(build.library_path, instructions.available()), sep='\n')"
+	$(SANITIZED) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
+	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" \
+	$(BIN)/pytest tests/agreement/test_native_agrees.py tests/agreement/test_native_search_agrees.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check

@@ -1,6 +1,7 @@
 """A trained run on real lines, with real stopping: ours against CTranslate2 on the same weights.
 
-"--engine ctranslate2" is our translator with that engine, text to text, against the bare library.
+"--engine native" and "--engine ctranslate2" are our translator with these engines, text to text,
+against the bare library.  CTranslate2 has no bf16 on most processors: its float32 stands there.
 
 Both get token ids of the run's own tokenizer, and the search settings of its recipe as far as
 CTranslate2 has the like of them.
@@ -29,10 +30,11 @@ from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.nn.kernels.int8 import to_int8
 from transduce.nn.kernels.linear import Precision
 from transduce.tasks.translation.ctranslate2 import with_ctranslate2
+from transduce.tasks.translation.native import with_native
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.tasks.translation.translator import Translator
 
-PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
+PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -51,7 +53,14 @@ def main(options: argparse.Namespace) -> int:
     )
     found: dict[str, Any] = {"cold_start_seconds": round(cold_start(options.run, lines[0]), 2)}
     for precision in PRECISIONS:
-        ours, theirs = copy.copy(translator), converted(translator, precision, options.threads)
+        expressible = "float32" if precision == "bf16" else precision
+        theirs = converted(translator, expressible, options.threads)
+        native = with_native(translator, precision)
+        name = f"{precision}, --engine native"
+        found[name] = compare(native, theirs, lines, settings, options.rounds)
+        if precision == "bf16":
+            continue
+        ours = copy.copy(translator)
         if precision == "int8":
             ours.model = copy.deepcopy(translator.model)
             to_int8(ours.model)

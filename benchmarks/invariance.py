@@ -6,7 +6,8 @@ Every line is translated alone; then in batches of several sizes, by tokens, sor
 with two threads, and among neighbours of 10,000 characters.  Each way prints how many lines came
 out as another text.  For these lines the scores of both texts are printed, and their distance in
 units of float32's last place: two hypotheses that are so close are tied, and rounding chooses.
-`--precision float64` computes everything so, and shows what is left then.
+`--precision float64` computes everything so, and shows what is left then.  With `--engine native`
+no score may move at all.
 """
 
 from __future__ import annotations
@@ -154,12 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=1000, help="lines taken")
     widths = ("float32", "float64", "bf16", "int8")
     parser.add_argument("--precision", default="float32", choices=widths)
+    parser.add_argument("--engine", default="pytorch", choices=("pytorch", "native"))
     parser.add_argument("--json", type=Path, help="file for all differences")
     given = parser.parse_args(arguments)
     lines = list(itertools.islice(read_lines(given.lines), given.most))
     torch.set_num_threads(1)
     wide = given.precision == "float64"
-    run = transduce.load(given.run, "cpu", "float32" if wide else given.precision)
+    run = transduce.load(given.run, "cpu", "float32" if wide else given.precision, given.engine)
     if wide:
         run.model.double()
     results = {}

@@ -31,6 +31,8 @@ OPTIONS = (
     # neighbours, and linking with it would turn denormals off in the whole process.
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
 )
+FLAGS = "TRANSDUCE_ENGINE_FLAGS"
+"""Environment variable with further options of the compiler, such as sanitizers."""
 TIMEOUT = 600
 """Seconds."""
 _NO_COMPILER = (
@@ -89,9 +91,13 @@ def _cache_directory() -> Path:
     return directory
 
 
+def _options(instructions: InstructionSet) -> list[str]:
+    return [*OPTIONS, *instructions.options, *os.environ.get(FLAGS, "").split()]
+
+
 def _digest(instructions: InstructionSet) -> str:
     """Hash of the sources and of all that decides the library."""
-    parts = [platform.machine(), sys.platform, *OPTIONS, *instructions.options]
+    parts = [platform.machine(), sys.platform, *_options(instructions)]
     digest = hashlib.sha256("\0".join(parts).encode())
     for path in sorted(SOURCES.iterdir()):
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
@@ -105,7 +111,7 @@ def _compile(instructions: InstructionSet, path: Path) -> None:
     logger.info("compiling the native engine for %s (once)", instructions.name)
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         made = Path(directory) / path.name
-        command = [compiler, *OPTIONS, *instructions.options, str(SOURCES / "interface.cpp")]
+        command = [compiler, *_options(instructions), str(SOURCES / "interface.cpp")]
         try:
             done = subprocess.run(
                 [*command, "-o", str(made)],
