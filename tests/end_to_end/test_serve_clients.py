@@ -81,6 +81,16 @@ def test_livecaptions_asks_for_auto(server: Served, truth: dict[str, str]) -> No
     assert set(answer["detectedLanguage"]) == {"confidence", "language"}
 
 
+def test_subtitleedit_asks_in_its_own_codes(server: Served, truth: dict[str, str]) -> None:
+    """It sends up to 220 characters, several lines, and a key that is empty."""
+    lines = list(truth)[:8]
+    text = "\n".join(lines)[:220].rpartition("\n")[0]
+    body = {"q": text, "source": "de", "target": "en", "format": "text", "api_key": ""}
+    status, answer = server.ask("/translate", body)
+    assert status == 200
+    assert answer["translatedText"].split("\n") == [truth[line] for line in text.split("\n")]
+
+
 def test_a_form_as_curl_sends_it(server: Served, truth: dict[str, str]) -> None:
     text = next(iter(truth))
     form = urllib.parse.urlencode({"q": text, "source": "DE", "target": "en"}).encode()
