@@ -146,11 +146,26 @@ def test_options_of_the_caller_stay() -> None:
     options = DecodingOptions(constraints=("x",), beam_size=3)
     (one,) = localised(segments("Ich %s. Du."), "de", echo, options)
     assert one.text == "Ich %s. Du."
-    assert [own.constraints for own in seen] == [("x", "%s"), ("x",)]
+    assert [own.constraints for own in seen] == [("x", "%s"), ("x",), ("x",)]
     groups = DecodingOptions(beam_size=4, beam_groups=2)
     found = localised(segments("Ich %s.", "Du."), "de", echo, groups)
     assert [one.state for one in found] == ["needs-translation", "translated"]
     assert "constraints and beam_groups" in found[0].reason
+
+
+def test_a_model_that_strays_at_a_placeholder_is_not_believed() -> None:
+    def stray(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        plain = Output("I have a dog.")
+        return [Output("The %s is in the house.") if own.constraints else plain for own in options]
+
+    (one,) = localised(segments("Ich habe %s Hund."), "de", stray, DecodingOptions())
+    assert one.state == "needs-translation"
+    assert one.reason == "placeholders are not kept: the model strays at %s"
+
+
+def test_without_an_alignment_the_translations_without_constraints_are_asked_too() -> None:
+    work = localisation(segments("Er %s."), "de", can_align=False)
+    assert next(work) == [Order("Er %s.", ("%s",)), Order("Er.")]
 
 
 def test_an_error_of_a_text_is_raised_and_a_refused_constraint_is_not() -> None:
@@ -170,11 +185,12 @@ def test_an_error_of_a_text_is_raised_and_a_refused_constraint_is_not() -> None:
 def test_orders_of_all_segments_come_together() -> None:
     work = localisation(segments("Ich <b>bin</b>. Du.", "Er %s.", "Wir."), "de", can_align=True)
     orders = next(work)
-    assert orders == [Order("Ich bin."), Order("Du."), Order("Er %s.", ("%s",)), Order("Wir.")]
-    orders = work.send(["I am.", "You.", "He %s.", "We."])
-    assert orders == [Order("Ich bin.", output="I am.")]
+    assert orders == [Order("Ich bin."), Order("Du."), Order("Er."), Order("Wir.")]
+    orders = work.send(["I am.", "You.", "He.", "We."])
+    assert orders == [Order("Ich bin.", output="I am."), Order("Er.", output="He.")]
+    links = [(Span(0, 3), Span(0, 1)), (Span(4, 7), Span(2, 4))], [(Span(0, 2), Span(0, 2))]
     with pytest.raises(StopIteration) as stop:
-        work.send([[(Span(0, 3), Span(0, 1)), (Span(4, 7), Span(2, 4))]])
+        work.send(list(links))
     assert [one.text for one in stop.value.value] == ["I <b>am</b>. You.", "He %s.", "We."]
 
 

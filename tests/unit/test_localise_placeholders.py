@@ -177,6 +177,7 @@ STRAIGHT = ((0, 0), (1, 1), (2, 2), (3, 3))
         ("Jetzt {0} öffnen", "Open now", ((0, 1), (1, 0)), "{0} Open now"),
         ("öffnen {0}", "open", (), "open {0}"),
         ('Ich <x id="6"></x> bin', "I am", STRAIGHT[:2], 'I <x id="6"></x> am'),
+        ("Ich %s.", "I.", STRAIGHT[:1], "I %s."),
     ],
 )
 def test_projection(
@@ -193,6 +194,22 @@ def test_projection_needs_a_link() -> None:
     protected = protect("Ich <b>bin</b> hier")
     with pytest.raises(DataError, match="no word is linked to the content of <b>"):
         projected(protected, detagged(protected), "I am here", [])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "link", "expected"),
+    [
+        ("我有[X6X]狗。", "I have dogs.", (Span(2, 3), Span(7, 11)), "I have [X6X] dogs."),
+        ("I have [X6X] dogs.", "我有狗。", (Span(7, 11), Span(2, 3)), "我有[X6X]狗。"),
+        ("[X6X]fach", "times", (Span(0, 4), Span(0, 5)), "[X6X]times"),
+    ],
+)
+def test_blanks_beside_a_placeholder_follow_the_scripts(
+    source: str, target: str, link: tuple[Span, Span], expected: str
+) -> None:
+    protected = protect(source)
+    found = projected(protected, detagged(protected), target, [link])
+    assert protected.restored(found) == expected
 
 
 @given(

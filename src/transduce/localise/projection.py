@@ -14,6 +14,8 @@ from transduce.localise.document import Span
 from transduce.localise.placeholders import Protected
 from transduce.text.scripts import is_unspaced
 
+CLOSING = ".,;:!?)]}…"
+"""Marks without a blank before them."""
 Links = Sequence[tuple[Span, Span]]
 """Pairs of characters that belong together: of the source and of its translation."""
 
@@ -26,14 +28,19 @@ class Detagged(NamedTuple):
 
 
 def detagged(source: Protected) -> Detagged:
-    """The text of a protected one without its marks, and without the blanks that are doubled so."""
-    text = ""
+    """The text of a protected one without its marks, and without the blanks that are doubled so or
+    stand before a closing mark then."""
+    text, previous = "", ""
     places: list[tuple[str, int]] = []
     for character in source.text:
         if character in source.names:
             places.append((character, len(text)))
         elif character != " " or not text.endswith(" "):
+            if previous in source.names and character in CLOSING:
+                text = text.removesuffix(" ")
+                places = [(mark, min(place, len(text))) for mark, place in places]
             text += character
+        previous = character
     return Detagged(text, tuple(places))
 
 
@@ -95,40 +102,46 @@ def _is_cut(output: str, place: int) -> bool:
 
 
 def _spot(plain: Detagged, output: str, links: Links, place: int) -> int:
-    """Where a placeholder goes that has no partner: before the word behind it, else after."""
+    """Where a placeholder goes that has no partner: before the linked word behind it, or after the
+    one before it, whichever is nearer in the source."""
     if not plain.text[:place].strip():
         return 0
     if not plain.text[place:].strip():
         return len(output)
-    behind = [a for a, _ in links if a.start >= place]
-    before = [a for a, _ in links if a.end <= place]
-    if behind and plain.text[place : min(a.start for a in behind)].strip() == "":
-        nearest = min(behind)
-        image = _image(links, nearest)
+    behind = min((a for a, _ in links if a.start >= place), default=None)
+    before = max((a for a, _ in links if a.end <= place), default=None)
+    if behind and not (before and place - before.end < behind.start - place):
+        image = _image(links, behind)
         assert image is not None
         return _whole_words(output, image).start if output[image.start].isalnum() else image.start
     if before:
-        image = _image(links, max(before))
+        image = _image(links, before)
         assert image is not None
         return _whole_words(output, image).end
     raise DataError("no word is linked to the words beside a placeholder")
 
 
 def _with_marks(source: Protected, output: str, inserted: Sequence[tuple[int, int, str]]) -> str:
-    """The output with marks at places, and blanks beside those that had some."""
+    """The output with marks at places; those that stand for words with blanks beside them."""
     text, last = "", 0
     for place, _, mark in inserted:
         text += output[last:place]
         last = place
-        at = source.text.index(mark)
         if source.kinds[mark] in ("open", "close"):
             text += mark
             continue
-        before = source.text[max(at - 1, 0) : at].isspace()
-        after = source.text[at + 1 : at + 2].isspace()
-        if before and text and not text[-1].isspace():
-            text += " "
-        text += mark
-        if after and output[last : last + 1].strip():
-            text += " "
+        at = source.text.index(mark)
+        before, after = source.text[max(at - 1, 0) : at], source.text[at + 1 : at + 2]
+        text += " " * _needs_blank(before, text[-1:]) + mark
+        text += " " * _needs_blank(after, output[last : last + 1])
     return text + output[last:]
+
+
+def _needs_blank(in_source: str, beside: str) -> bool:
+    """True between a placeholder and the character beside it, given that beside it in the source.
+
+    Scripts without spaces have blanks on neither side.
+    """
+    if not beside or beside.isspace() or is_unspaced(beside):
+        return False
+    return in_source.isspace() or (beside.isalnum() and (not in_source or is_unspaced(in_source)))

@@ -2,9 +2,9 @@
 
     protect    placeholders and tags become marks (`placeholders`)
     sentences  cut in that form, so that no placeholder is torn (`sentences`)
-    translate  a sentence with placeholders in two ways, until a result passes the check: as output
-               constraints of the search; or without them, put back by the alignment
-               (`projection`).  Tags by the alignment first
+    translate  a sentence with placeholders in two ways, until a result passes the check: without
+               them, put back by the alignment (`projection`); or as output constraints of the
+               search, if the output is like the translation without them
     check      each placeholder once, in a sensible place; else the source text is returned
 
 `localised` does all with functions that translate and align.  `localisation` gives the same as a
@@ -14,6 +14,8 @@ generator of orders, for a caller with a queue of its own.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -26,6 +28,8 @@ from transduce.localise.sentences import Sentences, split_sentences
 
 T = TypeVar("T")
 
+SIMILAR = 0.6
+"""Least similarity of a translation with placeholders and one of the plain text."""
 WORD = "字"
 """Stands for a placeholder where sentences are cut: neither an initial nor a beginning."""
 
@@ -80,8 +84,8 @@ def localised(
     """Translate segments, each placeholder kept exactly once.
 
     language: code of the source.  options: of the search; placeholders are added to their
-    constraints.  align: without it, tags are kept by constraints alone.  A segment that cannot be
-    translated so is returned as it is; other errors of the translator are raised.
+    constraints.  align: without it, placeholders are kept by constraints alone.  A segment that
+    cannot be translated so is returned as it is; other errors of the translator are raised.
     """
     work = localisation(segments, language, align is not None)
     try:
@@ -212,10 +216,8 @@ def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
         return _output(answer)
     if not any(c.isalnum() for c in text if c not in source.names):
         return text
-    tags_only = all(source.kinds[mark] != "text" for mark in source.marks)
-    ways = [_by_constraints(source)]
-    if can_align:
-        ways.insert(0 if tags_only else 1, _by_alignment(source))
+    ways = [_by_alignment(source)] if can_align else []
+    ways.append(_by_constraints(source))
     reasons = []
     for way in ways:
         try:
@@ -230,10 +232,28 @@ def _sentence(whole: Protected, text: str, can_align: bool) -> Work[str]:
 
 
 def _by_constraints(source: Protected) -> Work[str]:
-    """With the placeholders as they are, required in the output."""
+    """With the placeholders as they are, required in the output.
+
+    Raises DataError for an output that has little to do with the translation of the plain text: a
+    model that has never seen such placeholders may stray, or end late.
+    """
     names = tuple(dict.fromkeys(source.names[mark] for mark in source.marks))
-    (answer,) = yield [Order(source.shown(source.text), names)]
-    return source.marked(_output(answer))
+    plain = detagged(source).text
+    answers = yield [Order(source.shown(source.text), names), Order(plain)]
+    output = source.marked(_output(answers[0]))
+    visible = "".join(" " if c in source.names else c for c in output)
+    if similarity(visible, _output(answers[1])) < SIMILAR:
+        raise DataError("the model strays at " + ", ".join(names))
+    return output
+
+
+def similarity(a: str, b: str) -> float:
+    """Dice coefficient of the pairs of neighbouring characters, blanks left out; 1 for equal."""
+    texts = ["".join(text.lower().split()) for text in (a, b)]
+    if texts[0] == texts[1]:
+        return 1.0
+    first, second = (Counter(map("".join, itertools.pairwise(text))) for text in texts)
+    return 2 * (first & second).total() / max(first.total() + second.total(), 1)
 
 
 def _by_alignment(source: Protected) -> Work[str]:
