@@ -5,6 +5,7 @@ from transduce.serve.dialects.dialect import Dialect
 from transduce.serve.dialects.libretranslate import DIALECT as LIBRETRANSLATE
 from transduce.serve.dialects.native import DIALECT as NATIVE
 from transduce.serve.dialects.openai import DIALECT as OPENAI
+from transduce.serve.dialects.tei import DIALECT as TEI
 
-DIALECTS: tuple[Dialect, ...] = (NATIVE, OPENAI, DEEPL, LIBRETRANSLATE)
+DIALECTS: tuple[Dialect, ...] = (NATIVE, OPENAI, DEEPL, TEI, LIBRETRANSLATE)
 """The last one answers for paths of no dialect."""
