@@ -1,4 +1,7 @@
-"""docs/recipe.md names every setting of a recipe, with its right default, and its examples work."""
+"""docs/recipe.md names every setting of a recipe, with its right default, and its examples work.
+
+Its Chinese twin has the same settings and defaults.
+"""
 
 import dataclasses
 import re
@@ -15,7 +18,10 @@ from transduce.config import setting_names, to_dict
 from transduce.models.presets import PRESETS
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 
-PAGE = (Path(__file__).parents[2] / "docs" / "recipe.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "recipe.md").read_text(encoding="utf-8")
+CHINESE = (DOCS / "recipe.zh.md").read_text(encoding="utf-8")
+IN_ENGLISH = {"必填": "required", "不设": "unset", "节": "section"}
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
 
 Table = dict[str, str]
@@ -23,10 +29,10 @@ Key = tuple[str, str]
 """Dotted name of a section, and its kind ("" where there is only one)."""
 
 
-def tables() -> dict[Key, Table]:
-    """The tables of the page: setting -> default as printed."""
+def tables(page: str = PAGE) -> dict[Key, Table]:
+    """The tables of a page: setting -> default as printed."""
     found: dict[Key, Table] = {}
-    for part in re.split(r"^### ", PAGE, flags=re.MULTILINE):
+    for part in re.split(r"^### ", page, flags=re.MULTILINE):
         heading, _, body = part.partition("\n")
         kind = re.search(r'`kind = "([^"]+)"`', heading)
         rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", body, flags=re.MULTILINE)
@@ -74,6 +80,13 @@ SECTIONS = dict(sections(TranslationRecipe))
 
 def test_every_section_has_a_table_and_every_table_a_section() -> None:
     assert set(tables()) == set(SECTIONS)
+
+
+def test_the_chinese_page_has_the_same_settings_and_defaults() -> None:
+    assert tables() == {
+        key: {name: IN_ENGLISH.get(default, default) for name, default in table.items()}
+        for key, table in tables(CHINESE).items()
+    }
 
 
 @pytest.mark.parametrize("key", SECTIONS, ids=" ".join)
