@@ -114,12 +114,15 @@ def test_pieces_do_not_depend_on_blocks(sizes: list[int], seed: int) -> None:
     assert all(np.array_equal(a.samples, b.samples) for a, b in zip(found, expected, strict=True))
 
 
-def test_memory_does_not_grow_with_the_length() -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_memory_does_not_grow_with_the_length(together: bool) -> None:
+    """Nor with the length of a block."""
     minute = np.concatenate([spoken(40, 8000), silence(20, 8000, 1e-4)])
 
     def most(minutes: int) -> int:
+        blocks = [np.tile(minute, minutes)] if together else [minute] * minutes
         tracemalloc.start()
-        count = sum(1 for _ in sound_pieces((minute for _ in range(minutes)), 8000))
+        count = sum(1 for _ in sound_pieces(blocks, 8000))
         assert count >= minutes
         size = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

@@ -49,6 +49,10 @@ STEADY = 5.0
 it is no speech."""
 
 
+BLOCK_SECONDS = 4
+"""Longer blocks are measured in parts: levels need more memory than samples."""
+
+
 class Piece(NamedTuple):
     """Part of a recording with sound: samples (n,) from `start` seconds to `end`."""
 
@@ -69,7 +73,8 @@ def sound_pieces(
     """
     cutter = _Cutter(rate, round(longest / HOP_SECONDS), round(pause / HOP_SECONDS))
     for block in blocks:
-        yield from cutter.add(block)
+        for at in range(0, len(block), BLOCK_SECONDS * rate):
+            yield from cutter.add(block[at : at + BLOCK_SECONDS * rate])
     yield from cutter.end()
 
 
