@@ -22,8 +22,10 @@ from helpers.hugging_face import (
     sentences,
     write_json,
 )
+from helpers.native import needs_native
 from transduce.import_run import import_run
 from transduce.run import Run
+from transduce.sequence import Padded
 from transduce.text import BOS, EOS, PAD, MarianTokenizer
 
 TOLERANCE = 1e-5
@@ -299,6 +301,36 @@ def test_ctranslate2_searches_for_imported_models_too(
     mine, theirs = run.translate_batch(texts, options), other.translate_batch(texts)
     assert [t.text for t in theirs] == [t.text for t in mine]
     assert [t.score for t in theirs] == pytest.approx([t.score for t in mine], abs=1e-4)
+
+
+@needs_native
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_native_engine_has_the_logits_of_imported_models(
+    shape: dict[str, Any], tmp_path: Path
+) -> None:
+    torch.manual_seed(4)
+    marian(tmp_path / "marian", **shape)
+    run, *_ = imported(tmp_path / "marian", tmp_path / "run")
+    native = transduce.load(tmp_path / "run", engine="native")
+    source = Padded.from_rows([[5, 6, 7, EOS], [8, EOS], [9, 10, 11, 12, 4, EOS]])
+    target = Padded.unpadded(torch.randint(4, 40, (3, 6)))
+    with torch.inference_mode():
+        expected = run.model(source, target)
+        model = native.translator.step_model
+        found = model.step(target, model.start(source))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+@needs_native
+def test_the_native_engine_translates_with_imported_models(
+    talker: tuple[Any, Path], tmp_path: Path
+) -> None:
+    run, *_ = imported(talker[1], tmp_path / "run")
+    native = transduce.load(tmp_path / "run", engine="native")
+    texts = sentences(30, 5, "abcdefgh")
+    mine, theirs = our_outputs(run, texts), our_outputs(native, texts)
+    assert [ids for ids, _ in theirs] == [ids for ids, _ in mine]
+    assert [score for _, score in theirs] == pytest.approx([b for _, b in mine], rel=TOLERANCE)
 
 
 def test_same_greedy_outputs(talker: tuple[Any, Path], tmp_path: Path) -> None:
