@@ -154,6 +154,26 @@ def test_sigterm_lets_requests_finish(de_en: Path) -> None:
         assert "Traceback" not in "".join(server.lines)
 
 
+def test_the_log_names_the_runs(run: Path) -> None:
+    with served(run) as server:
+        first, second, *_ = server.lines
+        assert first == f"{run}: translation as 'copy'\n"
+        assert second.startswith(f"warning: {run} names no languages")
+        assert server.ask("/languages") == (200, [])
+        assert server.ask("/detect", {"q": "abc"}) == (200, [])
+        status, answer = server.ask("/translate", {"q": "abc", "source": "auto", "target": "en"})
+        assert (status, answer) == (400, {"error": "en is not supported"})
+        status, answer = server.ask("/api/predict", {"inputs": ["abc"]})
+        assert answer["predictions"][0]["translation"] == library(run).translate("abc").text
+
+
+def test_a_deadline_is_answered(de_en: Path) -> None:
+    with served(de_en, "--timeout", 0.01) as server:
+        text = "\n".join(some_sentences(300))
+        status, answer = server.ask("/translate", {"q": text, "source": "de", "target": "en"})
+        assert status == 503 and "takes too long" in answer["error"]
+
+
 def test_ctrl_c_is_an_interruption(de_en: Path) -> None:
     with served(de_en) as server:
         assert server.end(signal.SIGINT) == 130

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter, validators
 
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
 from transduce.errors import SettingError, needs_extra
+
+if TYPE_CHECKING:
+    from transduce.serve.runs import RunSpec
 
 logger = logging.getLogger("transduce")
 
@@ -104,6 +107,22 @@ def serve(
         url_prefix=url_prefix,
         metrics=metrics,
     )
-    service = Service(read_specs(runs, pair), machine.load, settings)
+    specs = read_specs(runs, pair)
+    for spec in specs:
+        _log_run(spec)
+    service = Service(specs, machine.load, settings)
     with listening_socket(host, port) as listener:
         serve_forever(service, listener, lambda url: logger.info("serving at %s", url))
+
+
+def _log_run(spec: RunSpec) -> None:
+    """Log the name and the languages of a run, and a missing pair."""
+    shown = ", ".join(f"{source} to {target}" for source, target in spec.pairs)
+    logger.info("%s: %s%s", spec.path, spec.task, f", {shown}" if shown else f" as {spec.name!r}")
+    if spec.task == "translation" and not shown:
+        logger.warning(
+            "%s names no languages, so that clients of translators cannot reach it; give it as "
+            "--pair de-en=%s",
+            spec.path,
+            spec.path,
+        )
