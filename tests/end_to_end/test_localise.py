@@ -12,11 +12,12 @@ import transduce
 from helpers.command_line import Done
 from helpers.toy_translator import train_toy
 from transduce import DecodingOptions
-from transduce.errors import CancelledError, DataError, SettingError, TransduceError
+from transduce.errors import CancelledError, DataError, RunError, SettingError, TransduceError
 from transduce.localise.alignment import aligner
 from transduce.localise.document import Segment, Span
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import check_placeholders, protect
+from transduce.localise.projection import Links
 from transduce.localise.translate import (
     Localised,
     Order,
@@ -211,13 +212,33 @@ def test_the_command_translates_documents(here: Here, toy: Path, tmp_path: Path)
 
 def test_the_command_reports_what_is_left(here: Here, toy: Path, tmp_path: Path) -> None:
     page = tmp_path / "a.html"
-    page.write_text("<p>Ich sehe den Mann.<p>Ich %s %d %s %d.")
+    page.write_text("<p>Ich sehe den Mann.<p>Ich %s &#xF0000; &#x100000;.")
     done = here(
         "localise", toy, page, "--source-language", "de", "--in-place", "--engine", "ctranslate2"
     )
     assert done.code == 1
-    assert "1 of 2 segments are left as they are; line 1, column 25: placeholders" in done.err
-    assert page.read_text() == "<p>I see the man.<p>Ich %s %d %s %d."
+    assert "1 of 2 segments are left as they are; line 1, column 25: the text has" in done.err
+    assert page.read_text() == "<p>I see the man.<p>Ich %s &#xF0000; &#x100000;."
+
+
+def test_another_engine_keeps_tags_too(here: Here, toy: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
+    page = tmp_path / "a.html"
+    page.write_text("<p>Ich sehe den roten <b>Hund</b>.")
+    command = ("localise", toy, page, "--source-language", "de", "--engine", "ctranslate2")
+    done = here(*command, "--in-place")
+    assert (done.code, page.read_text()) == (0, "<p>I see the red <b>dog</b>."), done.err
+
+
+def test_a_model_that_cannot_align_goes_on_with_constraints() -> None:
+    def align(pairs: Sequence[tuple[str, str]]) -> list[Links]:
+        raise RunError("alignment needs cross-attention")
+
+    def echo(texts: Sequence[str], options: Sequence[DecodingOptions]) -> list[Output]:
+        return [Output(text) for text in texts]
+
+    (one,) = localised(segments("Ich %s."), "de", echo, DecodingOptions(), align)
+    assert one == Localised("Ich %s.", "translated")
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,7 @@ def localise(
     translator = machine.load(run).translator
     options = decoding.over(translator)
     translator.check(options)
-    align = None if translator.config.engine is not None else aligner(translator)
-    complete = True
+    align, complete = aligner(translator), True
     for file, document, target in zip(files, documents, targets, strict=True):
         segments = document.segments
         found = localised(segments, source_language, translator.attempt, options, align)

@@ -101,7 +101,7 @@ def localised(
             ]
             outputs = iter(translate(asked, able) if able else ())
             pairs = [(order.text, order.output) for order in orders if order.output is not None]
-            links = iter(align(pairs) if align is not None and pairs else ())
+            links = iter(_aligned(align, pairs) if align is not None and pairs else ())
             answers: list[Answer] = []
             own = iter(given)
             for order in orders:
@@ -115,6 +115,16 @@ def localised(
     except StopIteration as stop:
         found: list[Localised] = stop.value
         return found
+
+
+def _aligned(align: Align, pairs: Sequence[tuple[str, str]]) -> Sequence[Links | TransduceError]:
+    """Links of each pair; the error of a model that cannot align is that of each."""
+    try:
+        return align(pairs)
+    except CancelledError:
+        raise
+    except TransduceError as error:
+        return [error] * len(pairs)
 
 
 def _constrained(options: DecodingOptions, order: Order) -> DecodingOptions | TransduceError:
