@@ -25,7 +25,9 @@ BATCH_WORK = 100_000
 """Characters times hypotheses."""
 
 Input = str | Sequence[str]
-Operation = Literal["attempt", "stream", "align"]
+Operation = Literal["attempt", "stream", "align", "transcribe"]
+STREAMED: tuple[Operation, ...] = ("stream", "transcribe")
+"""Operations whose answers come in parts."""
 Answer = Any
 """A `Prediction` or links of an alignment, or the TransduceError of its input."""
 
@@ -34,16 +36,17 @@ Answer = Any
 class Job:
     """Texts of one request, and the answers so far.
 
-    options: of each input.  emit: receives the parts of a streamed answer as (index of the text,
-    part), and None as the part at the end of a text.
+    inputs: each an `Input`, or the bytes of a recording.  options: of each input.  emit: receives
+    the parts of a streamed answer as (index of the input, part), and None as the part at the end of
+    an input.
     """
 
     operation: Operation
-    inputs: Sequence[Input]
+    inputs: Sequence[Any]
     options: Sequence[DecodingOptions | None]
     call: Call
     future: asyncio.Future[list[Answer]]
-    emit: Callable[[int, str | None], None] = lambda index, part: None
+    emit: Callable[[int, Any], None] = lambda index, part: None
     taken: int = 0
     queued: float = field(default_factory=time.monotonic)
     answers: dict[int, Answer] = field(default_factory=dict)
@@ -67,7 +70,7 @@ class Job:
     def work(self) -> int:
         """Work of the next text."""
         text, own = self.inputs[self.taken], self.options[self.taken]
-        characters = len(text) if isinstance(text, str) else sum(map(len, text))
+        characters = len(text) if isinstance(text, str | bytes) else sum(map(len, text))
         return (characters + 1) * (own.width if own else 1)
 
     def take(self) -> tuple[Job, int]:
@@ -87,7 +90,7 @@ def take_batch(jobs: deque[Job], shared_before: bool) -> Batch:
     first = jobs[0]
     together = [first] if first.alone else [job for job in jobs if not job.alone]
     share = SHARE if shared_before or len(jobs) > 1 else BATCH_TEXTS
-    batch = _filled(together, 1 if first.operation == "stream" else share)
+    batch = _filled(together, 1 if first.operation in STREAMED else share)
     served = {job for job, _ in batch}
     waiting = [job for job in jobs if job not in served]
     unfinished = [job for job in jobs if job in served and job.left]

@@ -14,7 +14,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from transduce.errors import CancelledError, TransduceError, is_out_of_memory
-from transduce.serve.batches import SHARE, Answer, Batch, Input, Job, Operation, take_batch
+from transduce.serve.batches import (
+    SHARE,
+    STREAMED,
+    Answer,
+    Batch,
+    Input,
+    Job,
+    Operation,
+    take_batch,
+)
 from transduce.serve.calls import Call
 from transduce.serve.errors import ClientGoneError, RequestError, busy, unavailable
 from transduce.serve.metrics import Metrics
@@ -53,6 +62,9 @@ class Answering(Protocol):
         self, text: Input, options: DecodingOptions | None, number: int, over: Callable[[], bool]
     ) -> Iterator[str]:
         """An answer in parts."""
+
+    def transcribe(self, audio: bytes, over: Callable[[], bool]) -> Iterator[Any]:
+        """Segments of a recording, and at the end its length in seconds."""
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Answer]:
         """Links between each source and its translation, or the error of the pair."""
@@ -124,21 +136,37 @@ class Queue:
         """
         return await self._answers("align", pairs, [None] * len(pairs), call)
 
-    async def stream(
+    def stream(
         self, inputs: Sequence[Input], options: DecodingOptions | None, call: Call
     ) -> AsyncIterator[tuple[int, str | None]]:
         """Answers in parts, as (index of the input, part), with None at the end of each.
 
         Raises as `submit`, and the error of an input.
         """
-        loop = asyncio.get_running_loop()
-        parts: asyncio.Queue[tuple[int, str | None] | None] = asyncio.Queue()
+        return self._parts("stream", inputs, [options] * len(inputs), call)
 
-        def emit(index: int, part: str | None) -> None:
+    def transcribe(self, audio: bytes, call: Call) -> AsyncIterator[tuple[int, Any]]:
+        """Segments of a recording as they come, each as (0, segment), then its length in seconds,
+        then None.
+
+        Raises as `stream`.
+        """
+        return self._parts("transcribe", [audio], [None], call)
+
+    async def _parts(
+        self,
+        operation: Operation,
+        inputs: Sequence[Input | bytes],
+        options: Sequence[DecodingOptions | None],
+        call: Call,
+    ) -> AsyncIterator[tuple[int, Any]]:
+        loop = asyncio.get_running_loop()
+        parts: asyncio.Queue[tuple[int, Any] | None] = asyncio.Queue()
+
+        def emit(index: int, part: Any) -> None:
             _call_soon(loop, parts.put_nowait, (index, part))
 
-        each = [options] * len(inputs)
-        job = Job("stream", inputs, each, call, loop.create_future(), emit)
+        job = Job(operation, inputs, options, call, loop.create_future(), emit)
         job.future.add_done_callback(lambda _: parts.put_nowait(None))
         if inputs:
             self._add(job)
@@ -242,7 +270,7 @@ class Queue:
     def _answer(self, run: Answering, batch: Batch) -> None:
         """Answer a batch; where that fails, each of its requests alone."""
         operation = batch[0][0].operation
-        if operation == "stream":
+        if operation in STREAMED:
             self._stream(run, *batch[0])
             return
         try:
@@ -270,7 +298,7 @@ class Queue:
     def _stream(self, run: Answering, job: Job, index: int) -> None:
         answer: TransduceError | None = None
         try:
-            for part in run.stream(job.inputs[index], job.options[index], index, job.call.over):
+            for part in _parts_of(run, job, index):
                 job.emit(index, part)
             job.emit(index, None)
         except TransduceError as error:
@@ -317,6 +345,13 @@ def _log_fault(name: str, error: Exception) -> None:
 def _align(run: Answering, batch: Batch) -> None:
     pairs = [(job.inputs[index][0], job.inputs[index][1]) for job, index in batch]
     _note_answers(batch, run.align(pairs))
+
+
+def _parts_of(run: Answering, job: Job, index: int) -> Iterator[Any]:
+    given, over = job.inputs[index], job.call.over
+    if isinstance(given, bytes):
+        return run.transcribe(given, over)
+    return run.stream(given, job.options[index], index, over)
 
 
 def _note_answers(batch: Batch, answers: Sequence[Answer]) -> None:

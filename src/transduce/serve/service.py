@@ -31,11 +31,12 @@ from transduce.serve.runs import RunSpec
 from transduce.serve.settings import ServeSettings
 from transduce.serve.terms import NO_TERMS, Terms
 from transduce.serve.translator import PairTranslator, Translated
-from transduce.serve.worker import Worker
+from transduce.serve.worker import AUDIO, Worker
 from transduce.text.language_names import name_of
 
 if TYPE_CHECKING:
     from transduce.run import Run
+    from transduce.tasks.speech.segments import Segment
 
 
 @dataclass(frozen=True)
@@ -269,6 +270,24 @@ class Service:
         async for _, part in queue.stream([text], own, call):
             if part:
                 yield part
+
+    async def transcribe(
+        self, name: str, audio: bytes, call: Call
+    ) -> AsyncIterator[Segment | float]:
+        """Segments of a recording, with times, as they come; then its length in seconds.
+
+        Raises RequestError 400 for a run that takes none, and for bytes that are no recording.
+        """
+        queue = self._queue(name)
+        assert queue.run is not None
+        if queue.run.inputs != AUDIO:
+            raise invalid(f"model {name!r} takes no recordings")
+        try:
+            async for _, part in queue.transcribe(audio, call):
+                if part is not None:
+                    yield part
+        except DataError as error:
+            raise invalid(str(error)) from None
 
     def count_tokens(self, name: str, texts: Sequence[str], written: bool = False) -> int:
         """Tokens of some texts, as a run reads them, or as it has written them."""

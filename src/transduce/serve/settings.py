@@ -37,6 +37,8 @@ class ServeSettings:
     """Translate files."""
     max_file_bytes: int = 2_000_000
     """Size of a file to translate."""
+    max_audio_bytes: int = 25_000_000
+    """Size of a recording to transcribe."""
     metrics: bool = False
     """Serve /metrics."""
     suggestions: Path | None = None

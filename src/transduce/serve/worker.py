@@ -7,31 +7,32 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import RunError, TransduceError
+from transduce.errors import CancelledError, RunError, TransduceError
 from transduce.serve.batches import Answer, Input
 
 if TYPE_CHECKING:
+    from transduce.audio.read import Samples
     from transduce.decoding.options import DecodingOptions
     from transduce.run import Run
+    from transduce.tasks.speech.segments import Segment
     from transduce.tasks.task import Prediction
 
-TEXTS_ONLY = ("image", "audio")
-"""Inputs that are paths of files, which a client may not choose."""
+AUDIO = ("audio",)
+"""Inputs of a run that reads recordings: never a path, which a client may not choose."""
 
 
 class Worker:
-    """A run, in the thread that has loaded it.  Raises RunError for a run that reads files."""
+    """A run, in the thread that has loaded it.  Raises RunError for a run that reads images."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.options = run.predictor.options
         self.inputs = run.predictor.inputs
-        for name in self.inputs:
-            if name in TEXTS_ONLY:
-                raise RunError(
-                    f"{run.path} reads {name} files; `transduce serve` answers texts: use "
-                    "`transduce predict`"
-                )
+        if "image" in self.inputs:
+            raise RunError(
+                f"{run.path} reads image files; `transduce serve` answers texts and recordings: "
+                "use `transduce predict`"
+            )
         logging.getLogger("transduce").addFilter(_NoTexts(threading.get_ident()))
 
     def attempt(
@@ -41,7 +42,11 @@ class Worker:
         first: int,
         cancelled: Callable[[int], bool],
     ) -> Sequence[Prediction | TransduceError]:
-        """An answer or an error for each input."""
+        """An answer or an error for each input; for a run of recordings, errors."""
+        if self.inputs == AUDIO:
+            return [RunError("this model reads recordings; use /v1/audio/transcriptions")] * len(
+                inputs
+            )
         return self.run.attempt(inputs, options, first, cancelled)
 
     def stream(
@@ -59,6 +64,33 @@ class Worker:
         if isinstance(answer, TransduceError):
             raise answer
         yield answer.text
+
+    def transcribe(self, audio: bytes, over: Callable[[], bool]) -> Iterator[Segment | float]:
+        """Segments of a recording, and at the end its length in seconds.
+
+        over: called for each block and each segment.  Raises DataError for bytes that are no
+        recording, CancelledError once `over` is true.
+        """
+        from transduce.audio.read import audio_blocks
+
+        transcriber = self.run.transcriber()
+        length = 0
+
+        def check() -> None:
+            if over():
+                raise CancelledError("cancelled before completion")
+
+        def blocks() -> Iterator[Samples]:
+            nonlocal length
+            for block in audio_blocks(audio, transcriber.rate, "the file"):
+                check()
+                length += len(block)
+                yield block
+
+        for segment in transcriber.transcribe(blocks()):
+            check()
+            yield segment
+        yield length / transcriber.rate
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Answer]:
         """Links between each source and its translation, or the error of the pair."""

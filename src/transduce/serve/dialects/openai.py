@@ -1,4 +1,4 @@
-"""OpenAI's API, for its clients: models, chat, embeddings.
+"""OpenAI's API, for its clients: models, chat, embeddings, transcriptions.
 
 A translation run is a model for each of its pairs, named like "de-en", and takes the last message
 of the user.  A dialogue run takes all turns, a language model goes on from the last message.
@@ -8,7 +8,6 @@ Errors are {"error": {"message", "type", "param", "code"}}.
 from __future__ import annotations
 
 import base64
-import json
 import struct
 import time
 import uuid
@@ -18,11 +17,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from transduce.errors import TransduceError
 from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.chat import ChatRequest, prompt_of, read_chat
 from transduce.serve.dialects.choice import Choice, choose_model, model_names
 from transduce.serve.dialects.dialect import Dialect, Endpoint
+from transduce.serve.dialects.events import event, events_of, openai_error
+from transduce.serve.dialects.openai_audio import Transcriptions
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields, read_fields
@@ -126,8 +126,12 @@ class OpenAI:
         identity = f"chatcmpl-{uuid.uuid4().hex}"
         head = {"id": identity, "created": int(time.time()), "model": order.model}
         if order.stream:
-            events = self._events(request, completion, head, order.usage)
-            return StreamingResponse(events, media_type="text/event-stream")
+            found = events_of(
+                request,
+                self.service,
+                lambda call: self._events(completion, head, order.usage, call),
+            )
+            return StreamingResponse(found, media_type="text/event-stream")
         async with watched(request, self.service.settings.timeout) as call:
             text = await completion.whole(call)
         message = {"role": "assistant", "content": text, "refusal": None}
@@ -185,40 +189,35 @@ class OpenAI:
             Endpoint("/v1/models/{name}", self.model, summary="A model"),
             Endpoint("/v1/chat/completions", self.chat, post, "Answer or translate", model | chat),
             Endpoint("/v1/embeddings", self.embeddings, post, "Embed texts", model | embeddings),
+            *Transcriptions(self.service, self._fields).endpoints(),
         ]
 
     async def _events(
-        self, request: Request, completion: Completion, head: Mapping[str, Any], usage: bool
+        self, completion: Completion, head: Mapping[str, Any], usage: bool, call: Call
     ) -> AsyncIterator[str]:
         """Server-sent events of a completion."""
         text = ""
 
         def chunk(delta: Mapping[str, str], finish: str | None = None) -> str:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            return event([choice])
+            return shown([choice])
 
-        def event(choices: Sequence[object], counted: object = None) -> str:
+        def shown(choices: Sequence[object], counted: object = None) -> str:
             more = {"usage": counted} if usage else {}
-            return _event({**head, "object": "chat.completion.chunk", "choices": choices, **more})
+            return event({**head, "object": "chat.completion.chunk", "choices": choices, **more})
 
-        async with watched(request, self.service.settings.timeout) as call:
-            try:
-                yield chunk({"role": "assistant", "content": ""})
-                async for part in completion.parts(call):
-                    text += part
-                    yield chunk({"content": part})
-                yield chunk({}, completion.finish_reason(text))
-                if usage:
-                    yield event([], completion.usage(text))
-                yield "data: [DONE]\n\n"
-            except RequestError as fault:
-                yield _event(error(fault.status, fault.message, fault.kind))
-            except TransduceError as fault:
-                yield _event(error(400, str(fault), "invalid_request"))
+        yield chunk({"role": "assistant", "content": ""})
+        async for part in completion.parts(call):
+            text += part
+            yield chunk({"content": part})
+        yield chunk({}, completion.finish_reason(text))
+        if usage:
+            yield shown([], completion.usage(text))
+        yield "data: [DONE]\n\n"
 
-    async def _fields(self, request: Request) -> Fields:
+    async def _fields(self, request: Request, max_bytes: int | None = None) -> Fields:
         self._check_key(request)
-        return await read_fields(request, self.service.settings.max_body_bytes)
+        return await read_fields(request, max_bytes or self.service.settings.max_body_bytes)
 
     def _check_key(self, request: Request) -> None:
         try:
@@ -237,15 +236,4 @@ def _encoded(vector: Sequence[float], encoding: str) -> list[float] | str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
 
 
-def _event(value: object) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
-
-
-def error(status: int, message: str, kind: str) -> dict[str, Any]:
-    """The shape of OpenAI's errors."""
-    named = {429: "rate_limit_error"}.get(status, "invalid_request_error")
-    named = "server_error" if status >= 500 else named
-    return {"error": {"message": message, "type": named, "param": None, "code": kind}}
-
-
-DIALECT = Dialect("openai", lambda service: OpenAI(service).endpoints(), error, ("/v1/",))
+DIALECT = Dialect("openai", lambda service: OpenAI(service).endpoints(), openai_error, ("/v1/",))

@@ -1,0 +1,165 @@
+"""Transcriptions of OpenAI's API: the text of a recording, subtitles, segments, words."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from transduce.localise.wrapping import joined_lines
+from transduce.serve.calls import Call, watched
+from transduce.serve.dialects.choice import choose_model
+from transduce.serve.dialects.dialect import Endpoint
+from transduce.serve.dialects.events import event, events_of
+from transduce.serve.errors import invalid
+from transduce.serve.requests import Fields
+from transduce.serve.service import Service
+from transduce.serve.settings import FORM_BYTES
+
+if TYPE_CHECKING:
+    from transduce.tasks.speech.segments import Segment
+
+FORMATS = ("json", "text", "srt", "vtt", "verbose_json")
+GRANULARITIES = ("segment", "word")
+FRAMES_A_SECOND = 100
+"""Unit of `seek`."""
+
+
+@dataclass(frozen=True)
+class TranscriptionRequest:
+    """A checked request to transcribe."""
+
+    model: str
+    audio: bytes
+    form: str
+    granularities: tuple[str, ...]
+    stream: bool
+
+
+def read_transcription(fields: Fields) -> TranscriptionRequest:
+    """The fields of a request; unknown ones are ignored."""
+    audio = fields.file("file").data
+    form = fields.text("response_format", "json")
+    if form not in FORMATS:
+        raise invalid(f"response_format {form!r} is none of {', '.join(FORMATS)}")
+    wanted = [
+        value
+        for name in ("timestamp_granularities[]", "timestamp_granularities")
+        if fields.get(name) not in (None, "", [])
+        for value in fields.texts(name)
+    ]
+    for value in wanted:
+        if value not in GRANULARITIES:
+            raise invalid(f"timestamp_granularities: {value!r} is neither segment nor word")
+    stream = fields.text("stream", "false").lower()
+    if stream not in ("true", "false"):
+        raise invalid("stream is not true or false")
+    granularities = tuple(wanted) or ("segment",)
+    return TranscriptionRequest(fields.text("model"), audio, form, granularities, stream == "true")
+
+
+class Transcriptions:
+    """Handler of /v1/audio/transcriptions.
+
+    read_fields: reads a request of at most so many bytes, and checks its key.
+    """
+
+    def __init__(
+        self, service: Service, read_fields: Callable[[Request, int], Awaitable[Fields]]
+    ) -> None:
+        self._service = service
+        self._read_fields = read_fields
+
+    async def transcribe(self, request: Request) -> Response:
+        """POST /v1/audio/transcriptions."""
+        service = self._service
+        most = FORM_BYTES + service.settings.max_audio_bytes
+        order = read_transcription(await self._read_fields(request, most))
+        run = choose_model(service, order.model).run
+        if run is None or run.inputs != ("audio",):
+            raise invalid(f"model {order.model!r} takes no recordings")
+        if order.stream:
+            found = events_of(request, service, lambda call: self._events(order, call))
+            return StreamingResponse(found, media_type="text/event-stream")
+        segments: list[Segment] = []
+        seconds = 0.0
+        async with watched(request, service.settings.timeout) as call:
+            async for part in service.transcribe(order.model, order.audio, call):
+                if isinstance(part, float):
+                    seconds = part
+                else:
+                    segments.append(part)
+        return self._answer(order, segments, seconds)
+
+    def endpoints(self) -> list[Endpoint]:
+        """The endpoint."""
+        asked = {
+            "file*": "recording, in a multipart form",
+            "model*": "name from /v1/models",
+            "response_format": ", ".join(FORMATS),
+            "timestamp_granularities[]": "segment, word",
+            "stream": "true for server-sent events",
+        }
+        path = "/v1/audio/transcriptions"
+        return [Endpoint(path, self.transcribe, ("POST",), "Transcribe a recording", asked)]
+
+    def _answer(
+        self, order: TranscriptionRequest, segments: list[Segment], seconds: float
+    ) -> Response:
+        from transduce.tasks.speech.segments import written
+
+        text = joined_lines([one.text for one in segments])
+        if order.form == "text":
+            return PlainTextResponse(f"{text}\n")
+        if order.form in ("srt", "vtt"):
+            form: Literal["srt", "vtt"] = "srt" if order.form == "srt" else "vtt"
+            words = "word" in order.granularities
+            return PlainTextResponse("".join(written(segments, form, "", words)))
+        usage = {"type": "duration", "seconds": math.ceil(seconds)}
+        answer: dict[str, Any] = {"text": text, "usage": usage}
+        if order.form == "verbose_json":
+            answer |= {"task": "transcribe", "language": "unknown", "duration": seconds}
+            if "segment" in order.granularities:
+                answer["segments"] = [
+                    self._segment(order.model, number, one) for number, one in enumerate(segments)
+                ]
+            if "word" in order.granularities:
+                answer["words"] = [
+                    {"word": word.text, "start": word.start, "end": word.end}
+                    for one in segments
+                    for word in one.words
+                ]
+        return JSONResponse(answer)
+
+    def _segment(self, model: str, number: int, segment: Segment) -> dict[str, Any]:
+        """A segment; tokens are left out, and no_speech_prob is 0, since silence is no segment."""
+        n_tokens = self._service.count_tokens(model, [segment.text], written=True)
+        data = segment.text.encode()
+        return {
+            "id": number,
+            "seek": round(segment.start * FRAMES_A_SECOND),
+            "start": segment.start,
+            "end": segment.end,
+            "text": segment.text,
+            "tokens": [],
+            "temperature": 0.0,
+            "avg_logprob": segment.score / max(1, n_tokens),
+            "compression_ratio": len(data) / len(zlib.compress(data)),
+            "no_speech_prob": 0.0,
+        }
+
+    async def _events(self, order: TranscriptionRequest, call: Call) -> AsyncIterator[str]:
+        """Server-sent events: a part of the text for each segment, then all of it."""
+        text = ""
+        async for part in self._service.transcribe(order.model, order.audio, call):
+            if isinstance(part, float):
+                continue
+            longer = joined_lines([text, part.text])
+            yield event({"type": "transcript.text.delta", "delta": longer[len(text) :]})
+            text = longer
+        yield event({"type": "transcript.text.done", "text": text})

@@ -1,0 +1,151 @@
+"""Transcriptions by the `openai` client against `transduce serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.served import Served, library, served
+from transduce.errors import CancelledError
+from transduce.localise.wrapping import joined_lines
+from transduce.serve.worker import Worker
+
+openai = pytest.importorskip("openai")
+pytest.importorskip("soundfile")
+
+from helpers.audio import encoded, noise  # noqa: E402
+from helpers.served_runs import speech_run  # noqa: E402
+from helpers.tunes import RATE, tune  # noqa: E402
+from transduce.tasks.speech.segments import Segment, written  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return speech_run(tmp_path_factory.mktemp("speech") / "tunes-run")
+
+
+@pytest.fixture(scope="module")
+def listening(run: Path) -> Iterator[Served]:
+    with served(run) as found:
+        yield found
+
+
+@pytest.fixture
+def client(listening: Served) -> Iterator[Any]:
+    with openai.OpenAI(api_key="x", base_url=f"{listening.url}/v1", max_retries=0) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def recording() -> bytes:
+    """Three tunes with pauses, in FLAC."""
+    quiet = noise(1, RATE, 3, 0.003)
+    parts = [quiet]
+    for seed, text in enumerate(("abe", "dc", "eab")):
+        parts += [tune(text, seed), quiet]
+    return encoded(np.concatenate(parts), RATE, "FLAC")
+
+
+@pytest.fixture(scope="module")
+def segments(run: Path, recording: bytes) -> list[Segment]:
+    found = list(library(run).transcribe(recording))
+    assert len(found) == 3 and any(one.words for one in found)
+    return found
+
+
+def test_formats(client: Any, recording: bytes, segments: list[Segment]) -> None:
+    def ask(form: str, **more: Any) -> Any:
+        return client.audio.transcriptions.create(
+            file=("a.flac", recording), model="tunes-run", response_format=form, **more
+        )
+
+    text = joined_lines([one.text for one in segments])
+    found = ask("json", language="en", temperature=0)
+    assert found.text == text and found.usage.seconds == 6
+    assert ask("text") == f"{text}\n"
+    assert ask("srt") == "".join(written(segments, "srt", ""))
+    assert ask("vtt") == "".join(written(segments, "vtt", ""))
+    verbose = ask("verbose_json")
+    assert verbose.text == text and 5 < verbose.duration < 6 and verbose.words is None
+    assert [one.id for one in verbose.segments] == [0, 1, 2]
+    for one, segment in zip(verbose.segments, segments, strict=True):
+        assert (one.text, one.start, one.end) == (
+            segment.text,
+            pytest.approx(segment.start),
+            pytest.approx(segment.end),
+        )
+        assert one.avg_logprob <= 0 and one.compression_ratio > 0
+    both = ask("verbose_json", timestamp_granularities=["word", "segment"])
+    assert [word.word for word in both.words] == [w.text for one in segments for w in one.words]
+    assert len(both.segments) == 3
+    assert ask("verbose_json", timestamp_granularities=["word"]).segments is None
+
+
+def test_a_stream(client: Any, recording: bytes, segments: list[Segment]) -> None:
+    *deltas, last = client.audio.transcriptions.create(
+        file=recording, model="tunes-run", response_format="json", stream=True
+    )
+    assert last.type == "transcript.text.done"
+    assert last.text == joined_lines([one.text for one in segments])
+    assert {one.type for one in deltas} == {"transcript.text.delta"} and len(deltas) == 3
+    assert "".join(one.delta for one in deltas) == last.text
+
+
+def test_mistakes(client: Any, recording: bytes) -> None:
+    def ask(**fields: Any) -> Any:
+        good = {"file": ("a.flac", recording), "model": "tunes-run"}
+        return client.audio.transcriptions.create(**{**good, **fields})
+
+    for fields, message in [
+        ({"file": ("a.wav", b"RIFF")}, "the file"),
+        ({"file": ("a.wav", b"")}, "the file"),
+        ({"response_format": "xml"}, "is none of json"),
+        ({"timestamp_granularities": ["letter"]}, "neither segment nor word"),
+        ({"extra_body": {"stream": "perhaps"}}, "stream is not true or false"),
+    ]:
+        with pytest.raises(openai.BadRequestError, match=message):
+            ask(**fields)
+    with pytest.raises(openai.NotFoundError, match="there is no model 'whisper-1'"):
+        ask(model="whisper-1")
+    with pytest.raises(openai.APIError, match="the file"):
+        list(ask(file=b"RIFF", stream=True))
+
+
+def test_a_model_of_texts_takes_no_recordings(server: Served, recording: bytes) -> None:
+    address = f"{server.url}/v1"
+    with (
+        openai.OpenAI(api_key="x", base_url=address, max_retries=0) as client,
+        pytest.raises(openai.BadRequestError, match="takes no recordings"),
+    ):
+        client.audio.transcriptions.create(file=recording, model="de-en")
+
+
+def test_a_transcription_ends_with_its_call(run: Path, recording: bytes) -> None:
+    worker = Worker(library(run))
+    found: list[object] = []
+    for most in (0, 1):
+        found.clear()
+        with pytest.raises(CancelledError):
+            for segment in worker.transcribe(recording, lambda most=most: len(found) >= most):  # type: ignore[misc]
+                found.append(segment)
+        assert len(found) == most
+    *found, seconds = worker.transcribe(recording, lambda: False)
+    assert len(found) == 3 and seconds == pytest.approx(5.2, abs=0.5)
+
+
+def test_no_client_chooses_a_path(listening: Served, tmp_path: Path, recording: bytes) -> None:
+    """A run of recordings reads paths; a request must not name one."""
+    path = tmp_path / "a.flac"
+    path.write_bytes(recording)
+    body = {"model": "tunes-run", "inputs": [str(path)]}
+    status, answer = listening.ask("/api/predict", body)
+    assert status == 200 and "/v1/audio/transcriptions" in answer["predictions"][0]["error"]
+    chat = {"model": "tunes-run", "messages": [{"role": "user", "content": str(path)}]}
+    for stream in (False, True):
+        status, answer = listening.ask("/v1/chat/completions", {**chat, "stream": stream})
+        assert status == 400 or "/v1/audio/transcriptions" in answer
+        assert "/v1/audio/transcriptions" in str(answer)

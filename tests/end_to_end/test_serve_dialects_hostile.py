@@ -1,0 +1,171 @@
+"""Requests that nobody should send to the dialects: each gets an answer below 500."""
+
+from __future__ import annotations
+
+import html
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.served import Served, served
+from helpers.served_runs import dialogue_run, embedding_run, label_run
+
+JSON = "application/json"
+VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    0.5,
+    1e308,
+    10**40,
+    "",
+    " ",
+    "\0",
+    "\ud800",
+    "x" * 300,
+    "\u202e\u200d\ufeff",
+    "<a><b></a>&amp;&#xd800;",
+    [],
+    [[]],
+    [None],
+    ["a", 5],
+    [["a", "b"]],
+    {},
+    {"a": {"b": []}},
+    "../../etc/passwd",
+]
+CHAT = {
+    "model": "talk",
+    "messages": [{"role": "user", "content": "hi"}],
+    "stream": False,
+    "stream_options": {"include_usage": True},
+    "max_tokens": 3,
+    "max_completion_tokens": 3,
+    "n": 1,
+    "seed": 1,
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "stop": ["x"],
+}
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/embeddings": {
+        "model": "vectors",
+        "input": ["a"],
+        "encoding_format": "float",
+        "dimensions": 16,
+    },
+    "/v1/audio/transcriptions": {"model": "talk", "file": "a", "response_format": "json"},
+    "/v2/translate": {
+        "text": ["Rot."],
+        "source_lang": "DE",
+        "target_lang": "EN",
+        "tag_handling": "xml",
+        "ignore_tags": ["a"],
+        "split_sentences": "1",
+        "formality": "default",
+        "glossary_id": "",
+        "auth_key": "",
+    },
+    "/v2/languages": {"type": "target"},
+    "/v2/usage": {"auth_key": ""},
+    "/v2/glossaries": {
+        "name": "a",
+        "source_lang": "de",
+        "target_lang": "en",
+        "entries": "a\tb",
+        "entries_format": "tsv",
+    },
+    "/v2/document": {"file": "a", "target_lang": "EN", "source_lang": "DE", "filename": "a.txt"},
+    "/v2/document/x": {"document_key": "a"},
+    "/v2/document/x/result": {"document_key": "a"},
+    "/embed": {"inputs": ["a"], "normalize": True, "truncate": True},
+    "/rerank": {"query": "a", "texts": ["b"], "return_text": True},
+    "/predict": {"inputs": [["a"]]},
+}
+
+
+@pytest.fixture(scope="module")
+def several(de_en: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    place = tmp_path_factory.mktemp("hostile")
+    runs = [dialogue_run(place / "talk"), embedding_run(place / "vectors")]
+    with served(de_en, *runs, label_run(place / "labels"), "--metrics") as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _lives(several: Served) -> Iterator[None]:
+    """Afterwards the server answers, without ever having fallen."""
+    yield
+    assert several.translated("Rot.") is not None
+    assert "Traceback" not in "".join(several.lines)
+    assert "internal error" not in "".join(several.lines)
+    assert 'status="500"' not in several.ask("/metrics")[1]
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_wrong_types_in_every_field(several: Served, path: str) -> None:
+    for name in BODIES[path]:
+        for value in VALUES:
+            body = json.dumps({**BODIES[path], name: value}).encode()
+            status, answer = several.send(path, body, Content_Type=JSON)
+            assert status < 500, (name, value, answer)
+    for value in VALUES:
+        assert several.send(path, json.dumps(value).encode(), Content_Type=JSON)[0] < 500, value
+
+
+@pytest.mark.parametrize("field", ["role", "content"])
+def test_wrong_types_in_messages(several: Served, field: str) -> None:
+    for stream in (False, True):
+        for value in [*VALUES, [{"type": "text", "text": 5}], [{"type": "image_url"}], ["a"]]:
+            message = {"role": "user", "content": "hi", field: value}
+            body = json.dumps({**CHAT, "messages": [message], "stream": stream}).encode()
+            status, answer = several.send("/v1/chat/completions", body, Content_Type=JSON)
+            assert status < 500, (value, answer)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_random_bytes_as_a_body(several: Served, path: str) -> None:
+    chance = random.Random(path)
+    for kind in (JSON, "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"):
+        for _ in range(4):
+            body = chance.randbytes(chance.randint(0, 300))
+            if kind.startswith("multipart"):
+                head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"'
+                body = head + b"\r\n\r\n" + body + b"\r\n--b--\r\n"
+            assert several.send(path, body, Content_Type=kind)[0] < 500
+
+
+def test_documents_that_are_none(several: Served) -> None:
+    chance = random.Random(0)
+    for name in ("a.txt", "a.srt", "a.vtt", "a.html", "file", "a\0.txt", "../" * 90 + "a.txt"):
+        content = chance.randbytes(300) + b"<b>" * 200
+        head = f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+        fields = b'\r\n--b\r\nContent-Disposition: form-data; name="target_lang"\r\n\r\nEN\r\n--b--'
+        body = head.encode() + content + fields
+        kind = "multipart/form-data; boundary=b"
+        status, answer = several.send("/v2/document", body, Content_Type=kind)
+        assert status in (200, 400), answer
+        if status != 200:
+            continue
+        key = {"document_key": answer["document_key"]}
+        where = f"/v2/document/{answer['document_id']}"
+        while (found := several.ask(where, key)[1])["status"] in ("queued", "translating"):
+            pass
+        assert found.get("error_message") != "internal error"
+        assert several.ask(f"{where}/result", key)[0] in (200, 400)
+
+
+def test_many_tags(several: Served) -> None:
+    for text in ("<a>" * 3000, "<a>" * 1500 + "</a>" * 1500, "<" * 5000, "</a>" * 3000):
+        for tags in ("xml", "html"):
+            body = {"text": text, "source_lang": "DE", "target_lang": "EN", "ignore_tags": "a"}
+            status, answer = several.ask("/v2/translate", {**body, "tag_handling": tags})
+            assert status == 200
+            found = answer["translations"][0]["text"]
+            assert (html.unescape(found) if tags == "html" else found) == text
