@@ -25,7 +25,7 @@ from transduce.nn.kernels.int8 import to_int8
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.recipes import read_recipe
-from transduce.tasks import EXPLAINERS, TASKS
+from transduce.tasks import EXPLAINERS, TASKS, decoding_as
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
@@ -352,18 +352,22 @@ class Run:
         """Attention of the target (by default the model's own) to the source, in one layer."""
         return self.translator.align(source, target, layer)
 
-    def explain(self, text: str | Sequence[str]) -> Explanation:
+    def explain(
+        self, text: str | Sequence[str], options: DecodingOptions | None = None
+    ) -> Explanation:
         """One input on its way through the model: tokens, attention, steps, search, layers.
 
         text: a text or the path of an image, or for a task with several texts an input a tuple of
-        them.  The answer is the one that `predict` gives.  Raises DataError for another number of
-        texts, SettingError for a run beside others or with an engine.
+        them.  The answer is the one that `predict` gives.  options: for decoding; by default the
+        recipe's.  Raises DataError for another number of texts, SettingError for a run beside
+        others or with an engine, and for options that cannot be followed.
         """
         parts = (text,) if isinstance(text, str) else tuple(text)
         names = self.predictor.inputs
         if len(parts) != len(names):
             raise DataError(f"{self.path} takes {' and '.join(names)}, not {len(parts)} texts")
-        found = EXPLAINERS[self.recipe.task](self.predictor, parts)
+        predictor = self.predictor if options is None else decoding_as(self.predictor, options)
+        found = EXPLAINERS[self.recipe.task](predictor, parts)
         return dataclasses.replace(found, run=self.path.resolve().name)
 
     def evaluate(

@@ -25,11 +25,12 @@ BATCH_WORK = 100_000
 """Characters times hypotheses."""
 
 Input = str | Sequence[str]
-Operation = Literal["attempt", "stream", "align", "transcribe"]
+Operation = Literal["attempt", "stream", "align", "transcribe", "words", "explain"]
 STREAMED: tuple[Operation, ...] = ("stream", "transcribe")
 """Operations whose answers come in parts."""
 Answer = Any
-"""A `Prediction` or links of an alignment, or the TransduceError of its input."""
+"""A `Prediction`, links of an alignment, `TranslatedWords` or a page, or the TransduceError of its
+input."""
 
 
 @dataclass(eq=False)
@@ -90,7 +91,8 @@ def take_batch(jobs: deque[Job], shared_before: bool) -> Batch:
     first = jobs[0]
     together = [first] if first.alone else [job for job in jobs if not job.alone]
     share = SHARE if shared_before or len(jobs) > 1 else BATCH_TEXTS
-    batch = _filled(together, 1 if first.operation in STREAMED else share)
+    single = first.operation in (*STREAMED, "explain")
+    batch = _filled(together, 1 if single else share)
     served = {job for job, _ in batch}
     waiting = [job for job in jobs if job not in served]
     unfinished = [job for job in jobs if job in served and job.left]

@@ -69,6 +69,12 @@ class Answering(Protocol):
     def align(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Answer]:
         """Links between each source and its translation, or the error of the pair."""
 
+    def words(self, pairs: Sequence[tuple[str, str, str]]) -> Sequence[Answer]:
+        """Words of each (source, translation, tag), or the error of the pair."""
+
+    def explain(self, text: Input, options: DecodingOptions | None) -> Answer:
+        """The page that explains an answer, or the error of the input."""
+
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
         """Tokens read and written."""
 
@@ -136,14 +142,33 @@ class Queue:
         """
         return await self._answers("align", pairs, [None] * len(pairs), call)
 
+    async def words(self, pairs: Sequence[tuple[str, str, str]], call: Call) -> list[Answer]:
+        """Words of each (source, translation, tag), or the TransduceError of a pair.
+
+        Raises as `submit`.
+        """
+        return await self._answers("words", pairs, [None] * len(pairs), call)
+
+    async def explain(self, text: Input, options: DecodingOptions | None, call: Call) -> Answer:
+        """The page that explains the answer to a text, or the TransduceError in it.
+
+        Raises as `submit`.
+        """
+        (page,) = await self._answers("explain", [text], [options], call)
+        return page
+
     def stream(
-        self, inputs: Sequence[Input], options: DecodingOptions | None, call: Call
+        self,
+        inputs: Sequence[Input],
+        options: DecodingOptions | Sequence[DecodingOptions | None] | None,
+        call: Call,
     ) -> AsyncIterator[tuple[int, str | None]]:
         """Answers in parts, as (index of the input, part), with None at the end of each.
 
-        Raises as `submit`, and the error of an input.
+        options: of all inputs, or of each.  Raises as `submit`, and the error of an input.
         """
-        return self._parts("stream", inputs, [options] * len(inputs), call)
+        each = options if isinstance(options, Sequence) else [options] * len(inputs)
+        return self._parts("stream", inputs, each, call)
 
     def transcribe(self, audio: bytes, call: Call) -> AsyncIterator[tuple[int, Any]]:
         """Segments of a recording as they come, each as (0, segment), then its length in seconds,
@@ -274,7 +299,7 @@ class Queue:
             self._stream(run, *batch[0])
             return
         try:
-            self._attempt(run, batch) if operation == "attempt" else _align(run, batch)
+            self._attempt(run, batch) if operation == "attempt" else _observe(run, batch)
         except Exception as error:
             jobs = list(dict.fromkeys(job for job, _ in batch))
             if len(jobs) > 1:
@@ -342,9 +367,18 @@ def _log_fault(name: str, error: Exception) -> None:
     logger.error("%s: %s at %s", name, type(error).__name__, place)
 
 
-def _align(run: Answering, batch: Batch) -> None:
-    pairs = [(job.inputs[index][0], job.inputs[index][1]) for job, index in batch]
-    _note_answers(batch, run.align(pairs))
+def _observe(run: Answering, batch: Batch) -> None:
+    """Answer a batch of one of the operations that look at a model."""
+    given = [tuple(job.inputs[index]) for job, index in batch]
+    job, index = batch[0]
+    match job.operation:
+        case "align":
+            answers = run.align([(source, target) for source, target in given])
+        case "words":
+            answers = run.words([(source, target, tag) for source, target, tag in given])
+        case _:
+            answers = [run.explain(job.inputs[index], job.options[index])]
+    _note_answers(batch, answers)
 
 
 def _parts_of(run: Answering, job: Job, index: int) -> Iterator[Any]:

@@ -246,7 +246,7 @@ class Service:
         options: Mapping[str, Any] | None = None,
     ) -> list[Answer]:
         """The `Prediction` for each input, or the TransduceError in it, whatever the task."""
-        queue = self._queue(name)
+        queue = self.loaded(name)
         assert queue.run is not None
         parts = [[one] if isinstance(one, str) else list(one) for one in inputs]
         self.check_size(list(itertools.chain.from_iterable(parts)))
@@ -263,7 +263,7 @@ class Service:
         self, name: str, text: str, call: Call, options: Mapping[str, Any] | None = None
     ) -> AsyncIterator[str]:
         """The answer of a run to one text in parts."""
-        queue = self._queue(name)
+        queue = self.loaded(name)
         assert queue.run is not None
         self.check_size([text])
         own = bounded(queue.run.options, options or {})
@@ -278,7 +278,7 @@ class Service:
 
         Raises RequestError 400 for a run that takes none, and for bytes that are no recording.
         """
-        queue = self._queue(name)
+        queue = self.loaded(name)
         assert queue.run is not None
         if queue.run.inputs != AUDIO:
             raise invalid(f"model {name!r} takes no recordings")
@@ -291,7 +291,7 @@ class Service:
 
     def count_tokens(self, name: str, texts: Sequence[str], written: bool = False) -> int:
         """Tokens of some texts, as a run reads them, or as it has written them."""
-        run = self._queue(name).run
+        run = self.loaded(name).run
         assert run is not None
         return run.count_tokens(texts, written)
 
@@ -301,13 +301,14 @@ class Service:
 
     def max_tokens(self, name: str, options: Mapping[str, Any]) -> int:
         """Most tokens of a continuation with the options of a request."""
-        run = self._queue(name).run
+        run = self.loaded(name).run
         assert run is not None
         own = bounded(run.options, options)
         assert own is not None
         return own.max_tokens
 
-    def _queue(self, name: str) -> Queue:
+    def loaded(self, name: str) -> Queue:
+        """Queue of a run.  Raises RequestError 404 for an unknown one, 503 while it is loading."""
         queue = self._queues.get(name)
         if queue is None:
             raise RequestError(404, f"there is no model {name!r}", "model_not_found")
@@ -315,10 +316,20 @@ class Service:
             raise unavailable("the server is loading")
         return queue
 
-    def _translator(self, source: str, target: str, terms: Terms = NO_TERMS) -> PairTranslator:
+    def direct(self, source: str, target: str) -> tuple[str, str]:
+        """The run that translates a pair, by name, and the text before its sources.
+
+        Raises RequestError 400 for a pair that no single run translates.
+        """
+        path = self.path(source, target)
+        if len(path) != 1:
+            raise invalid(f"no run translates {source} to {target} directly", "no_single_run")
         name = self._run_of[source, target]
-        tag = self.specs[name].tags.get(target, "")
-        return PairTranslator(self._queue(name), source, tag, terms)
+        return name, self.specs[name].tags.get(target, "")
+
+    def _translator(self, source: str, target: str, terms: Terms = NO_TERMS) -> PairTranslator:
+        name, tag = self.direct(source, target)
+        return PairTranslator(self.loaded(name), source, tag, terms)
 
     def _load(self, load: Callable[[Path], Run], path: Path) -> Worker:
         """The worker of a run; one at a time, since `ast.parse`, which reading a recipe needs, may

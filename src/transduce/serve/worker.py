@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import CancelledError, RunError, TransduceError
@@ -104,6 +105,32 @@ class Worker:
             except TransduceError as error:
                 found.append(error)
         return found
+
+    def words(self, pairs: Sequence[tuple[str, str, str]]) -> list[Answer]:
+        """Words of each (source, translation, tag), or the error of the pair."""
+        from transduce.tasks.translation.words import translated_words
+
+        found: list[Answer] = []
+        for pair in pairs:
+            try:
+                found.append(translated_words(self.run.translator, *pair))
+            except TransduceError as error:
+                found.append(error)
+        return found
+
+    def explain(self, text: Input, options: DecodingOptions | None) -> Answer:
+        """The page that explains an answer, or the error of the input."""
+        try:
+            return self._explained.explain(text, options).page()
+        except TransduceError as error:
+            return error
+
+    @cached_property
+    def _explained(self) -> Run:
+        """The run with the search of PyTorch, which is loaded beside another engine's."""
+        from transduce.run import load
+
+        return self.run if self.run.engine == "pytorch" else load(self.run.path, device="cpu")
 
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
         """Source and target tokens of translations; zeros for other tasks."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import SettingError
 from transduce.inspect.explanation import Explanation
 from transduce.tasks.language_model.dialogue import DIALOGUE
 from transduce.tasks.language_model.explain import explain_generation, explain_recommendation
@@ -12,7 +16,7 @@ from transduce.tasks.language_model.recommendation import RECOMMENDATION
 from transduce.tasks.language_model.task import LANGUAGE_MODEL
 from transduce.tasks.speech.explain import explain_speech
 from transduce.tasks.speech.task import SPEECH_RECOGNITION, SPEECH_TRANSLATION
-from transduce.tasks.task import Task
+from transduce.tasks.task import Predictor, Task
 from transduce.tasks.text_encoder.classification import CLASSIFICATION
 from transduce.tasks.text_encoder.embedding import EMBEDDING
 from transduce.tasks.text_encoder.explain import (
@@ -25,6 +29,7 @@ from transduce.tasks.text_encoder.mask_filler import MASKED_LANGUAGE_MODEL
 from transduce.tasks.text_encoder.question_answering import QUESTION_ANSWERING
 from transduce.tasks.translation.explain import explain_translation
 from transduce.tasks.translation.task import TRANSLATION
+from transduce.tasks.translation.translator import Translator
 from transduce.tasks.vision.captioning import CAPTIONING
 from transduce.tasks.vision.explain import (
     explain_captioning,
@@ -33,6 +38,8 @@ from transduce.tasks.vision.explain import (
 )
 from transduce.tasks.vision.image_classification import IMAGE_CLASSIFICATION
 from transduce.tasks.vision.image_embedding import IMAGE_EMBEDDING
+
+P = TypeVar("P", bound=Predictor)
 
 TASKS: dict[str, Task] = {
     task.name: task
@@ -69,3 +76,16 @@ EXPLAINERS: dict[str, Callable[[Any, tuple[str, ...]], Explanation]] = {
     "speech-translation": explain_speech,
 }
 """By task: trained model, the parts of one input -> that input on its way through the model."""
+
+
+def decoding_as(predictor: P, options: DecodingOptions) -> P:
+    """The predictor with other default options.  Raises SettingError where it does not decode."""
+    if predictor.options is None:
+        raise SettingError("this model does not decode; remove the decoding options")
+    changed: Any = copy.copy(predictor)
+    if isinstance(changed, Translator):
+        changed = changed.configured(dataclasses.replace(changed.config, options=options))
+    else:
+        changed.options = options
+    found: P = changed
+    return found

@@ -5,7 +5,8 @@ from transduce.serve.dialects.dialect import Dialect
 from transduce.serve.dialects.libretranslate import DIALECT as LIBRETRANSLATE
 from transduce.serve.dialects.native import DIALECT as NATIVE
 from transduce.serve.dialects.openai import DIALECT as OPENAI
+from transduce.serve.dialects.page import DIALECT as PAGE
 from transduce.serve.dialects.tei import DIALECT as TEI
 
-DIALECTS: tuple[Dialect, ...] = (NATIVE, OPENAI, DEEPL, TEI, LIBRETRANSLATE)
+DIALECTS: tuple[Dialect, ...] = (NATIVE, PAGE, OPENAI, DEEPL, TEI, LIBRETRANSLATE)
 """The last one answers for paths of no dialect."""

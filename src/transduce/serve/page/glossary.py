@@ -1,0 +1,44 @@
+"""Glossary of a request: terms of the source, and their required translations."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from transduce.serve.errors import invalid
+from transduce.serve.limits import MOST_PHRASES
+from transduce.text.scripts import is_unspaced
+
+MAX_TERMS = 200
+
+Terms = tuple[tuple[str, str], ...]
+
+
+def read_terms(given: object) -> Terms:
+    """Pairs (source term, its translation).  Raises RequestError for others; blank ones are left
+    out."""
+    if given is None:
+        return ()
+    if not isinstance(given, list) or len(given) > MAX_TERMS:
+        raise invalid(f"glossary is not a list of at most {MAX_TERMS} pairs")
+    found = []
+    for number, pair in enumerate(given, 1):
+        if not isinstance(pair, list) or [type(one) for one in pair] != [str, str]:
+            raise invalid(f"glossary entry {number} is not a pair of texts")
+        source, target = (one.encode("utf-8", "replace").decode().strip() for one in pair)
+        if source and target:
+            found.append((source, target))
+    return tuple(found)
+
+
+def required_by(terms: Terms, sentence: str) -> tuple[str, ...]:
+    """Translations of the terms that a sentence has as whole words, in any case."""
+    found = [target for source, target in terms if _pattern(source).search(sentence)]
+    return tuple(dict.fromkeys(found))[:MOST_PHRASES]
+
+
+@lru_cache(maxsize=1024)
+def _pattern(term: str) -> re.Pattern[str]:
+    before = "" if is_unspaced(term[0]) or not term[0].isalnum() else r"(?<!\w)"
+    after = "" if is_unspaced(term[-1]) or not term[-1].isalnum() else r"(?!\w)"
+    return re.compile(before + re.escape(term) + after, re.IGNORECASE)

@@ -1,0 +1,44 @@
+// The explanation of an answer, in a frame, with other decoding options on demand.
+import { $, el } from "./dom.js";
+import { theKey } from "./net.js";
+import { current } from "./words.js";
+
+function show() {
+  $("asked").action = `page/explanation#lang=${current()}`;
+  $("asked").submit();
+}
+
+function fields() {
+  for (const e of document.querySelectorAll("[data-of]")) {
+    e.hidden = e.dataset.of !== $("method").value;
+    e.querySelector("input").disabled = e.hidden;
+  }
+}
+
+// Explain texts: {q: [texts], source, target} or {q: [texts], model, decodes}.
+export function explain({ q, decodes = true, ...rest }) {
+  const given = [...q.map((text) => ["q", text]), ...Object.entries(rest)];
+  if (theKey()) given.push(["api_key", theKey()]);
+  $("hidden").replaceChildren(...given.map(([name, value]) => hidden(name, value)));
+  $("asked").reset();
+  for (const e of $("asked").querySelectorAll("label, button[type=submit]")) e.hidden = !decodes;
+  for (const e of $("asked").querySelectorAll("label input, label select")) e.disabled = !decodes;
+  if (decodes) fields();
+  $("explanation").showModal();
+  show();
+}
+
+// A text area, since an input would lose line breaks.
+const hidden = (name, value) => el("textarea", { name, hidden: true }, value);
+
+export function start() {
+  $("method").addEventListener("change", fields);
+  $("asked").addEventListener("submit", (e) => {
+    e.preventDefault();
+    show();
+  });
+  $("close").addEventListener("click", () => $("explanation").close());
+  $("explanation").addEventListener("close", () => {
+    $("explained").src = "about:blank";
+  });
+}
