@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import struct
 import sys
@@ -150,6 +151,11 @@ class TestBrokenFiles:
         self.refused(tmp_path / "a.wav", r"a\.wav: no such file$")
         self.refused(tmp_path, "is a directory; name a file in it$")
         self.refused(saved(tmp_path / "b.wav", b""), r"b\.wav is empty$")
+
+    def test_a_pipe(self, tmp_path: Path) -> None:
+        """It would wait for a writer, and cannot be read twice."""
+        os.mkfifo(tmp_path / "pipe")
+        self.refused(tmp_path / "pipe", "pipe is a pipe; connect it to stdin of `transduce tr")
 
     def test_no_audio(self, tmp_path: Path) -> None:
         self.refused(saved(tmp_path / "a.wav", b"hello world\n" * 9), "cannot be read as audio: ")

@@ -228,6 +228,8 @@ def _opened(file: Path | bytes, place: str) -> Iterator[Any]:
     soundfile = _library("soundfile")
     with reading(place):
         if isinstance(file, Path):
+            if file.is_fifo():
+                raise DataError(f"{place} is a pipe; connect it to stdin of `transduce transcribe`")
             with file.open("rb") as opened:
                 head = opened.read(12)
         else:
