@@ -151,6 +151,7 @@ class TestBrokenFiles:
         self.refused(tmp_path / "a.wav", r"a\.wav: no such file$")
         self.refused(tmp_path, "is a directory; name a file in it$")
         self.refused(saved(tmp_path / "b.wav", b""), r"b\.wav is empty$")
+        self.refused(Path("a\0b"), "is not the name of a file$")
 
     def test_a_pipe(self, tmp_path: Path) -> None:
         """It would wait for a writer, and cannot be read twice."""

@@ -228,6 +228,8 @@ def _opened(file: Path | bytes, place: str) -> Iterator[Any]:
     soundfile = _library("soundfile")
     with reading(place):
         if isinstance(file, Path):
+            if "\0" in str(file):
+                raise DataError(f"{place} is not the name of a file")
             if file.is_fifo():
                 raise DataError(f"{place} is a pipe; connect it to stdin of `transduce transcribe`")
             with file.open("rb") as opened:
