@@ -97,6 +97,7 @@ def test_languages_and_usage(client: Any, keyed: Served) -> None:
     [
         'Rot <x id="6"></x> gehen.',
         "Rot <b>Baum</b> gehen.",
+        "Rot <x:b y='1'>Baum</x:b> <x:i/> gehen.",
         "Hallo &amp; Dank.",
         "Rot [X6X] gehen. Baum %(name)s!",
         '<p>Rot <a href="x">Baum</a>.</p>\n<p>Müde!</p>',

@@ -216,3 +216,13 @@ def test_the_client_for_node(several: Served, runs: Path, de_en: Path, tmp_path:
     assert found["same"] and found["status"] == 404 and "de-en" in found["models"]
     (vector,) = library(runs / "vectors").predict(["abc"])
     assert found["vector"] == pytest.approx(vector.embedding)  # type: ignore[attr-defined]
+
+
+def test_a_pivot_is_a_model_too(server: Served) -> None:
+    status, models = server.ask("/v1/models")
+    assert status == 200 and [one["id"] for one in models["data"]] == ["en-fr", "de-en", "de-fr"]
+    asked = {"model": "de-fr", "messages": messages("Rot gehen. Baum?")}
+    status, answer = server.ask("/v1/chat/completions", asked)
+    body = {"q": "Rot gehen. Baum?", "source": "de", "target": "fr"}
+    wanted = server.ask("/translate", body)[1]["translatedText"]
+    assert status == 200 and answer["choices"][0]["message"]["content"] == wanted

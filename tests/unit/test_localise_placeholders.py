@@ -28,6 +28,8 @@ from transduce.localise.projection import Links, detagged, projected
             "<br/>",
             "<a href='x y'>",
             "<!-- c -->",
+            "<x:b y='1'>",
+            "</x:b>",
         ),
         *("%s", "%1$s", "%-5.2f", "%lld", "%@", "%%", "%(name)s", "%{x}", "%.*f", "%05d"),
         *(

@@ -42,7 +42,7 @@ def serve(
     timeout: Seconds = 120.0,
     machine: Machine = THIS_MACHINE,
 ) -> None:
-    """Serve runs over HTTP, for LibreTranslate's clients and others.
+    """Serve runs over HTTP, for clients of LibreTranslate, OpenAI, DeepL and others.
 
     Translation runs answer under the languages that their recipes name; runs of other tasks answer
     under the name of their directory. SIGTERM ends the server after running requests. The pages

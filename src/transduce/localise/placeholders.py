@@ -22,7 +22,7 @@ SIGNS = "<>[]{}%$@\\"
 MOST = 1000
 """Most placeholders of a text."""
 
-_NAME = r"[A-Za-z_][\w.-]*"
+_NAME = r"[A-Za-z_][\w.:-]*"
 PLACEHOLDER = re.compile(
     "|".join(
         (
