@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 from helpers.served import Served, library, served
+from transduce import load
 from transduce.errors import CancelledError
 from transduce.localise.wrapping import joined_lines
+from transduce.serve.dialects.openai_audio import Transcriptions
+from transduce.serve.errors import RequestError
+from transduce.serve.requests import Fields
+from transduce.serve.service import Service
+from transduce.serve.settings import ServeSettings
 from transduce.serve.worker import Worker
 
 openai = pytest.importorskip("openai")
@@ -122,6 +128,21 @@ def test_a_model_of_texts_takes_no_recordings(server: Served, recording: bytes) 
         pytest.raises(openai.BadRequestError, match="takes no recordings"),
     ):
         client.audio.transcriptions.create(file=recording, model="de-en")
+
+
+def test_recordings_in_memory_are_bounded() -> None:
+    service = Service([], load, ServeSettings())
+
+    async def read(request: object, most: int) -> Fields:
+        raise AssertionError
+
+    transcriptions = Transcriptions(service, read)
+    kept = [transcriptions._reserve("25000000", 26_000_000) for _ in range(7)]
+    with pytest.raises(RequestError, match="too many recordings") as caught:
+        transcriptions._reserve("", 26_000_000)
+    assert caught.value.status == 429
+    kept.pop()
+    transcriptions._reserve("\u0663x", 26_000_000)
 
 
 def test_a_transcription_ends_with_its_call(run: Path, recording: bytes) -> None:

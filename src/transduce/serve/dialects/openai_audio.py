@@ -7,6 +7,7 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakSet
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -16,7 +17,7 @@ from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.choice import choose_model
 from transduce.serve.dialects.dialect import Endpoint
 from transduce.serve.dialects.events import event, events_of
-from transduce.serve.errors import invalid
+from transduce.serve.errors import busy, invalid
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
 from transduce.serve.settings import FORM_BYTES
@@ -26,14 +27,24 @@ if TYPE_CHECKING:
 
 FORMATS = ("json", "text", "srt", "vtt", "verbose_json")
 GRANULARITIES = ("segment", "word")
+MOST_BYTES = 200_000_000
+"""Size of all requests in progress, which are in memory."""
 FRAMES_A_SECOND = 100
 """Unit of `seek`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reserved:
+    """Memory of one request, until nothing refers to it any more."""
+
+    n_bytes: int
 
 
 @dataclass(frozen=True)
 class TranscriptionRequest:
     """A checked request to transcribe."""
 
+    reserved: Reserved
     model: str
     audio: bytes
     form: str
@@ -41,7 +52,7 @@ class TranscriptionRequest:
     stream: bool
 
 
-def read_transcription(fields: Fields) -> TranscriptionRequest:
+def read_transcription(fields: Fields, reserved: Reserved) -> TranscriptionRequest:
     """The fields of a request; unknown ones are ignored."""
     audio = fields.file("file").data
     form = fields.text("response_format", "json")
@@ -60,7 +71,8 @@ def read_transcription(fields: Fields) -> TranscriptionRequest:
     if stream not in ("true", "false"):
         raise invalid("stream is not true or false")
     granularities = tuple(wanted) or ("segment",)
-    return TranscriptionRequest(fields.text("model"), audio, form, granularities, stream == "true")
+    model = fields.text("model")
+    return TranscriptionRequest(reserved, model, audio, form, granularities, stream == "true")
 
 
 class Transcriptions:
@@ -74,12 +86,14 @@ class Transcriptions:
     ) -> None:
         self._service = service
         self._read_fields = read_fields
+        self._reserved: WeakSet[Reserved] = WeakSet()
 
     async def transcribe(self, request: Request) -> Response:
         """POST /v1/audio/transcriptions."""
         service = self._service
         most = FORM_BYTES + service.settings.max_audio_bytes
-        order = read_transcription(await self._read_fields(request, most))
+        reserved = self._reserve(request.headers.get("content-length", ""), most)
+        order = read_transcription(await self._read_fields(request, most), reserved)
         run = choose_model(service, order.model).run
         if run is None or run.inputs != ("audio",):
             raise invalid(f"model {order.model!r} takes no recordings")
@@ -107,6 +121,15 @@ class Transcriptions:
         }
         path = "/v1/audio/transcriptions"
         return [Endpoint(path, self.transcribe, ("POST",), "Transcribe a recording", asked)]
+
+    def _reserve(self, length: str, most: int) -> Reserved:
+        """Memory for a request of a declared length.  Raises RequestError 429 for too much."""
+        size = min(most, int(length)) if length.isascii() and length.isdigit() else most
+        if sum(one.n_bytes for one in self._reserved) + size > MOST_BYTES:
+            raise busy("too many recordings are waiting")
+        reserved = Reserved(size)
+        self._reserved.add(reserved)
+        return reserved
 
     def _answer(
         self, order: TranscriptionRequest, segments: list[Segment], seconds: float
