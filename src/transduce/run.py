@@ -10,21 +10,18 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from transduce.config import to_dict
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
 from transduce.deprecation import forwarded
-from transduce.engine.instructions import chosen_instructions
-from transduce.errors import DataError, RunError, SettingError, TransduceError
+from transduce.errors import DataError, RunError, TransduceError
 from transduce.inspect.explanation import Explanation
-from transduce.nn.kernels.bf16 import relative_slowdown, to_bf16
-from transduce.nn.kernels.int8 import to_int8
 from transduce.nn.kernels.linear import Precision
-from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.recipes import read_recipe
+from transduce.run_engine import EngineName, device_for, native_support, with_engine
 from transduce.tasks import EXPLAINERS, TASKS, decoding_as
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
@@ -35,9 +32,6 @@ from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.segments import Segment
 from transduce.tasks.speech.transcriber import Transcriber
 from transduce.tasks.task import Evaluation, Prediction, Split, TextStream
-from transduce.tasks.translation.ctranslate2 import with_ctranslate2
-from transduce.tasks.translation.native import native_refusal, with_native
-from transduce.tasks.translation.task import TrainedTranslator
 from transduce.tasks.translation.translations import Alignment, Translation
 from transduce.tasks.translation.translator import Translator
 from transduce.training.checkpoints import checkpoints_of
@@ -45,7 +39,6 @@ from transduce.training.curves import kept_scores
 
 logger = logging.getLogger("transduce")
 
-EngineName = Literal["pytorch", "native", "ctranslate2", "auto"]
 P = TypeVar("P", bound=Prediction)
 
 STREAM_TEXTS = 512
@@ -68,46 +61,14 @@ class Run:
         precision: Precision = "float32",
         engine: EngineName = "pytorch",
     ) -> None:
-        if engine in ("native", "ctranslate2"):
-            if device not in ("auto", "cpu"):
-                raise SettingError(
-                    f"engine {engine!r} runs on a CPU only, not on {device!r}; remove one of them"
-                )
-            device = "cpu"
         self.path, self.precision = path, precision
         self.recipe = read_recipe(path)
         check_model_size(to_dict(self.recipe.model), path)
-        self.predictor = TASKS[self.recipe.task].load(self.recipe, path, device)
+        self.predictor = TASKS[self.recipe.task].load(self.recipe, path, device_for(engine, device))
         self.model = self.predictor.model
-        self.engine = self._use(engine)
-
-    def _use(self, engine: EngineName) -> EngineName:
-        """Put an engine behind the predictor; returns the one that is used."""
-        if engine == "auto":
-            if native_refusal(self.predictor, self.recipe.model) is not None:
-                return self._use("pytorch")
-            try:
-                return self._use("native")
-            except SettingError as error:
-                logger.warning("decoding with PyTorch: %s", error)
-                return self._use("pytorch")
-        if engine != "pytorch":
-            if not isinstance(self.predictor, TrainedTranslator):
-                raise RunError(
-                    f"{self.path} is a run of the task {self.recipe.task!r}; engine {engine!r} "
-                    "applies only to translation; remove --engine"
-                )
-            with_engine = {"native": with_native, "ctranslate2": with_ctranslate2}[engine]
-            self.predictor = with_engine(self.predictor, self.precision)
-        elif self.precision == "int8":
-            to_int8(self.model)
-        elif self.precision == "bf16":
-            if warning := relative_slowdown(next(self.model.parameters()).device):
-                logger.warning(warning)
-            to_bf16(self.model)
-        elif next(self.model.parameters()).device.type == "cpu":
-            pack_for_few_rows(self.model)
-        return engine
+        self.predictor, self.engine = with_engine(
+            self.predictor, self.recipe, path, engine, precision
+        )
 
     def __repr__(self) -> str:
         return f"<transduce run {self.path}: {self.recipe.task}, {self._parameters():,} parameters>"
@@ -393,16 +354,11 @@ class Run:
             "parameters": self._parameters(),
             **self.predictor.facts(),
             "engine": self.engine,
-            "native_engine": self._native_engine(),
+            "native_engine": native_support(self.predictor, self.recipe),
             "validation": kept_scores(self.path),
             "checkpoints": [path.name for path in checkpoints_of(self.path)],
             "recipe": to_dict(self.recipe),
         }
-
-    def _native_engine(self) -> str:
-        """The instructions that the native engine would take, or why it cannot be used."""
-        refusal = native_refusal(self.predictor, self.recipe.model)
-        return f"no: {refusal}" if refusal else f"yes, with {chosen_instructions().name}"
 
     def _parameters(self) -> int:
         return sum({p.data_ptr(): p.numel() for p in self.model.parameters()}.values())

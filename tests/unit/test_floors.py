@@ -32,6 +32,7 @@ FLOORS = {
     "transduce.tasks": 5,
     "transduce.recipes": 6,
     "transduce.run_directory": 7,
+    "transduce.run_engine": 7,
     "transduce.run": 8,
     "transduce.train_run": 8,
     "transduce.import_run": 8,

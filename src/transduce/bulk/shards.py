@@ -19,7 +19,8 @@ from transduce.data.tables import optional
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, first_line
 from transduce.nn.kernels.linear import Precision
-from transduce.run import EngineName, Run, load
+from transduce.run import Run, load
+from transduce.run_engine import EngineName
 
 TRANSLATION = "translation"
 """Column of a Parquet shard for the outputs."""
