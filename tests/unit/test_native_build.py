@@ -42,7 +42,7 @@ def test_the_best_instruction_set_comes_first(monkeypatch: pytest.MonkeyPatch) -
     assert available(frozenset({"asimddp"})) == list(ARM64)
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     assert available(every) == []
-    with pytest.raises(SettingError, match="does not support riscv64 processors"):
+    with pytest.raises(SettingError, match=r"does not support .* on riscv64"):
         chosen_instructions()
 
 

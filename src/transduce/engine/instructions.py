@@ -48,6 +48,8 @@ ARM64 = (
 def instruction_sets() -> tuple[InstructionSet, ...]:
     """Those of this kind of processor, best first; none for kinds without a port."""
     machine = platform.machine().lower()
+    if sys.platform == "win32":  # its usual compiler has no vector extension
+        return ()
     if machine in ("x86_64", "amd64"):
         return X86_64
     return ARM64 if machine in ("aarch64", "arm64") else ()
@@ -91,5 +93,5 @@ def chosen_instructions(name: str | None = None) -> InstructionSet:
 
 def _missing(name: str | None, here: Sequence[str]) -> str:
     if not here:
-        return f"the native engine does not support {platform.machine()} processors"
+        return f"the native engine does not support {sys.platform} on {platform.machine()}"
     return f"{VARIABLE} = {name!r}: this processor has {', '.join(here)}"

@@ -19,6 +19,7 @@ from transduce.nn.kernels.linear import Precision
 from transduce.sequence import Padded
 
 _LOAD_ERRORS = ("", "is unknown", "has another shape than the settings say", "is not finite")
+_NO_MEMORY = len(_LOAD_ERRORS)
 
 
 class NativeState:
@@ -101,6 +102,8 @@ class NativeModel:
                 len(found),
                 found[0].numel(),
             )
+            if status == _NO_MEMORY:
+                raise MemoryError("the native engine ran out of memory")
             if status:
                 raise RunError(f"weight {name} {_LOAD_ERRORS[status]}")
             if "norm" in part or part.endswith((".embedding", ".table")):

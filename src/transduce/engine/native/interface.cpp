@@ -61,7 +61,11 @@ EXPORT void engine_delete(Model* model) { delete model; }
 // 0, or why the weight is refused (LoadError).
 EXPORT int32_t engine_load(Model* model, const char* name, const float* weight, const float* bias,
                     int64_t rows, int64_t columns) {
-  return model->load(name, weight, bias, rows, columns);
+  try {
+    return model->load(name, weight, bias, rows, columns);
+  } catch (const std::bad_alloc&) {
+    return NO_MEMORY;
+  }
 }
 EXPORT int32_t engine_complete(const Model* model) { return model->complete(); }
 
@@ -78,7 +82,8 @@ EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* l
 EXPORT void state_delete(State* state) { delete state; }
 
 // Advance by a token for each row.  outputs (rows, width), logits (rows, target_size) and attention
-// (rows, stride) of the cross-attention of a layer are written unless null.  1 for success, 0 for ids out of range, -1 without memory.
+// (rows, stride) of the cross-attention of a layer are written unless null.
+// 1 for success, 0 for ids out of range, -1 without memory.
 EXPORT int32_t state_step(State* state, const int32_t* tokens, float* outputs, float* logits,
                    float* attention, int32_t stride, int32_t layer) {
   try {

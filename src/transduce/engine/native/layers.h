@@ -32,18 +32,24 @@ static void layer_norm(const Norm& norm, const float* x, int rows, int m, float*
     for (int j = 0; j < whole; j += W) {
       store(to + j, (load(from + j) - mean) * scale * load(norm.weight + j) + load(norm.bias + j));
     }
-    for (int j = whole; j < m; j++) to[j] = (from[j] - mean) * scale * norm.weight[j] + norm.bias[j];
+    for (int j = whole; j < m; j++) {
+      to[j] = (from[j] - mean) * scale * norm.weight[j] + norm.bias[j];
+    }
   }
 }
 
 // x / (1 + e^-u)
-static inline V sigmoid_times(V x, V u) { return x / (1.0f + exponential(smaller(all(88.0f), -u))); }
+static inline V sigmoid_times(V x, V u) {
+  return x / (1.0f + exponential(smaller(all(88.0f), -u)));
+}
 
 // Abramowitz and Stegun 7.1.26: error below 2e-7.
 static inline V error_function(V x) {
   const V size = larger(x, -x), t = 1.0f / (1.0f + 0.3275911f * size);
   V series = all(1.061405429f);
-  for (float c : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f}) series = series * t + c;
+  for (float coefficient : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f}) {
+    series = series * t + coefficient;
+  }
   const V value = 1.0f - series * t * exponential(-size * size);
   return x < 0 ? -value : value;
 }
@@ -74,8 +80,8 @@ static void gate(float* wide, int rows, int inner) {
   }
 }
 
-static void feed_forward(const Layer& l, const StackShape& shape, const float* x, int rows, float* y,
-                         Scratch& scratch) {
+static void feed_forward(const Layer& l, const StackShape& shape, const float* x, int rows,
+                         float* y, Scratch& scratch) {
   const Activation activation = (Activation)shape.activation;
   float* wide = scratch.wide.at_least((size_t)rows * l.inner.outputs);
   apply(l.inner, x, rows, wide, l.inner.outputs, scratch.products, activation == RELU);
@@ -186,7 +192,7 @@ static void encode(const Model& model, const Sentences& sources, float* x, Scrat
 
 // Floats between two rows of keys and values: an odd number of cache lines, so that the rows of a
 // head do not all fall into the same sets of the cache.
-static inline size_t staggered(size_t width) { return (width + 15) / 16 * 16 + (width / 16 % 2 ? 0 : 16); }
+static inline size_t staggered(size_t width) { return ((width + 15) / 16 | 1) * 16; }
 
 // The past of a batch of hypotheses, and the memory that they look at.
 class State {

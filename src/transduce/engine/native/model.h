@@ -69,7 +69,8 @@ class Positions {
       }
       const double angle = at / std::pow(10000.0, 2.0 * i / n);
       const int half = (n + 1) / 2;
-      const int sine = kind == SINUSOIDAL ? 2 * i : i, cosine = kind == SINUSOIDAL ? 2 * i + 1 : half + i;
+      const int sine = kind == SINUSOIDAL ? 2 * i : i;
+      const int cosine = kind == SINUSOIDAL ? 2 * i + 1 : half + i;
       to[sine] = (float)std::sin(angle);
       if (cosine < n) to[cosine] = (float)std::cos(angle);
     }
@@ -111,7 +112,7 @@ struct Slot {
   bool filled = false;
 };
 
-enum LoadError { LOADED, UNKNOWN_NAME, WRONG_SHAPE, NOT_FINITE };
+enum LoadError { LOADED, UNKNOWN_NAME, WRONG_SHAPE, NOT_FINITE, NO_MEMORY };
 
 class Model {
  public:
@@ -121,7 +122,9 @@ class Model {
   const float *source_table = nullptr, *target_table = nullptr;  // the caller's, (size, width)
 
   explicit Model(const ModelShape& shape_)
-      : shape(shape_), encoder(shape_.encoder, shape_.width), decoder(shape_.decoder, shape_.width) {
+      : shape(shape_),
+        encoder(shape_.encoder, shape_.width),
+        decoder(shape_.decoder, shape_.width) {
     const size_t m = shape.width;
     add({"front_end.embedding", (size_t)shape.source_size, m}).table = &source_table;
     add({"target_front_end.embedding", (size_t)shape.target_size, m}).table = &target_table;
@@ -179,12 +182,14 @@ class Model {
     for (int i = 0; i < s.layers; i++) {
       const std::string at = name + ".layers." + std::to_string(i) + ".";
       Layer& l = stack.layers[i];
-      add_linear(at + "self_attention.query_key_value", l.query_key_value, 3 * all_heads, m, heads, HEADS_OUT);
+      add_linear(at + "self_attention.query_key_value", l.query_key_value, 3 * all_heads, m, heads,
+                 HEADS_OUT);
       add_linear(at + "self_attention.output", l.self_output, m, all_heads, heads, HEADS_IN);
       add_norm(at + "self_attention_residual.norm", l.self_norm, s.epsilon);
       if (cross) {
         add_linear(at + "cross_attention.query", l.query, all_heads, m, heads, HEADS_OUT);
-        add_linear(at + "cross_attention.key_value", l.key_value, 2 * all_heads, m, heads, HEADS_OUT);
+        add_linear(at + "cross_attention.key_value", l.key_value, 2 * all_heads, m, heads,
+                   HEADS_OUT);
         add_linear(at + "cross_attention.output", l.cross_output, m, all_heads, heads, HEADS_IN);
         add_norm(at + "cross_attention_residual.norm", l.cross_norm, s.epsilon);
       }
@@ -227,9 +232,10 @@ class Model {
 // True if the sizes make sense and no product of them overflows.
 static bool is_valid(const StackShape& s) {
   const bool sizes = s.layers >= 1 && s.layers <= 1000 && s.heads >= 1 && s.heads <= 1000 &&
-                     s.head_width >= 1 && s.head_width <= 10000 && s.inner >= 1 && s.inner <= 1000000;
-  const bool kinds = s.activation >= RELU && s.activation <= SWIGLU && s.positions >= NO_POSITIONS &&
-                     s.positions <= ALIBI;
+                     s.head_width >= 1 && s.head_width <= 10000 && s.inner >= 1 &&
+                     s.inner <= 1000000;
+  const bool kinds = s.activation >= RELU && s.activation <= SWIGLU &&
+                     s.positions >= NO_POSITIONS && s.positions <= ALIBI;
   return sizes && kinds && s.max_positions >= 1 && (s.positions != ROTARY || s.head_width % 2 == 0);
 }
 static bool is_valid(const ModelShape& s) {

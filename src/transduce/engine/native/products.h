@@ -232,7 +232,8 @@ static float round_to_int8(const float* x, int n, int padded, uint8_t* to) {
   const float scale = LEVELS / top;
   constexpr int above = 1024;  // so that cutting a positive number off rounds it
   for (j = 0; j + W <= n; j += W) {
-    const I levels = __builtin_convertvector(load(x + j) * scale + (above + 0.5f), I) + (ZERO - above);
+    const V scaled = load(x + j) * scale + (above + 0.5f);
+    const I levels = __builtin_convertvector(scaled, I) + (ZERO - above);
     const auto bytes = __builtin_convertvector(levels, Lanes<uint8_t, W>::type);
     memcpy(to + j, &bytes, W);
   }

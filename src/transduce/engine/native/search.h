@@ -294,12 +294,15 @@ static void search_all(const Model& model, const Sentences& sources, const int32
   std::vector<std::exception_ptr> errors(shares);
   std::vector<int> not_a_number(shares, -1);
   auto run = [&](int share) {
-    const int from = (int)((int64_t)n * share / shares), to = (int)((int64_t)n * (share + 1) / shares);
+    const int from = (int)((int64_t)n * share / shares);
+    const int to = (int)((int64_t)n * (share + 1) / shares);
     try {
       Sentences own;
       const auto ids = sources.ids.begin();
       own.ids.assign(ids + sources.starts[from], ids + sources.starts[to]);
-      for (int i = from; i <= to; i++) own.starts.push_back(sources.starts[i] - sources.starts[from]);
+      for (int i = from; i <= to; i++) {
+        own.starts.push_back(sources.starts[i] - sources.starts[from]);
+      }
       Search search(model, own, limits + from, min_lengths + from, options, cancelled, from);
       found[share] = std::move(search.run());
     } catch (const NotANumber& error) {
