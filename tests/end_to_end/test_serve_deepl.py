@@ -215,7 +215,9 @@ def done(client: Any, handle: Any) -> Any:
     return status
 
 
-def test_documents(client: Any, tmp_path: Path, truth: dict[str, str]) -> None:
+def test_documents(
+    client: Any, tmp_path: Path, truth: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = list(truth)[:3]
     subtitles = "".join(
         f"{i}\n00:00:0{i},000 --> 00:00:0{i},900\n{text}\n\n" for i, text in enumerate(texts, 1)
@@ -233,6 +235,7 @@ def test_documents(client: Any, tmp_path: Path, truth: dict[str, str]) -> None:
     assert out.getvalue().decode() == wanted
     with pytest.raises(deepl.DeepLException):  # fetched once
         client.translate_document_get_status(handle)
+    monkeypatch.setattr(deepl.translator.time, "sleep", lambda seconds: None)
     (tmp_path / "a.txt").write_text("\n".join(texts), encoding="utf-8")
     client.translate_document_from_filepath(
         tmp_path / "a.txt", tmp_path / "b.txt", source_lang="DE", target_lang="EN-US"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import html
 import json
 import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.served import Served, served
+from helpers.served import Served, served, some_sentences
 from helpers.served_runs import dialogue_run, embedding_run, label_run
+from helpers.waiting import wait_for
 
 JSON = "application/json"
 VALUES: list[Any] = [
@@ -159,6 +161,23 @@ def test_documents_that_are_none(several: Served) -> None:
             pass
         assert found.get("error_message") != "internal error"
         assert several.ask(f"{where}/result", key)[0] in (200, 400)
+
+
+def idle(server: Served) -> bool:
+    lines = server.ask("/metrics")[1].splitlines()
+    gauges = [one for one in lines if one.startswith(("transduce_waiting{", "transduce_running{"))]
+    return all(one.endswith(" 0") for one in gauges)
+
+
+def test_a_stream_whose_client_has_gone(several: Served) -> None:
+    text = "\n".join(some_sentences(500))[:20_000]
+    asked = {"model": "de-en", "messages": [{"role": "user", "content": text}], "stream": True}
+    body = json.dumps(asked).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", several.port), 60) as connection:
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert connection.recv(200).startswith(b"HTTP/1.1 200")
+    wait_for(lambda: idle(several))
 
 
 def test_many_tags(several: Served) -> None:

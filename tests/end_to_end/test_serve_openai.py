@@ -12,7 +12,7 @@ import pytest
 
 from helpers.node import node_with, run_node
 from helpers.served import Served, library, served, some_sentences
-from helpers.served_runs import ANSWERS, dialogue_run, embedding_run, label_run
+from helpers.served_runs import ANSWERS, dialogue_run, embedding_run, label_run, language_model_run
 
 openai = pytest.importorskip("openai")
 
@@ -25,13 +25,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dialogue_run(place / "talk")
     embedding_run(place / "vectors")
     label_run(place / "labels")
+    language_model_run(place / "rhyme")
     (place / "keys").write_text(f"{KEY}\n")
     return place
 
 
 @pytest.fixture(scope="module")
 def several(de_en: Path, runs: Path) -> Iterator[Served]:
-    paths = [runs / name for name in ("talk", "vectors", "labels")]
+    paths = [runs / name for name in ("talk", "vectors", "labels", "rhyme")]
     with served(de_en, *paths, "--api-keys", runs / "keys") as found:
         yield found
 
@@ -53,7 +54,7 @@ def messages(*texts: str) -> list[dict[str, str]]:
 
 def test_models(client: Any) -> None:
     names = [model.id for model in client.models.list()]
-    assert names == ["de-en", "talk", "vectors", "labels"]
+    assert names == ["de-en", "talk", "vectors", "labels", "rhyme"]
     model = client.models.retrieve("de-en")
     assert (model.id, model.object, model.owned_by) == ("de-en", "model", "transduce")
     with pytest.raises(openai.NotFoundError, match="there is no model 'gpt'"):
@@ -73,9 +74,9 @@ def test_a_translation(client: Any, de_en: Path) -> None:
     assert again.choices[0].message.content == wanted
 
 
-@pytest.mark.parametrize("model", ["de-en", "talk"])
+@pytest.mark.parametrize("model", ["de-en", "talk", "rhyme"])
 def test_a_stream_equals_the_whole(client: Any, model: str) -> None:
-    text = "one" if model == "talk" else "\n".join(some_sentences(3))
+    text = {"talk": "one", "rhyme": "Row, "}.get(model, "\n".join(some_sentences(3)))
     asked: dict[str, Any] = {"model": model, "messages": messages(text), "seed": 3}
     whole = client.chat.completions.create(**asked)
     *chunks, last = client.chat.completions.create(
@@ -84,7 +85,7 @@ def test_a_stream_equals_the_whole(client: Any, model: str) -> None:
     assert chunks[0].choices[0].delta.role == "assistant"
     parts = [chunk.choices[0].delta.content or "" for chunk in chunks]
     assert "".join(parts) == whole.choices[0].message.content
-    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
     assert last.choices == [] and last.usage == whole.usage
     assert len({chunk.id for chunk in [*chunks, last]}) == 1
     plain = list(client.chat.completions.create(**asked, stream=True))
@@ -119,6 +120,20 @@ def test_a_dialogue_takes_all_turns(client: Any, runs: Path) -> None:
         client.chat.completions.create(
             model="talk", messages=[{"role": "assistant", "content": "hi"}]
         )
+
+
+def test_a_language_model_goes_on(client: Any, runs: Path) -> None:
+    asked = messages("one", "two", "Row, row\n")
+    for options in ({"temperature": 0}, {"temperature": 0.5, "top_p": 0.9, "seed": 7}):
+        found = client.chat.completions.create(
+            model="rhyme", messages=asked, max_completion_tokens=12, **options
+        ).choices[0]
+        own = {"method": "beam", "beam_size": 1} if options == {"temperature": 0} else options
+        run = library(runs / "rhyme")
+        decoding = run.predictor.options.with_settings({**own, "max_tokens": 12})  # type: ignore[union-attr]
+        (wanted,) = run.predict(["Row, row\n"], decoding)
+        assert found.message.content == wanted.continuation  # type: ignore[attr-defined]
+        assert found.finish_reason == "length"
 
 
 def test_embeddings(client: Any, several: Served, runs: Path) -> None:

@@ -46,6 +46,21 @@ def dialogue_run(directory: Path) -> Path:
     return transduce.train(recipe, directory)[0]
 
 
+def language_model_run(directory: Path) -> Path:
+    """A run that goes on from a rhyme, and samples by its recipe."""
+    train = directory.parent / "rhyme.txt"
+    train.write_text("Row, row, row your boat,\nGently down the stream.\n\n" * 60)
+    recipe: dict[str, Any] = {
+        "task": "language-model",
+        "data": {"train": {"kind": "text", "path": str(train)}, "hold_out": 0.1},
+        "text": {"tokenizer": {"kind": "characters"}, "block": 32},
+        "model": {"d_model": 16, "decoder": stack(positions="rotary")},
+        "training": {"steps": 40, "validate_every": 40, **STEPS},
+        "decoding": {"method": "sample", "max_tokens": 30},
+    }
+    return transduce.train(recipe, directory)[0]
+
+
 def embedding_run(directory: Path) -> Path:
     """A run with random weights that embeds texts in 16 dimensions, of length 1."""
     torch.manual_seed(1)
