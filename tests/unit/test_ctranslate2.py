@@ -78,7 +78,7 @@ def test_no_streaming_no_ensemble_no_language_model(translator: TrainedTranslato
         AuxiliaryModels(language_model=language_model),
         AuxiliaryModels(draft=DraftModel(model, None)),
     ):
-        with pytest.raises(SettingError, match=r"a language model or a draft.*remove --engine"):
+        with pytest.raises(SettingError, match=r"language model or draft.*remove --engine"):
             translator.with_models(auxiliary)
 
 
