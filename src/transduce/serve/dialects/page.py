@@ -149,7 +149,7 @@ class Page:
     async def _explained(self, request: Request) -> str:
         service = self.service
         fields = await self._fields(request)
-        texts = fields.texts("q")
+        texts = [text.replace("\r\n", "\n") for text in fields.texts("q")]  # as forms send them
         service.check_size(texts)
         if fields.get("model"):
             name = fields.text("model")

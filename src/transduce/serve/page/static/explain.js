@@ -10,7 +10,7 @@ function show() {
 
 function fields() {
   for (const e of document.querySelectorAll("[data-of]")) {
-    e.hidden = e.dataset.of !== $("method").value;
+    e.hidden = !e.dataset.of.split(" ").includes($("method").value);
     e.querySelector("input").disabled = e.hidden;
   }
 }

@@ -1,6 +1,233 @@
-// Views of models of other tasks: inputs, and the answer as its fields say.
-import { $ } from "./dom.js";
-export const refresh = () => {};
-export function start(models, translates) {
-  $("translation").hidden = !translates;
+// Views of models of other tasks: their inputs, and an answer as its fields say.
+import { $, bars, el, failed, fault, places, say } from "./dom.js";
+import { explain } from "./explain.js";
+import * as net from "./net.js";
+import { has, number, t } from "./words.js";
+
+const WAIT = 300; // milliseconds after the last key, for models that answer at once
+const MOST = 10; // bars
+const TRANSLATION = "";
+
+let models = [];
+let chosen = TRANSLATION;
+let timer = 0;
+let running = new AbortController();
+
+const given = () => [...document.querySelectorAll("#inputs textarea")].map((one) => one.value);
+const labelOf = (name) => (has(name) ? t(name) : name);
+
+function stop() {
+  clearTimeout(timer);
+  running.abort();
+  running = new AbortController();
+}
+
+async function predict(model, inputs) {
+  stop();
+  fault("");
+  const signal = running.signal;
+  $("result").setAttribute("aria-busy", "true");
+  try {
+    const { predictions } = await net.post("api/predict", { model: model.name, inputs }, signal);
+    const wrong = predictions.find((one) => one.error);
+    if (wrong) throw new net.Fault(wrong.error);
+    return predictions;
+  } finally {
+    if (!signal.aborted) $("result").setAttribute("aria-busy", "false");
+  }
+}
+
+// An answer by its fields: the first of these that it has.
+const FIELDS = {
+  probabilities: ({ probabilities }) => {
+    const ranked = Object.entries(probabilities).sort((a, b) => b[1] - a[1]);
+    return bars(ranked.slice(0, MOST));
+  },
+  answer: ({ answer, start, end, probability }, texts) => {
+    const text = texts.at(-1);
+    const at = places(text);
+    const [from, to] = [at[start] ?? 0, at[end] ?? 0];
+    return [
+      bars([[answer || "—", probability]]),
+      el("p", { class: "result", dir: "auto" }, text.slice(0, from), el("mark", {}, text.slice(from, to)), text.slice(to)),
+    ];
+  },
+  candidates: ({ filled, candidates }) => [
+    el("p", { class: "result", dir: "auto" }, filled),
+    candidates.map((one) => el("div", { class: "card" }, bars(one.map((c) => [c.token, c.probability])))),
+  ],
+  items: ({ items }) => bars(items.slice(0, MOST).map((one) => [one.item, one.probability])),
+  continuation: ({ continuation }, [prompt]) =>
+    el("p", { class: "result", dir: "auto" }, el("span", { class: "given" }, prompt), " ", continuation),
+};
+const textOf = (one) => Object.values(one).find((value) => typeof value === "string") ?? "";
+
+function shown(answer, texts) {
+  const name = Object.keys(FIELDS).find((field) => answer[field] !== undefined && answer[field] !== null);
+  return name ? FIELDS[name](answer, texts) : el("p", { class: "result", dir: "auto" }, textOf(answer));
+}
+
+function put(...parts) {
+  $("result").replaceChildren(...parts.flat(9));
+  say(`${t("result")}: ${$("result").innerText.slice(0, 300)}`);
+}
+
+// One input, one answer.
+function single(model) {
+  const run = async () => {
+    const texts = given();
+    if (!texts.every((one) => one.trim())) return $("result").replaceChildren();
+    const [answer] = await predict(model, [texts]);
+    put(shown(answer, texts));
+  };
+  return { fields: model.inputs.length ? model.inputs : ["text"], run, live: !model.decodes };
+}
+
+// Vectors: one text a line, and how alike they are.
+function alike(model) {
+  const cosine = (a, b) => {
+    const dot = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
+    return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b)) || 0;
+  };
+  const run = async () => {
+    const lines = given()[0].split("\n").filter((one) => one.trim());
+    if (!lines.length) return $("result").replaceChildren();
+    const vectors = (await predict(model, lines)).map((one) => one.embedding);
+    const row = (line, i) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, el("bdi", {}, line)),
+        vectors.map((other) => {
+          const share = cosine(vectors[i], other);
+          return el("td", { class: "cell", style: { "--a": Math.max(0, share) * 0.6 } }, share.toFixed(2));
+        }),
+      );
+    put(
+      el("p", { class: "note" }, t("numbers", number(vectors[0].length))),
+      el("div", { class: "scroll" }, el("table", {}, lines.map(row))),
+    );
+  };
+  return { fields: model.inputs, run, live: true, note: "eachLine" };
+}
+
+// Turns, of which the history is sent.
+function dialogue(model) {
+  let turns = [];
+  const draw = () => {
+    $("result").replaceChildren(
+      ...turns.map((text, i) => el("p", { class: `turn${i % 2 ? "" : " own"}`, dir: "auto" }, text)),
+    );
+  };
+  const run = async () => {
+    const box = document.querySelector("#inputs textarea");
+    const own = box.value.split("\n").join(" ").trim();
+    if (!own) return;
+    const before = turns;
+    turns = [...turns, own];
+    draw();
+    box.value = "";
+    try {
+      const [answer] = await predict(model, [turns.join("\n")]);
+      const reply = textOf(answer).split("\n").join(" ");
+      turns = [...turns, reply];
+      say(reply);
+    } catch (error) {
+      turns = before;
+      box.value ||= own;
+      throw error;
+    } finally {
+      draw();
+    }
+  };
+  const again = () => {
+    stop();
+    turns = [];
+    draw();
+  };
+  const history = () => [turns.slice(0, turns.length - (turns.length % 2 ? 0 : 1)).join("\n")];
+  return { fields: ["message"], run, live: false, word: "send", above: true, again, history, enter: true };
+}
+
+const VIEWS = { embedding: alike, dialogue };
+
+function draw(model) {
+  const view = (VIEWS[model.task] ?? single)(model);
+  const run = () => view.run().catch(failed);
+  const later = () => {
+    if (!view.live) return;
+    stop();
+    timer = setTimeout(run, WAIT);
+  };
+  const keys = (e) => {
+    if (e.key !== "Enter" || e.isComposing || !(e.ctrlKey || e.metaKey || (view.enter && !e.shiftKey))) return;
+    e.preventDefault();
+    run();
+  };
+  const box = (name) =>
+    el(
+      "label",
+      {},
+      el("h3", {}, labelOf(name)),
+      el("textarea", { class: "text", dir: "auto", rows: 2, spellcheck: "false", oninput: later, onkeydown: keys }),
+    );
+  const explained = () => {
+    const q = (view.history ?? given)();
+    if (q.every((one) => one.trim())) explain({ q, model: model.name, decodes: model.decodes });
+  };
+  const button = (word, action, attrs) => el("button", { type: "button", onclick: action, ...attrs }, t(word));
+  const parts = [
+    el(
+      "div",
+      { class: "fields", id: "inputs" },
+      view.fields.map(box),
+      view.note ? el("p", { class: "note" }, t(view.note)) : null,
+      el(
+        "div",
+        { class: "bar" },
+        view.live ? null : button(view.word ?? "run", run, { "aria-keyshortcuts": "Control+Enter" }),
+        button("explain", explained, { class: "quiet" }),
+        view.again ? button("newDialogue", view.again, { class: "quiet" }) : null,
+      ),
+    ),
+    el("div", { id: "result", class: "card answer", role: "group", "aria-label": t("result") }),
+  ];
+  $("model").replaceChildren(...(view.above ? parts.reverse() : parts));
+  $("model").classList.toggle("talk", Boolean(view.above));
+  $("model").querySelector("textarea").focus();
+}
+
+function choose(name) {
+  stop();
+  fault("");
+  chosen = name;
+  $("translation").hidden = name !== TRANSLATION;
+  $("model").hidden = name === TRANSLATION;
+  $("model").replaceChildren();
+  const model = models.find((one) => one.name === name);
+  if (model) draw(model);
+}
+
+// The words of the page's language; texts stay.
+export function refresh() {
+  const options = [...$("view").options];
+  if (options[0]?.value === TRANSLATION) options[0].textContent = t("translate");
+  const model = models.find((one) => one.name === chosen);
+  if (!model) return;
+  const texts = given();
+  draw(model);
+  document.querySelectorAll("#inputs textarea").forEach((one, i) => {
+    one.value = texts[i] ?? "";
+  });
+}
+
+export function start(all, translates) {
+  models = all.filter((one) => !one.pairs.length);
+  const names = [...(translates ? [TRANSLATION] : []), ...models.map((one) => one.name)];
+  $("view").replaceChildren(
+    ...names.map((name) => el("option", { value: name }, name === TRANSLATION ? t("translate") : name)),
+  );
+  $("view").hidden = names.length < 2;
+  $("view").addEventListener("change", () => choose($("view").value));
+  choose(names[0] ?? TRANSLATION);
 }

@@ -42,6 +42,7 @@ function render() {
     at = sentence.start + sentence.output.length;
   });
   $("target").replaceChildren(...parts, S.text.slice(at));
+  $("state").textContent = document.querySelector("#target .doubt") ? t("doubtful") : "";
   const words = all();
   const now = words.find((one) => key(one) === kept) ?? words.find(isChosen) ?? words[0];
   if (now) now.tabIndex = 0;
