@@ -374,6 +374,9 @@ def test_a_faulty_explanation_is_one_line(server: Served) -> None:
     assert status == 400 and "<p>beam_size is not a number</p>" in page
     status, page = server.ask("/page/explanation", {**asked, "beam_size": 10000})
     assert status == 400 and "exceeds 16" in page
+    for field in ("q", "prefix"):
+        status, page = server.ask("/page/explanation", {**asked, field: "x" * 1001})
+        assert status == 400 and "takes at most 1000 characters" in page
     status, page = server.ask("/page/explanation", {**asked, "target": "fr"})
     assert status == 400 and "no run translates de to fr directly" in page
     status, page = server.ask("/page/explanation", {**asked, "prefix": "<b>\u4e00"})

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from helpers.random_translator import random_translator
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError, RunError, SettingError
+from transduce.run import Run
 from transduce.serve.dialects.page import policy_of
 from transduce.serve.errors import RequestError
 from transduce.serve.page.glossary import read_terms, required_by
+from transduce.serve.worker import Worker
 from transduce.tasks import decoding_as
 from transduce.tasks.translation.words import MAX_TOKENS, translated_words, word_spans
 
@@ -87,6 +91,13 @@ def test_a_policy_names_scripts_by_their_hashes() -> None:
     page = '<style>a</style><script id="data" type="application/json">x</script><script>b</script>'
     policy = policy_of(page)
     assert policy.count("sha256-") == 2 and "unsafe" not in policy
+
+
+def test_no_file_that_a_client_names_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("transduce"), "filters", [])
+    predictor = SimpleNamespace(options=None, inputs=("audio",))
+    worker = Worker(cast(Run, SimpleNamespace(predictor=predictor)))
+    assert isinstance(worker.explain(["/etc/passwd"], None), RunError)
 
 
 def test_options_of_a_predictor_change_in_a_copy() -> None:

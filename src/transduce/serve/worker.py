@@ -119,7 +119,10 @@ class Worker:
         return found
 
     def explain(self, text: Input, options: DecodingOptions | None) -> Answer:
-        """The page that explains an answer, or the error of the input."""
+        """The page that explains an answer, or the error of the input; for a run of recordings, an
+        error."""
+        if self.inputs == AUDIO:
+            return RunError("recordings are explained by `transduce explain` alone")
         try:
             return self._explained.explain(text, options).page()
         except TransduceError as error:

@@ -39,7 +39,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-OPTIONS: dict[str, Callable[[str], Any]] = {
+OPTIONS: dict[str, Callable[[Any], Any]] = {
     "prefix": str,
     "method": str,
     "beam_size": int,
@@ -48,6 +48,8 @@ OPTIONS: dict[str, Callable[[str], Any]] = {
     "seed": int,
 }
 """Decoding options of an explanation, which come as texts of a form."""
+MAX_EXPLAINED = 1000
+"""Characters: a search that is watched cannot be cancelled."""
 MESSAGE = (
     '<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
     "<title>transduce</title><p>{}</p>"
@@ -150,7 +152,9 @@ class Page:
         service = self.service
         fields = await self._fields(request)
         texts = [text.replace("\r\n", "\n") for text in fields.texts("q")]  # as forms send them
-        service.check_size(texts)
+        given = _options(fields)
+        if sum(map(len, (*texts, given.get("prefix", "")))) > MAX_EXPLAINED:
+            raise invalid(f"an explanation takes at most {MAX_EXPLAINED} characters", "too_large")
         if fields.get("model"):
             name = fields.text("model")
         else:
@@ -159,7 +163,6 @@ class Page:
             texts = [tag + texts[0]]
         queue = service.loaded(name)
         assert queue.run is not None
-        given = _options(fields)
         options = bounded(queue.run.options, given) if given else None
         async with watched(request, service.settings.timeout) as call:
             answer = await queue.explain(texts, options, call)
@@ -257,8 +260,10 @@ def _options(fields: Fields) -> dict[str, Any]:
         value = fields.get(name)
         if value not in (None, ""):
             try:
-                found[name] = kind(value)
-            except (TypeError, ValueError):
+                if not isinstance(value, str | int | float):
+                    raise ValueError
+                found[name] = kind(well_formed(value) if isinstance(value, str) else value)
+            except (OverflowError, ValueError):
                 raise invalid(f"{name} is not a number") from None
     return found
 
