@@ -22,7 +22,7 @@ from transduce.inspect.explanation import Explanation
 from transduce.nn.kernels.linear import Precision
 from transduce.recipes import read_recipe
 from transduce.run_engine import EngineName, device_for, native_support, with_engine
-from transduce.tasks import EXPLAINERS, TASKS, decoding_as
+from transduce.tasks import TASKS, decoding_as, explainer_of
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
@@ -328,7 +328,7 @@ class Run:
         if len(parts) != len(names):
             raise DataError(f"{self.path} takes {' and '.join(names)}, not {len(parts)} texts")
         predictor = self.predictor if options is None else decoding_as(self.predictor, options)
-        found = EXPLAINERS[self.recipe.task](predictor, parts)
+        found = explainer_of(self.recipe.task)(predictor, parts)
         return dataclasses.replace(found, run=self.path.resolve().name)
 
     def evaluate(

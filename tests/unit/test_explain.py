@@ -24,6 +24,7 @@ from transduce.inspect.parts import HeadVectors
 from transduce.inspect.recording import without_positions
 from transduce.inspect.report import report_of
 from transduce.sequence import Padded
+from transduce.tasks import explainer_of
 from transduce.tasks.translation.explain import explain_translation
 from transduce.tasks.translation.translator_config import Engine
 from transduce.text import BOS, EOS
@@ -325,3 +326,8 @@ def test_options_without_end_leave_no_winner() -> None:
     translator = made.configured(replace(made.config, options=options))
     one = explain_translation(translator, (TEXT,))
     assert one.answer == translator.translate([TEXT])[0].text
+
+
+def test_a_task_without_an_explanation_is_named() -> None:
+    with pytest.raises(SettingError, match="'own' has no explanation"):
+        explainer_of("own")

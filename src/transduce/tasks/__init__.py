@@ -78,6 +78,13 @@ EXPLAINERS: dict[str, Callable[[Any, tuple[str, ...]], Explanation]] = {
 """By task: trained model, the parts of one input -> that input on its way through the model."""
 
 
+def explainer_of(task: str) -> Callable[[Any, tuple[str, ...]], Explanation]:
+    """The row of `EXPLAINERS` of a task.  Raises SettingError where there is none."""
+    if task not in EXPLAINERS:
+        raise SettingError(f"the task {task!r} has no explanation; add it to EXPLAINERS")
+    return EXPLAINERS[task]
+
+
 def decoding_as(predictor: P, options: DecodingOptions) -> P:
     """The predictor with other default options.  Raises SettingError where it does not decode."""
     if predictor.options is None:

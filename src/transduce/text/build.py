@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -34,6 +34,13 @@ class FileConfig:
 AnyTokenizer = SubwordConfig | CharactersConfig | SymbolsConfig | FileConfig | ImportedConfig
 TokenizerConfig = Annotated[AnyTokenizer, Field(discriminator="kind"), DefaultKind("bpe")]
 """Settings of a tokenizer, selected by `kind`; by default subwords with BPE."""
+
+LOADERS: dict[str, Callable[[dict[str, Any]], Tokenizer]] = {
+    "hugging-face": HuggingFaceTokenizer.from_content,
+    "marian": MarianTokenizer.from_content,
+}
+"""By `kind` in a JSON file: its content -> tokenizer.  Another row adds a tokenizer, which recipes
+name as a file."""
 
 
 def train_tokenizer(config: AnyTokenizer, lines: Iterable[str]) -> Tokenizer:
@@ -72,11 +79,9 @@ def load_tokenizer(path: Path) -> Tokenizer:
     try:
         if not data.startswith(b"{"):
             return SubwordTokenizer.from_bytes(data)
-        match content := _object(data):
-            case {"kind": "hugging-face"}:
-                return HuggingFaceTokenizer.from_content(content)
-            case {"kind": "marian"}:
-                return MarianTokenizer.from_content(content)
+        content = _object(data)
+        if (load := LOADERS.get(str(content.get("kind")))) is not None:
+            return load(content)
         file = read_listed(data)
         match file.kind:
             case "characters":

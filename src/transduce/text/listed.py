@@ -46,7 +46,8 @@ class ListedFile(Normalizer):
 class ListedTokenizer(Tokenizer):
     """One id for each unit in a list; other units are unknown."""
 
-    kind: ClassVar[Literal["characters", "symbols"]]
+    kind: ClassVar[str]
+    """Name of this kind of tokenizer in its file and in messages."""
     suffix = ".json"
     separator: ClassVar[str]
     """Separator of units in decoded text."""

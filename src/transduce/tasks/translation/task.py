@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -194,22 +194,43 @@ def pair_loss(
     return cross_entropy(hidden, model.head.weight, wanted, smoothing, model.head.bias)
 
 
-def train_translation(recipe: TranslationRecipe, run: Path, resume: bool) -> Outcome:
-    """Train tokenizers and model from a recipe into the directory `run`."""
+BuildModel = Callable[[TranslationRecipe, Tokenizer, Tokenizer], EncoderDecoder]
+"""Recipe, tokenizers of source and target -> model with first weights."""
+
+
+def build_model(recipe: TranslationRecipe, source: Tokenizer, target: Tokenizer) -> EncoderDecoder:
+    """The model that a recipe describes, with first weights."""
+    joint = recipe.text.target is None
+    return build_encoder_decoder(recipe.model, source.size, target.size, joint)
+
+
+def train_translation(
+    recipe: TranslationRecipe,
+    run: Path,
+    resume: bool,
+    *,
+    training: type[TranslationTraining] = TranslationTraining,
+    build: BuildModel = build_model,
+) -> Outcome:
+    """Train tokenizers and model from a recipe into the directory `run`.
+
+    training: class with the loss and the validation.  build: makes the model; `load_translation`
+    needs the same one.
+    """
     check_decoding(recipe.decoding, "translation")
     started = prepare_training(recipe.data, recipe.training, recipe.seed)
     record_provenance(recipe.data.files(), run)
     source, target = vocabularies(recipe, run)
     cache = run.parent / ".cache"
     data = encoded_pairs(recipe, source, target, cache)
-    translator = new_translator(recipe, source, target)
+    translator = new_translator(recipe, source, target, build=build)
     translator.model.to(find_device(recipe.training.device))
     guide = None
     if recipe.training.alignment is not None:
         links = training_links(recipe, source, target, data["train"], cache)
         guide = AlignmentGuide(translator.model, recipe.training.alignment, links)
     warn_of_few(recipe.data, len(data["valid"]), "pairs")
-    task = TranslationTraining(recipe, translator, data, guide)
+    task = training(recipe, translator, data, guide)
     return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 
@@ -277,11 +298,10 @@ def new_translator(
     source: Tokenizer,
     target: Tokenizer,
     shortlist: Shortlist | None = None,
+    build: BuildModel = build_model,
 ) -> TrainedTranslator:
     """A translator as a recipe describes it, with first weights."""
-    model = build_encoder_decoder(
-        recipe.model, source.size, target.size, joint=recipe.text.target is None
-    )
+    model = build(recipe, source, target)
     max_target_length = max_sequence_length(recipe.model.decoder)
     taught = recipe.training.alignment
     config = TranslatorConfig(
@@ -299,11 +319,18 @@ def new_translator(
     return TrainedTranslator(recipe, model, source, target, config)
 
 
-def load_translation(recipe: TranslationRecipe, run: Path, device: str) -> TrainedTranslator:
-    """Trained model of a run directory. Raises RunError if a file is missing or damaged."""
+def load_translation(
+    recipe: TranslationRecipe, run: Path, device: str, *, build: BuildModel = build_model
+) -> TrainedTranslator:
+    """Trained model of a run directory. Raises RunError if a file is missing or damaged.
+
+    build: as in `train_translation`.
+    """
     source, target = saved_vocabularies(run)
     shortlist = load_shortlist(run, source, target)
-    return with_weights(lambda: new_translator(recipe, source, target, shortlist), run, device)
+    return with_weights(
+        lambda: new_translator(recipe, source, target, shortlist, build), run, device
+    )
 
 
 def as_written(references: Sequence[Sequence[str]], target: Tokenizer) -> list[list[str]]:
