@@ -439,6 +439,26 @@ def test_models_of_other_tasks(show: Open) -> None:
     assert page.get_by_label("Text to translate").is_visible()
 
 
+def test_a_recording(show: Open) -> None:
+    page = show()
+    task = "speech-recognition"
+    listed = {"name": "ears", "task": task, "pairs": [], "inputs": ["audio"], "decodes": True}
+    sent: list[str] = []
+
+    def transcribed(route: Any) -> None:
+        sent.append(route.request.headers["content-type"].partition(";")[0])
+        route.fulfill(json={"text": "hear, hear"})
+
+    page.route("**/api/models", lambda route: route.fulfill(json={"models": [listed]}))
+    page.route("**/v1/audio/transcriptions", transcribed)
+    page.reload()
+    page.get_by_label("Model").select_option("ears")
+    recording = {"name": "a.wav", "mimeType": "audio/wav", "buffer": b"RIFF"}
+    page.get_by_label("Recording").set_input_files(recording)
+    expect(page.locator("#result")).to_have_text("hear, hear")
+    assert sent == ["multipart/form-data"]
+
+
 def test_a_key_and_a_run_of_labels(browser: Any, tmp_path: Path) -> None:
     data = write_tsv(tmp_path / "kinds.tsv", sentences(60))
     run, _ = transduce.train(settings(data), tmp_path / "kinds")

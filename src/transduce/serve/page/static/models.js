@@ -149,10 +149,32 @@ function dialogue(model) {
   return { fields: ["message"], run, live: false, word: "send", above: true, again, history, enter: true };
 }
 
+// A recording, and its text.
+function recording(model) {
+  const input = el("input", { type: "file", accept: "audio/*,video/*", id: "recording" });
+  const run = async () => {
+    const [file] = input.files;
+    if (!file) return;
+    stop();
+    fault("");
+    $("result").replaceChildren(t("listening", file.name));
+    try {
+      const answer = await net.postFile("v1/audio/transcriptions", { file, model: model.name }, running.signal);
+      put(el("p", { class: "result", dir: "auto" }, answer.text));
+    } catch (error) {
+      $("result").replaceChildren();
+      throw error;
+    }
+  };
+  input.addEventListener("change", () => run().catch(failed));
+  const control = el("label", {}, el("h3", {}, t("recording")), input);
+  return { fields: [], control, run, live: true, unexplained: true };
+}
+
 const VIEWS = { embedding: alike, dialogue };
 
 function draw(model) {
-  const view = (VIEWS[model.task] ?? single)(model);
+  const view = (model.inputs[0] === "audio" ? recording : (VIEWS[model.task] ?? single))(model);
   const run = () => view.run().catch(failed);
   const later = () => {
     if (!view.live) return;
@@ -180,13 +202,14 @@ function draw(model) {
     el(
       "div",
       { class: "fields", id: "inputs" },
+      view.control,
       view.fields.map(box),
       view.note ? el("p", { class: "note" }, t(view.note)) : null,
       el(
         "div",
         { class: "bar" },
         view.live ? null : button(view.word ?? "run", run, { "aria-keyshortcuts": "Control+Enter" }),
-        button("explain", explained, { class: "quiet" }),
+        view.unexplained ? null : button("explain", explained, { class: "quiet" }),
         view.again ? button("newDialogue", view.again, { class: "quiet" }) : null,
       ),
     ),
@@ -194,7 +217,7 @@ function draw(model) {
   ];
   $("model").replaceChildren(...(view.above ? parts.reverse() : parts));
   $("model").classList.toggle("talk", Boolean(view.above));
-  $("model").querySelector("textarea").focus();
+  $("model").querySelector("textarea, input").focus();
 }
 
 function choose(name) {

@@ -43,7 +43,8 @@ export const post = async (path, body, signal) => (await answered(path, posted(b
 export async function postFile(path, fields, signal) {
   const form = new FormData();
   for (const [name, value] of Object.entries(key ? { ...fields, api_key: key } : fields)) form.append(name, value);
-  return (await answered(path, { method: "POST", body: form, signal })).json();
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  return (await answered(path, { method: "POST", body: form, headers, signal })).json();
 }
 
 // Server-sent events of a POST, one by one.

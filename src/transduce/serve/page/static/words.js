@@ -88,6 +88,8 @@ const WORDS = {
     prompt: "Prompt",
     history: "History",
     message: "Message",
+    recording: "Recording",
+    listening: "Transcribing {0} …",
   },
   zh: {
     other: "English",
@@ -177,6 +179,8 @@ const WORDS = {
     prompt: "提示",
     history: "历史",
     message: "消息",
+    recording: "录音",
+    listening: "正在转写 {0} …",
   },
 };
 
