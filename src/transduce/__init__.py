@@ -26,11 +26,13 @@ from transduce.errors import (
 )
 
 if TYPE_CHECKING:
+    from transduce.data.write_pairs import write_pairs
     from transduce.decoding.options import DecodingOptions
     from transduce.experiments.side_by_side import explain_runs
     from transduce.inspect.attention import record_attention
     from transduce.inspect.explanation import Explanation
     from transduce.inspect.side_by_side import SideBySide
+    from transduce.inspect.tensors import RecordedTensors, record_tensors
     from transduce.run import Run, load
     from transduce.tasks.labels import LabelPrediction
     from transduce.tasks.language_model.generator import Continuation
@@ -65,6 +67,7 @@ __all__ = [
     "Prediction",
     "Recognition",
     "Recommendation",
+    "RecordedTensors",
     "Run",
     "RunError",
     "Segment",
@@ -78,7 +81,9 @@ __all__ = [
     "explain_runs",
     "load",
     "record_attention",
+    "record_tensors",
     "train",
+    "write_pairs",
 ]
 
 _HOMES = {
@@ -95,6 +100,7 @@ _HOMES = {
     "Prediction": "transduce.tasks.task",
     "Recognition": "transduce.tasks.speech.recogniser",
     "Recommendation": "transduce.tasks.language_model.recommendation",
+    "RecordedTensors": "transduce.inspect.tensors",
     "Run": "transduce.run",
     "SideBySide": "transduce.inspect.side_by_side",
     "Segment": "transduce.tasks.speech.segments",
@@ -103,7 +109,9 @@ _HOMES = {
     "explain_runs": "transduce.experiments.side_by_side",
     "load": "transduce.run",
     "record_attention": "transduce.inspect.attention",
+    "record_tensors": "transduce.inspect.tensors",
     "train": "transduce.train_run",
+    "write_pairs": "transduce.data.write_pairs",
 }
 
 

@@ -87,7 +87,7 @@ def record_pass(model: nn.Module) -> Iterator[Recording]:
             if isinstance(module, SelfAttention | CrossAttention):
                 stack.callback(_note_heads(name, module, seen).remove)
         for name, stacked in stacks_of(model).items():
-            for layer in _layers(stacked):
+            for layer in layers_of(stacked):
                 stack.callback(_note_layer(name, layer, seen).remove)
         yield seen
         for name, recorded in maps.items():
@@ -122,7 +122,7 @@ def stacks_of(model: nn.Module) -> dict[str, nn.Module]:
 
 def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
     """Facts of an encoder or decoder, with the waves of its positions."""
-    layers = _layers(stack)
+    layers = layers_of(stack)
     match stack:
         case TransformerEncoder() | TransformerDecoder():
             first: Any = layers[0]
@@ -168,7 +168,7 @@ def as_array(x: Tensor) -> Array:
     return found
 
 
-def _layers(stack: nn.Module) -> Sequence[nn.Module]:
+def layers_of(stack: nn.Module) -> Sequence[nn.Module]:
     """Modules whose outputs are the layers of a stack; none where PyTorch keeps them inside."""
     layers = getattr(stack, "residuals", None) or getattr(stack, "layers", None)
     return list(layers) if isinstance(layers, nn.ModuleList) else []
