@@ -188,6 +188,12 @@ def test_through_a_pivot(show: Open, server: Served) -> None:
     wanted = server.ask("/translate", {"q": TEXT, "source": "de", "target": "fr"})[1]
     expect(page.locator("#target")).to_have_text(wanted["translatedText"])
     assert not page.get_by_role("button", name="Explain").is_visible()
+    page.get_by_text("Glossary", exact=True).click()
+    page.get_by_role("button", name="Add a term").click()
+    page.get_by_label("Term", exact=True).fill("rot")
+    page.get_by_label("Its translation").fill("Baum")
+    expect(page.locator("#state")).to_contain_text("A glossary needs a direct translation")
+    assert written(page) == wanted["translatedText"]
 
 
 def test_a_glossary_holds_in_its_sentence(show: Open) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import re
+from importlib import resources
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -98,6 +100,19 @@ def test_no_file_that_a_client_names_is_explained(monkeypatch: pytest.MonkeyPatc
     predictor = SimpleNamespace(options=None, inputs=("audio",))
     worker = Worker(cast(Run, SimpleNamespace(predictor=predictor)))
     assert isinstance(worker.explain(["/etc/passwd"], None), RunError)
+
+
+def test_the_page_has_its_words_in_both_languages() -> None:
+    page = resources.files("transduce.serve.page") / "static"
+    texts = {one.name: one.read_text(encoding="utf-8") for one in page.iterdir()}
+    english, _, chinese = texts["words.js"].partition("  zh: {")
+    keys = [
+        set(re.findall(r'^    "?([\w-]+)"?: ', part, re.MULTILINE)) for part in (english, chinese)
+    ]
+    named = set(re.findall(r'data-t(?:-\w+)?="(\w+)"', texts["index.html"]))
+    for name, text in texts.items():
+        named |= set(re.findall(r'\bt\("(\w+)"', text)) if name.endswith(".js") else set()
+    assert keys[0] == keys[1] and named <= keys[0] and len(named) > 40
 
 
 def test_options_of_a_predictor_change_in_a_copy() -> None:

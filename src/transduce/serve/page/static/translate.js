@@ -25,7 +25,7 @@ const nameOf = (code) => {
 };
 export const sourceCode = () => ($("from").value === "auto" ? S.detected : $("from").value);
 export const pair = () => ({ source: sourceCode(), target: $("to").value });
-export const isDirect = () => {
+const isDirect = () => {
   const { source, target } = pair();
   return S.pairs.some((one) => one.source === source && one.target === target);
 };
@@ -146,6 +146,7 @@ function finished(text, sentences, signal) {
   S.sentences = sentences;
   $("copy").hidden = !text || !navigator.clipboard;
   $("explain").hidden = !sentences.length;
+  if (terms().length && !isDirect()) $("state").textContent = t("noPivot");
   say(t("ready", text.slice(0, 500)));
   place(sentences);
   if (sentences.length) showSentences(signal).catch(failed);
