@@ -320,11 +320,14 @@ def test_errors_are_one_line(show: Open) -> None:
         lambda route: route.fulfill(status=200, body='data: {"text": "half'),
     ]
     lines = []
+    typed(page)
     page.route("**/page/translate", lambda route: answers.pop(0)(route))
     for text in ("a", "b", "c", "d"):
         page.get_by_label("Text to translate").fill(text)
         page.wait_for_selector("#fault:not(:empty)")
         lines.append(page.get_by_role("alert").inner_text())
+        assert written(page) == "", "the text before has another translation"
+        assert not page.get_by_role("button", name="Copy").is_visible()
     assert lines == [
         "The server cannot be reached.",
         "The answer broke off.",

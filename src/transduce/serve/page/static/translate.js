@@ -61,6 +61,13 @@ function putCount() {
   return n;
 }
 
+// Show no translation: there is none of this text.
+function putNothing() {
+  S.sentences = [];
+  putText("");
+  busy(false);
+}
+
 // Show a text in place of the translation.
 function putText(text) {
   S.text = text;
@@ -86,16 +93,14 @@ export function changed(wait = WAIT) {
   fault("");
   const n = putCount();
   if (!$("source").value.trim()) {
-    S.sentences = [];
     S.detected = null;
     putLanguages();
-    putText("");
-    busy(false);
+    putNothing();
     return;
   }
   if (n > S.limit) {
     fault(t("tooLong", number(n), number(S.limit)));
-    busy(false);
+    putNothing();
     return;
   }
   $("target").classList.add("stale");
@@ -136,9 +141,11 @@ async function translate(signal) {
       }
     }
     if (!text) putText("");
-  } finally {
-    if (!signal.aborted) busy(false);
+  } catch (error) {
+    if (!signal.aborted) putNothing();
+    throw error;
   }
+  busy(false);
   finished(text, sentences, signal);
 }
 
