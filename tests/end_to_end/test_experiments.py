@@ -30,7 +30,14 @@ def rows_of(printed: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name != "parallelism"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "word_order" else pytest.mark.slow)
+        for name in SCRIPTS
+        if name != "parallelism"
+    ],
+)
 def test_an_experiment_prints_a_table_and_draws(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     done = run(name, tmp_path, "--steps", "2")

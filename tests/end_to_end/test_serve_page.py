@@ -20,7 +20,10 @@ from helpers.tiny_run import write_tsv
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.slow,  # some seconds each, and there are many
+]
 
 ARGUMENTS = (
     "--no-sandbox",

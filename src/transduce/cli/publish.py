@@ -8,7 +8,7 @@ from transduce.cli.output import print_lines
 
 
 def publish(run: Path, directory: Path, /, *, licence: str = "") -> None:
-    """Write the files of a run that others need, as the Hugging Face Hub expects them.
+    """Write the files of a run that others need, as the Hub expects them.
 
     Model card with metadata, weights, tokenizers, and the recipe without paths of this machine.
     Nothing is uploaded. `transduce import DIRECTORY RUN` makes a run of it again.

@@ -6,7 +6,7 @@ from transduce.cli.output import print_lines
 
 
 def recipes(name: str = "", /) -> None:
-    """List the recipes that come with the package, or print one of them.
+    """List the recipes that come with the package, or print one.
 
     A recipe names its data at its head; `transduce recipes NAME > my.toml` makes a copy to change.
 
