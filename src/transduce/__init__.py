@@ -28,9 +28,10 @@ from transduce.errors import (
 if TYPE_CHECKING:
     from transduce.data.write_pairs import write_pairs
     from transduce.decoding.options import DecodingOptions
-    from transduce.experiments.side_by_side import explain_runs
+    from transduce.experiments.side_by_side import explain_runs, explain_with_and_without
     from transduce.inspect.attention import record_attention
     from transduce.inspect.explanation import Explanation
+    from transduce.inspect.parts import KnockOut
     from transduce.inspect.side_by_side import SideBySide
     from transduce.inspect.tensors import RecordedTensors, record_tensors
     from transduce.run import Run, load
@@ -62,6 +63,7 @@ __all__ = [
     "Explanation",
     "FilledText",
     "InputError",
+    "KnockOut",
     "LabelPrediction",
     "MemoryLimitError",
     "Prediction",
@@ -79,6 +81,7 @@ __all__ = [
     "Translation",
     "__version__",
     "explain_runs",
+    "explain_with_and_without",
     "load",
     "record_attention",
     "record_tensors",
@@ -96,6 +99,7 @@ _HOMES = {
     "Evaluation": "transduce.tasks.task",
     "Explanation": "transduce.inspect.explanation",
     "FilledText": "transduce.tasks.text_encoder.mask_filler",
+    "KnockOut": "transduce.inspect.parts",
     "LabelPrediction": "transduce.tasks.labels",
     "Prediction": "transduce.tasks.task",
     "Recognition": "transduce.tasks.speech.recogniser",
@@ -107,6 +111,7 @@ _HOMES = {
     "SpanPrediction": "transduce.tasks.text_encoder.answerer",
     "Translation": "transduce.tasks.translation.translations",
     "explain_runs": "transduce.experiments.side_by_side",
+    "explain_with_and_without": "transduce.experiments.side_by_side",
     "load": "transduce.run",
     "record_attention": "transduce.inspect.attention",
     "record_tensors": "transduce.inspect.tensors",

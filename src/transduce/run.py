@@ -19,12 +19,14 @@ from transduce.decoding.options import DecodingOptions
 from transduce.deprecation import forwarded
 from transduce.errors import DataError, RunError, TransduceError
 from transduce.inspect.explanation import Explanation
+from transduce.inspect.parts import NOTHING, KnockOut
 from transduce.nn.kernels.linear import Precision
 from transduce.recipes import read_recipe
 from transduce.run_engine import EngineName, device_for, native_support, with_engine
 from transduce.tasks import TASKS, decoding_as, explainer_of
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
+from transduce.tasks.explained_without import explain_without
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.per_input import Cancelled
@@ -314,22 +316,27 @@ class Run:
         return self.translator.align(source, target, layer)
 
     def explain(
-        self, text: str | Sequence[str], options: DecodingOptions | None = None
+        self,
+        text: str | Sequence[str],
+        options: DecodingOptions | None = None,
+        without: KnockOut = NOTHING,
     ) -> Explanation:
         """One input on its way through the model: tokens, attention, steps, search, layers.
 
         text: a text or the path of an image, or for a task with several texts an input a tuple of
         them.  The answer is the one that `predict` gives.  options: for decoding; by default the
-        recipe's.  Raises DataError for another number of texts, SettingError for a run beside
-        others or with an engine, and for options that cannot be followed.
+        recipe's.  without: heads and source tokens to leave out, for this one answer.  Raises
+        DataError for another number of texts, SettingError for a run beside others or with an
+        engine, for options that cannot be followed, and for parts that the model does not have.
         """
         parts = (text,) if isinstance(text, str) else tuple(text)
         names = self.predictor.inputs
         if len(parts) != len(names):
             raise DataError(f"{self.path} takes {' and '.join(names)}, not {len(parts)} texts")
         predictor = self.predictor if options is None else decoding_as(self.predictor, options)
-        found = explainer_of(self.recipe.task)(predictor, parts)
-        return dataclasses.replace(found, run=self.path.resolve().name)
+        found = explain_without(explainer_of(self.recipe.task), predictor, parts, without)
+        name = self.path.resolve().name
+        return dataclasses.replace(found, run=f"{name} without {without}" if without else name)
 
     def evaluate(
         self,

@@ -90,3 +90,29 @@ def test_warnings_are_those_of_one_explanation(run: Path, here: Here) -> None:
     alone = [line for line in here("explain", run, text).err.splitlines() if "pieces" in line]
     beside = here("explain", run, "--against", run, text).err.splitlines()
     assert alone and [line for line in beside if "pieces" in line] == 2 * alone
+
+
+def test_a_model_stands_beside_itself_without_parts(run: Path, here: Here) -> None:
+    head = "decoder.layers.0.cross_attention:1"
+    parts = ("--without-head", head, "--without-token", "1", "--without-token", "2")
+    whole, part = json.loads(here("explain", run, "abc", *parts, "--json").lines[0])["runs"]
+    alone = json.loads(here("explain", run, "abc", "--json").lines[0])
+    assert {key: whole[key] for key in alone} == alone, "looking changes no answer"
+    assert part["run"] == f"copy without {head}, token 1, token 2"
+    assert part["log_prob"] != whole["log_prob"]
+    (weights,) = [one["weights"] for one in part["attention"] if one["name"] == head[:-2]]
+    assert {value for rows in weights for row in rows for value in row[:2]} == {0.0}
+    report = here("explain", run, "abc", *parts)
+    assert sum(line.startswith("copy") for line in report.lines) >= 4
+    page = here("explain", run, "abc", *parts, "--html", "-").out.decode()
+    assert '"run":"copy without' in page
+
+
+def test_parts_that_are_not_there_are_one_line(run: Path, here: Here) -> None:
+    for parts, complaint in (
+        (("--without-head", "decoder.layers.9.cross_attention:1"), "no such attention; try"),
+        (("--without-token", "9"), "token 9 is not one of the 4 tokens of the source"),
+        (("--without-token", "1", "--against", run), "--against compares whole models"),
+    ):
+        done = here("explain", run, "abc", *parts)
+        assert done.code == 2 and complaint in done.complaint and not done.out

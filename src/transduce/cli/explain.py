@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_format
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from transduce.errors import DataError, InputError, SettingError
 
 if TYPE_CHECKING:
     from transduce.inspect.explanation import Explanation
+    from transduce.inspect.parts import KnockOut
     from transduce.inspect.side_by_side import SideBySide
     from transduce.run import Run
 
@@ -27,12 +29,35 @@ WIDTH = 100
 """Cells of a line where stdout is no terminal."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """Parts of the model to leave out."""
+
+    without_head: Annotated[tuple[str, ...], Parameter(show_default=False)] = ()
+    """Attention head to leave out, as NAME:HEAD, heads from 1, such as
+    decoder.layers.0.cross_attention:3; shown beside the whole model. May be repeated."""
+    without_token: Annotated[tuple[int, ...], Parameter(show_default=False)] = ()
+    """Source token to hide from attention, by its number, from 1; shown beside the whole source.
+    May be repeated."""
+
+    def knock_out(self) -> KnockOut:
+        """The same for the model."""
+        from transduce.inspect.parts import KnockOut
+
+        return KnockOut(self.without_head, self.without_token)
+
+
+WHOLE = LeftOut()
+
+
 def explain(
     run: Path,
     text: Annotated[str | None, Parameter(show_default=False)] = None,
     /,
     *,
     against: Annotated[tuple[Path, ...], Parameter(show_default=False)] = (),
+    left_out: LeftOut = WHOLE,
     html: Annotated[str | None, Parameter(show_default=False)] = None,
     json: Flag = False,
     machine: Machine = THIS_MACHINE,
@@ -61,8 +86,11 @@ def explain(
     if json and html == STDOUT:
         raise SettingError("--json and --html - both write to stdout; give --html a file")
     machine.check_no_engine("explain")
+    without = left_out.knock_out()
+    if without and against:
+        raise SettingError("--against compares whole models; remove it, or what is left out")
     runs = [machine.load(path) for path in (run, *against)]
-    found = _explained(runs, text)
+    found = _explained(runs, text, without)
     if html is None:
         with open_output() as out:
             for one in found:
@@ -73,7 +101,7 @@ def explain(
         for number, one in enumerate(found):
             kept += _packed(one, number)
             if len(kept) > MAX_EXPLANATIONS:
-                raise DataError(_too_many(len(runs)))
+                raise DataError(_too_many(2 if without else len(runs)))
             if json:
                 out.write([_as_json(one)])
     if not kept:
@@ -84,24 +112,30 @@ def explain(
         out.write_text(page_of(kept))
 
 
-def _explained(runs: Sequence[Run], text: str | None) -> Iterator[Explanation | SideBySide]:
+def _explained(
+    runs: Sequence[Run], text: str | None, without: KnockOut
+) -> Iterator[Explanation | SideBySide]:
     """The explanation of the text, or of each line of stdin."""
     names = runs[0].predictor.inputs
     if text is not None:
         given = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        yield _explain(runs, split_input(given, names, "TEXT"), "TEXT")
+        yield _explain(runs, split_input(given, names, "TEXT"), "TEXT", without)
         return
     reader = LineReader(STDIN)
     for batch in reader:
         for number, line in enumerate(batch.lines, batch.first + 1):
             place = f"{reader.name}: line {number}"
-            yield _explain(runs, split_input(line, names, place), place)
+            yield _explain(runs, split_input(line, names, place), place, without)
 
 
-def _explain(runs: Sequence[Run], parts: tuple[str, ...], place: str) -> Explanation | SideBySide:
-    from transduce.experiments.side_by_side import explain_runs
+def _explain(
+    runs: Sequence[Run], parts: tuple[str, ...], place: str, without: KnockOut
+) -> Explanation | SideBySide:
+    from transduce.experiments.side_by_side import explain_runs, explain_with_and_without
 
     try:
+        if without:
+            return explain_with_and_without(runs[0], parts, without)
         return explain_runs(runs, parts) if len(runs) > 1 else runs[0].explain(parts)
     except InputError as error:
         raise DataError(f"{place}: {error.reason}") from None

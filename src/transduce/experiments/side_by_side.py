@@ -1,4 +1,4 @@
-"""Explain one input with several runs of a task."""
+"""Explain one input with several runs of a task, or with one run, whole and without parts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.experiments.compare import short_names
+from transduce.inspect.explanation import Explanation
+from transduce.inspect.knock_out import knock_out
+from transduce.inspect.parts import NOTHING, KnockOut
 from transduce.inspect.side_by_side import ComparedRun, SideBySide
 from transduce.run import Run
 
@@ -24,7 +28,28 @@ def explain_runs(runs: Sequence[Run], text: str | Sequence[str]) -> SideBySide:
     _check_alike(runs)
     parts = (text,) if isinstance(text, str) else tuple(text)
     names = short_names([run.path for run in runs])
-    return SideBySide(tuple(map(_compared, runs, names, [parts] * len(runs))))
+    found = (run.explain(parts) for run in runs)
+    named = map(_renamed, found, names)
+    return SideBySide(tuple(map(_compared, runs, named, [parts] * len(runs))))
+
+
+def explain_with_and_without(
+    run: Run,
+    text: str | Sequence[str],
+    without: KnockOut,
+    options: DecodingOptions | None = None,
+) -> SideBySide:
+    """One input on its way through a model, and through the same model with parts left out.
+
+    text, options: as in `Run.explain`, with its errors.
+    """
+    parts = (text,) if isinstance(text, str) else tuple(text)
+    return SideBySide(
+        tuple(
+            _compared(run, run.explain(parts, options, what), parts, options, what)
+            for what in (NOTHING, without)
+        )
+    )
 
 
 def _check_alike(runs: Sequence[Run]) -> None:
@@ -44,11 +69,21 @@ def _check_alike(runs: Sequence[Run]) -> None:
                 )
 
 
-def _compared(run: Run, name: str, parts: tuple[str, ...]) -> ComparedRun:
-    found = dataclasses.replace(run.explain(parts), run=name)
-    with _without_warnings():
+def _renamed(found: Explanation, name: str) -> Explanation:
+    return dataclasses.replace(found, run=name)
+
+
+def _compared(
+    run: Run,
+    found: Explanation,
+    parts: tuple[str, ...],
+    options: DecodingOptions | None = None,
+    without: KnockOut = NOTHING,
+) -> ComparedRun:
+    """The explanation with the size of the model and the time of a second `predict`."""
+    with _without_warnings(), knock_out(run.model, without):
         began = time.perf_counter()
-        list(run.predict([parts]))
+        list(run.predict([parts], options))
         seconds = time.perf_counter() - began
     return ComparedRun(found, run.info()["parameters"], seconds)
 

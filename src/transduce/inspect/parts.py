@@ -160,6 +160,27 @@ class Hidden:
     guesses: tuple[Guess, ...]
 
 
+@dataclass(frozen=True)
+class KnockOut:
+    """Parts of a model to compute an answer without.
+
+    heads: each `NAME:HEAD`, the name of an attention and the number of a head, from 1, such as
+    `decoder.layers.0.cross_attention:3`.  tokens: numbers of tokens of the source, from 1.
+    """
+
+    heads: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.heads or self.tokens)
+
+    def __str__(self) -> str:
+        return ", ".join([*self.heads, *(f"token {number}" for number in self.tokens)])
+
+
+NOTHING = KnockOut()
+
+
 def as_guesses(names: Sequence[str], probabilities: Sequence[float]) -> tuple[Guess, ...]:
     """Names with their probabilities."""
     return tuple(zip(names, probabilities, strict=True))

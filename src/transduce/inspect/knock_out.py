@@ -1,0 +1,110 @@
+"""Attention heads and source tokens left out of a model while a context lasts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transduce.errors import SettingError
+from transduce.inspect.parts import KnockOut
+from transduce.nn.attention import CrossAttention, MultiHeadAttention, SelfAttention
+from transduce.nn.masks import Mask
+from transduce.nn.transformer import TransformerDecoder, TransformerEncoder
+
+
+@contextmanager
+def knock_out(model: nn.Module, what: KnockOut) -> Iterator[None]:
+    """Compute without some heads and source tokens inside the context; nothing stays behind.
+
+    The output of a head is zero before the output projection, as in Michel et al. (2019).  A source
+    token is hidden from every query of the encoder and of cross-attention; all positions stay as
+    they are.  The numbers of the tokens apply to each row, so rows have no padding on the left.
+
+    Raises SettingError for a head that the model does not have, and for tokens where the model is
+    not a Transformer with an encoder and a decoder.
+    """
+    heads = [_found(model, head) for head in what.heads]
+    readers = _readers(model) if what.tokens else []
+    with ExitStack() as stack:
+        for attention, head in heads:
+            hook = _silencer(attention, head)
+            stack.callback(attention.output.register_forward_pre_hook(hook).remove)
+        for reader in readers:
+            hide = _hider(what.tokens)
+            stack.callback(reader.register_forward_pre_hook(hide, with_kwargs=True).remove)
+        yield
+
+
+def _found(model: nn.Module, given: str) -> tuple[MultiHeadAttention, int]:
+    """The attention and the index of a head `NAME:HEAD`."""
+    attentions = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, MultiHeadAttention)
+    }
+    if not attentions:
+        raise SettingError(f"head {given!r}: the model has no attention with heads")
+    name, _, number = given.rpartition(":")
+    if not name or not number.isdecimal():
+        example = f"{next(iter(attentions))}:1"
+        raise SettingError(f"head {given!r} is not NAME:HEAD, such as {example}")
+    if name not in attentions:
+        (nearest,) = difflib.get_close_matches(name, attentions, 1, 0.0)
+        raise SettingError(f"head {given!r}: the model has no such attention; try {nearest}")
+    attention = attentions[name]
+    if not 1 <= int(number) <= attention.n_heads:
+        raise SettingError(f"head {given!r}: the heads of {name} are 1 to {attention.n_heads}")
+    return attention, int(number) - 1
+
+
+def _readers(model: nn.Module) -> Sequence[nn.Module]:
+    """All attentions whose keys are positions of the source."""
+    encoder, decoder = (getattr(model, side, None) for side in ("encoder", "decoder"))
+    if not isinstance(encoder, TransformerEncoder) or not isinstance(decoder, TransformerDecoder):
+        raise SettingError(
+            "tokens can be left out where encoder and decoder are Transformers; leave out a head, "
+            "or change the text"
+        )
+    own = [module for module in encoder.modules() if isinstance(module, SelfAttention)]
+    return [*own, *(module for module in decoder.modules() if isinstance(module, CrossAttention))]
+
+
+def _silencer(attention: MultiHeadAttention, head: int) -> Callable[..., Tensor]:
+    """A hook that sets the output of one head to zero in the input of the output projection."""
+    d = attention.width // attention.n_heads
+
+    def silence(module: nn.Module, args: tuple[Tensor, ...]) -> Tensor:
+        mixed = args[0].clone()  # (…, h·d)
+        mixed[..., head * d : (head + 1) * d] = 0.0
+        return mixed
+
+    return silence
+
+
+def _hider(tokens: Sequence[int]) -> Callable[..., Any]:
+    """A hook that hides keys, by their numbers from 1, in the mask of an attention."""
+
+    def hide(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        keys = args[1].key if isinstance(module, CrossAttention) else args[0]
+
+        def hidden(value: Any) -> Any:
+            return _without_keys(value, tokens, keys) if isinstance(value, Mask) else value
+
+        return tuple(map(hidden, args)), {name: hidden(value) for name, value in kwargs.items()}
+
+    return hide
+
+
+def _without_keys(mask: Mask, tokens: Sequence[int], keys: Tensor) -> Mask:
+    """The mask of an encoder or of a memory, with some of the keys (…, s, d) hidden as well."""
+    assert not mask.causal, "encoders see the future"
+    n_keys = keys.shape[-2] if mask.allowed is None else mask.allowed.shape[-1]
+    visible = torch.ones(n_keys, dtype=torch.bool, device=keys.device)
+    visible[[number - 1 for number in tokens]] = False
+    allowed = visible[None, None, None] if mask.allowed is None else mask.allowed & visible
+    return mask._replace(allowed=allowed, sum=None)
