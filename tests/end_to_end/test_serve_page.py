@@ -380,6 +380,27 @@ def test_an_explanation_follows_its_options(show: Open, server: Served, de_en: P
     assert page.evaluate("document.activeElement.id") == "explain"
 
 
+def test_an_explanation_without_a_head_and_a_token(show: Open, server: Served) -> None:
+    page = show(locale="zh-CN")
+    page.locator("#from").select_option("de")
+    page.locator("#to").select_option("en")
+    page.locator("#source").fill(TEXT)
+    page.get_by_role("button", name="解释", exact=True).click()
+    inside = page.frame_locator("#explained")
+    expect(inside.locator("h1")).to_contain_text("Rot gehen.")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("去掉头").fill("decoder.layers.0.cross_attention:1")
+    dialog.get_by_label("遮住词元").fill("1 2")
+    dialog.get_by_role("button", name="解释").click()
+    names = inside.locator(".runs h2")
+    left_out = "decoder.layers.0.cross_attention:1, token 1, token 2"
+    expect(names).to_have_text(
+        [re.compile(r"^\S+$"), re.compile(f"without {re.escape(left_out)}$")]
+    )
+    inside.locator(".runs section").last.get_by_role("button").last.click()
+    expect(inside.get_by_role("tab", selected=True)).to_contain_text("逐步")
+
+
 def test_a_faulty_explanation_is_one_line(server: Served) -> None:
     asked = {"q": "Rot.", "source": "de", "target": "en"}
     status, page = server.ask("/page/explanation", {**asked, "beam_size": "many"})
@@ -389,6 +410,12 @@ def test_a_faulty_explanation_is_one_line(server: Served) -> None:
     for field in ("q", "prefix"):
         status, page = server.ask("/page/explanation", {**asked, field: "x" * 1001})
         assert status == 400 and "takes at most 1000 characters" in page
+    status, page = server.ask("/page/explanation", {**asked, "without_token": "one"})
+    assert status == 400 and "<p>without_token is not a list of numbers</p>" in page
+    status, page = server.ask("/page/explanation", {**asked, "without_token": "99"})
+    assert status == 400 and "token 99 is not one of" in page
+    status, page = server.ask("/page/explanation", {**asked, "without_head": "a:1"})
+    assert status == 400 and "no such attention; try" in page
     status, page = server.ask("/page/explanation", {**asked, "target": "fr"})
     assert status == 400 and "no run translates de to fr directly" in page
     status, page = server.ask("/page/explanation", {**asked, "prefix": "<b>\u4e00"})

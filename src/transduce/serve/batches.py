@@ -12,12 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transduce.serve.calls import Call
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
+    from transduce.inspect.parts import KnockOut
 
 BATCH_TEXTS = 64
 SHARE = 16
@@ -33,13 +34,20 @@ Answer = Any
 input."""
 
 
+class ToExplain(NamedTuple):
+    """An input to explain; without some heads and tokens, where `without` names any."""
+
+    parts: Sequence[str]
+    without: KnockOut
+
+
 @dataclass(eq=False)
 class Job:
     """Texts of one request, and the answers so far.
 
-    inputs: each an `Input`, or the bytes of a recording.  options: of each input.  emit: receives
-    the parts of a streamed answer as (index of the input, part), and None as the part at the end of
-    an input.
+    inputs: each an `Input` or `ToExplain`, or the bytes of a recording.  options: of each input.
+    emit: receives the parts of a streamed answer as (index of the input, part), and None as the
+    part at the end of an input.
     """
 
     operation: Operation
@@ -71,6 +79,7 @@ class Job:
     def work(self) -> int:
         """Work of the next text."""
         text, own = self.inputs[self.taken], self.options[self.taken]
+        text = text.parts if isinstance(text, ToExplain) else text
         characters = len(text) if isinstance(text, str | bytes) else sum(map(len, text))
         return (characters + 1) * (own.width if own else 1)
 

@@ -22,6 +22,7 @@ from transduce.serve.batches import (
     Input,
     Job,
     Operation,
+    ToExplain,
     take_batch,
 )
 from transduce.serve.calls import Call
@@ -72,7 +73,7 @@ class Answering(Protocol):
     def words(self, pairs: Sequence[tuple[str, str, str]]) -> Sequence[Answer]:
         """Words of each (source, translation, tag), or the error of the pair."""
 
-    def explain(self, text: Input, options: DecodingOptions | None) -> Answer:
+    def explain(self, text: ToExplain, options: DecodingOptions | None) -> Answer:
         """The page that explains an answer, or the error of the input."""
 
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
@@ -149,7 +150,7 @@ class Queue:
         """
         return await self._answers("words", pairs, [None] * len(pairs), call)
 
-    async def explain(self, text: Input, options: DecodingOptions | None, call: Call) -> Answer:
+    async def explain(self, text: ToExplain, options: DecodingOptions | None, call: Call) -> Answer:
         """The page that explains the answer to a text, or the TransduceError in it.
 
         Raises as `submit`.
@@ -214,7 +215,7 @@ class Queue:
     async def _answers(
         self,
         operation: Operation,
-        inputs: Sequence[Input],
+        inputs: Sequence[Input | ToExplain],
         options: Sequence[DecodingOptions | None],
         call: Call,
     ) -> list[Answer]:

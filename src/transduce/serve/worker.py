@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import CancelledError, RunError, TransduceError
-from transduce.serve.batches import Answer, Input
+from transduce.serve.batches import Answer, Input, ToExplain
 
 if TYPE_CHECKING:
     from transduce.audio.read import Samples
@@ -118,13 +118,18 @@ class Worker:
                 found.append(error)
         return found
 
-    def explain(self, text: Input, options: DecodingOptions | None) -> Answer:
+    def explain(self, text: ToExplain, options: DecodingOptions | None) -> Answer:
         """The page that explains an answer, or the error of the input; for a run of recordings, an
         error."""
+        from transduce.experiments.side_by_side import explain_with_and_without
+
         if self.inputs == AUDIO:
             return RunError("recordings are explained by `transduce explain` alone")
+        run, (parts, without) = self._explained, text
         try:
-            return self._explained.explain(text, options).page()
+            if without:
+                return explain_with_and_without(run, parts, without, options).page()
+            return run.explain(parts, options).page()
         except TransduceError as error:
             return error
 

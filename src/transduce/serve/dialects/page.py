@@ -13,12 +13,13 @@ import mimetypes
 import re
 from collections.abc import AsyncIterator, Callable
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 
 from transduce.errors import TransduceError
+from transduce.serve.batches import ToExplain
 from transduce.serve.calls import watched
 from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.dialects.native import error
@@ -29,6 +30,9 @@ from transduce.serve.page.live import Pair, alternatives_of, live_translation, w
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields, read_fields, well_formed
 from transduce.serve.service import Service
+
+if TYPE_CHECKING:
+    from transduce.inspect.parts import KnockOut
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -165,7 +169,7 @@ class Page:
         assert queue.run is not None
         options = bounded(queue.run.options, given) if given else None
         async with watched(request, service.settings.timeout) as call:
-            answer = await queue.explain(texts, options, call)
+            answer = await queue.explain(ToExplain(texts, _left_out(fields)), options, call)
         check_answers([answer])
         page: str = answer
         return page
@@ -218,7 +222,12 @@ class Page:
                 self.explanation,
                 post,
                 "Explain an answer, as a page",
-                {"q*": "text", "model": "name, instead of languages"} | dict.fromkeys(OPTIONS, ""),
+                {"q*": "text", "model": "name, instead of languages"}
+                | dict.fromkeys(OPTIONS, "")
+                | {
+                    "without_head": "attention heads to leave out, NAME:HEAD, between spaces",
+                    "without_token": "numbers of source tokens to hide, between spaces",
+                },
             ),
         ]
 
@@ -266,6 +275,20 @@ def _options(fields: Fields) -> dict[str, Any]:
             except (OverflowError, ValueError):
                 raise invalid(f"{name} is not a number") from None
     return found
+
+
+def _left_out(fields: Fields) -> KnockOut:
+    """Heads and tokens that the form leaves out, between spaces or commas."""
+    from transduce.inspect.parts import KnockOut
+
+    heads, tokens = (
+        fields.text(name, "").replace(",", " ").split()
+        for name in ("without_head", "without_token")
+    )
+    try:
+        return KnockOut(tuple(heads), tuple(map(int, tokens)))
+    except ValueError:
+        raise invalid("without_token is not a list of numbers") from None
 
 
 def _event(value: object) -> str:

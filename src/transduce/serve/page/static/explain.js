@@ -21,8 +21,10 @@ export function explain({ q, decodes = true, ...rest }) {
   if (theKey()) given.push(["api_key", theKey()]);
   $("hidden").replaceChildren(...given.map(([name, value]) => hidden(name, value)));
   $("asked").reset();
-  for (const e of $("asked").querySelectorAll("label, button[type=submit]")) e.hidden = !decodes;
-  for (const e of $("asked").querySelectorAll("label input, label select")) e.disabled = !decodes;
+  for (const e of $("asked").querySelectorAll("label:not(.any)")) {
+    e.hidden = !decodes;
+    e.querySelector("input, select").disabled = !decodes;
+  }
   if (decodes) fields();
   $("explanation").showModal();
   show();
