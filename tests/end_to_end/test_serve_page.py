@@ -389,11 +389,15 @@ def test_an_explanation_without_a_head_and_a_token(show: Open, server: Served) -
     inside = page.frame_locator("#explained")
     expect(inside.locator("h1")).to_contain_text("Rot gehen.")
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("去掉头").fill("decoder.layers.0.cross_attention:1")
+    inside.get_by_role("tab").nth(1).click()
+    inside.locator(".thumb").last.click()
+    head = inside.locator(".big p .token").inner_text()
+    assert re.fullmatch(r"decoder\.layers\.\d\.cross_attention:[2-9]", head)
+    dialog.get_by_label("去掉头").fill(head)
     dialog.get_by_label("遮住词元").fill("1 2")
     dialog.get_by_role("button", name="解释").click()
     names = inside.locator(".runs h2")
-    left_out = "decoder.layers.0.cross_attention:1, token 1, token 2"
+    left_out = f"{head}, token 1, token 2"
     expect(names).to_have_text(
         [re.compile(r"^\S+$"), re.compile(f"without {re.escape(left_out)}$")]
     )

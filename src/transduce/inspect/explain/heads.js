@@ -78,7 +78,10 @@ function heads() {
     "div",
     { class: "big" },
     el("h2", {}, headName(a, h)),
-    note(`${t(name)} ${value.toFixed(2)}`),
+    note([
+      `${t(name)} ${value.toFixed(2)}`,
+      a.shape[0] > 1 ? [" · ", el("bdi", { class: "token" }, `${a.name}:${h + 1}`)] : null,
+    ]),
     D.picture && a.rows === D.picture.sequence
       ? null
       : heat((i, j) => w(h, i, j), rows, columns, {
