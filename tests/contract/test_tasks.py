@@ -31,6 +31,7 @@ from transduce.cli import main as cli
 from transduce.config import merge, to_dict, to_toml
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
+from transduce.inspect.parts import KnockOut
 from transduce.tasks import EXPLAINERS, TASKS
 from transduce.tasks.sections import RootedData
 from transduce.tasks.task import Recipe
@@ -303,6 +304,18 @@ def test_an_answer_does_not_depend_on_the_others(trained: Any) -> None:
     alone = [answer.fields() for one in inputs for answer in run.predict([one], greedy)]
     for a, b, c in zip(together, turned, alone, strict=True):
         assert close(b, a) and close(c, a)
+
+
+def test_a_head_left_out_moves_the_answer_and_comes_back(trained: Any) -> None:
+    path, _, lines = trained
+    run, one = transduce.load(path, "cpu"), tuple(lines[0].split("\t"))
+    before = run.explain(one).as_dict()
+    head = f"{run.explain(one).attention[0].name}:1"
+    part = run.explain(one, without=KnockOut(heads=(head,))).as_dict()
+    assert part.pop("run") == f"run without {head}"
+    results = ("steps", "labels", "span", "hidden", "vectors")
+    assert any(part[name] != before[name] for name in results)
+    assert run.explain(one).as_dict() == before
 
 
 def test_looking_changes_no_answer(trained: Any, command: Callable[..., list[str]]) -> None:
