@@ -100,12 +100,14 @@ def mypy(pages: Iterable[Path], directory: Path) -> str:
     return done.stdout + done.stderr if done.returncode else ""
 
 
+@pytest.mark.slow
 def test_snippets_have_the_types_that_checkers_ask_for(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     pages = [*DOCS.glob("*.md"), *ROOT.glob("README*.md")]
     assert mypy([page for page in pages if code_of(page).strip()], tmp_path) == ""
 
 
+@pytest.mark.slow
 def test_a_type_that_is_wrong_is_found(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     page = tmp_path / "page.md"
