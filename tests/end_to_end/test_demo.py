@@ -41,6 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_second_time_it_does_not_train(folder: Path) -> None:
     weights = folder / "runs" / "demo" / "weights.safetensors"
     before = weights.stat().st_mtime_ns
@@ -51,6 +52,7 @@ def test_second_time_it_does_not_train(folder: Path) -> None:
     assert weights.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_lost(folder: Path) -> None:
     run = folder / "runs" / "demo"
     weights, figures = run / "weights.safetensors", run / "demo.json"
@@ -73,6 +75,7 @@ def test_what_is_there_is_not_lost(folder: Path) -> None:
     assert (mine / "weights.safetensors").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_it_leaves_a_run_and_a_page(folder: Path) -> None:
     run = folder / "runs" / "demo"
     assert "quizzle" in (run / "explain.html").read_text(encoding="utf-8")

@@ -35,6 +35,7 @@ def has_own_file_systems() -> bool:
     return unshare is not None and not subprocess.run(wanted, capture_output=True).returncode
 
 
+@pytest.mark.slow
 def test_a_full_file_system(recipe: Path, tmp_path: Path) -> None:
     """Room for one checkpoint, but not for all to come: what is there stays whole."""
     if not has_own_file_systems():
@@ -78,6 +79,7 @@ def trained_size(recipe: Path, run: Path, overrides: tuple[str, ...]) -> int:
     return sum(-(-file.stat().st_size // 4096) * 4096 for file in files)
 
 
+@pytest.mark.slow
 def test_a_second_process_refuses(recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     long = command("train", recipe, "--run", run, "--set", "training.steps=1000000")

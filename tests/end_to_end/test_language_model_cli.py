@@ -56,6 +56,7 @@ def exact(done: Done) -> str:
     return done.out.decode()
 
 
+@pytest.mark.slow
 def test_generate(run: Path) -> None:
     text = exact(transduce("generate", run, "Row, row"))
     assert text.endswith("\n") and 40 <= len(text) <= 41
@@ -134,6 +135,7 @@ def test_a_reader_that_leaves_and_a_signal_end_it(run: Path) -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
+@pytest.mark.slow
 def test_a_language_model_of_a_translators_vocabulary_speaks_beside_it(
     run: Path, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_killed_rank(server: RankServer, whole: Path, tmp_path: Path) -> None:
     assert (tmp_path / "b" / WEIGHTS).read_bytes() != (run / WEIGHTS).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_resumed_exactly(server: RankServer, family: str, tmp_path: Path) -> None:
     recipe = write_family(tmp_path / "recipe", family, threads=1)
