@@ -86,7 +86,13 @@ def de_en(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(de_en: Path) -> Iterator[Served]:
+def en_fr(de_en: Path) -> Path:
+    """A run of the same kind for English and French."""
+    return sibling_run(de_en, "en", "fr")
+
+
+@pytest.fixture(scope="session")
+def server(de_en: Path, en_fr: Path) -> Iterator[Served]:
     """A server for de-en and en-fr, with en as the pivot."""
-    with served(de_en, sibling_run(de_en, "en", "fr"), "--pivot", "en", "--metrics") as found:
+    with served(de_en, en_fr, "--pivot", "en", "--metrics") as found:
         yield found

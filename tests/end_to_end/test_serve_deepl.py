@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.node import node_with, run_node
-from helpers.served import Served, library, served, sibling_run, some_sentences
+from helpers.served import Served, library, served, some_sentences
 
 deepl = pytest.importorskip("deepl")
 
@@ -21,12 +21,10 @@ AUTHORIZED = {"Authorization": f"DeepL-Auth-Key {KEY}"}
 
 
 @pytest.fixture(scope="module")
-def keyed(de_en: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def keyed(de_en: Path, en_fr: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(f"{KEY}\nother\n")
-    sibling = de_en.with_name("en-fr")
-    runs = [de_en, sibling if sibling.exists() else sibling_run(de_en, "en", "fr")]
-    with served(*runs, "--pivot", "en", "--api-keys", keys) as found:
+    with served(de_en, en_fr, "--pivot", "en", "--api-keys", keys) as found:
         yield found
 
 
