@@ -1,13 +1,9 @@
 """Sphinx configuration: `make docs` builds the site from these pages and the docstrings."""
 
 import re
-import sys
 from importlib.metadata import version as installed
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 project = "transduce"
 author = "The transduce authors"
@@ -20,7 +16,6 @@ root_doc = "index"
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "transduce"
-html_static_path: list[str] = []
 html_show_sphinx = False
 html_theme_options = {"source_directory": "docs/"}
 

@@ -38,7 +38,7 @@ def client(keyed: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def truth(de_en: Path) -> dict[str, str]:
-    """What the library makes of some sentences."""
+    """Translations of some sentences by the library."""
     texts = list(dict.fromkeys(some_sentences(40, seed=7)))
     return dict(zip(texts, (t.text for t in library(de_en).translate(texts)), strict=True))
 

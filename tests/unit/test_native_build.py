@@ -1,4 +1,4 @@
-"""How the native engine is compiled, found and refused."""
+"""Compilation of the native engine: built once, found again, refused in one line."""
 
 from __future__ import annotations
 

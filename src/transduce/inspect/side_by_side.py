@@ -38,7 +38,7 @@ class ComparedRun:
         return next(won, None)
 
     def figures(self) -> dict[str, Any]:
-        """What stands beside the explanation in JSON and in a page."""
+        """Facts beside the explanation, in JSON and on the page."""
         return {
             "parameters": self.parameters,
             "seconds": self.seconds,
