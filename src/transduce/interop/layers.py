@@ -99,20 +99,25 @@ class Copier:
         self.side_by_side(ours, [theirs], n_in, n_out)
 
     def side_by_side(
-        self, ours: str, theirs: Sequence[str], n_in: int, n_out: int, bias: bool = True
+        self,
+        ours: str,
+        theirs: Sequence[str],
+        n_in: int,
+        n_out: int,
+        bias: bool | Sequence[bool] = True,
     ) -> None:
         """Copy linear layers of equal size, with concatenated outputs.
 
-        bias: False if theirs have none; ours is then zero.
+        bias: False if theirs have none, or one for each; ours is zero where there is none.
         """
         take = self.checkpoint.take
         self.weights[f"{ours}.weight"] = torch.cat(
             [take(f"{name}.weight", n_out, n_in) for name in theirs]
         )
-        self.weights[f"{ours}.bias"] = (
-            torch.cat([take(f"{name}.bias", n_out) for name in theirs])
-            if bias
-            else torch.zeros(n_out * len(theirs))
+        biased = [bias] * len(theirs) if isinstance(bias, bool) else bias
+        parts = zip(theirs, biased, strict=True)
+        self.weights[f"{ours}.bias"] = torch.cat(
+            [take(f"{name}.bias", n_out) if there else torch.zeros(n_out) for name, there in parts]
         )
 
     def transposed(self, ours: str, theirs: str, n_in: int, n_out: int) -> None:
@@ -125,19 +130,14 @@ class Copier:
         for part in ("weight", "bias"):
             self.weights[f"{ours}.{part}"] = self.checkpoint.take(f"{theirs}.{part}", width)
 
-    def attention_projections(
-        self, ours: str, theirs: Sequence[str], m: int, biased: Sequence[bool]
-    ) -> None:
-        """Copy projections of width m side by side, some of which have no bias."""
-        take = self.checkpoint.take
-        self.weights[f"{ours}.weight"] = torch.cat([take(f"{n}.weight", m, m) for n in theirs])
-        parts = zip(theirs, biased, strict=True)
-        self.weights[f"{ours}.bias"] = torch.cat(
-            [take(f"{name}.bias", m) if bias else torch.zeros(m) for name, bias in parts]
-        )
-
     def layer(
-        self, ours: str, theirs: str, names: LayerNames, m: int, d_ff: int, bias: bool = True
+        self,
+        ours: str,
+        theirs: str,
+        names: LayerNames,
+        m: int,
+        d_ff: int,
+        bias: bool | Sequence[bool] = True,
     ) -> None:
         """Copy self-attention and feed-forward network; `bias` is of queries, keys and values."""
         attention = [theirs + name for name in (names.query, names.key, names.value)]
@@ -147,6 +147,16 @@ class Copier:
         self.linear(f"{ours}.feed_forward.inner", theirs + names.inner, m, d_ff)
         self.linear(f"{ours}.feed_forward.outer", theirs + names.outer, d_ff, m)
         self.norm(f"{ours}.feed_forward_residual.norm", theirs + names.norm, m)
+
+    def marian_cross_attention(
+        self, ours: str, theirs: str, m: int, bias: bool | Sequence[bool] = True
+    ) -> None:
+        """Copy cross-attention under Marian's names; `bias` is of keys and values."""
+        self.linear(f"{ours}.cross_attention.query", f"{theirs}encoder_attn.q_proj", m, m)
+        parts = [f"{theirs}encoder_attn.{name}" for name in ("k_proj", "v_proj")]
+        self.side_by_side(f"{ours}.cross_attention.key_value", parts, m, m, bias)
+        self.linear(f"{ours}.cross_attention.output", f"{theirs}encoder_attn.out_proj", m, m)
+        self.norm(f"{ours}.cross_attention_residual.norm", f"{theirs}encoder_attn_layer_norm", m)
 
 
 def share(config: Config, name: str, default: float) -> float:

@@ -103,7 +103,7 @@ def _stack(config: Config, copier: Copier, stack: str, m: int) -> TransformerCon
         theirs = names.layer.format(i)
         copier.layer(f"{stack}.layers.{i}", theirs, names, m, d_ff)
         if stack == "decoder":
-            _cross_attention(copier, f"decoder.layers.{i}", theirs, m)
+            copier.marian_cross_attention(f"decoder.layers.{i}", theirs, m)
     return TransformerConfig(
         n_layers=n_layers,
         n_heads=config.integer(f"{stack}_attention_heads", 16),
@@ -115,14 +115,6 @@ def _stack(config: Config, copier: Copier, stack: str, m: int) -> TransformerCon
         attention_dropout=share(config, "attention_dropout", 0.0),
         feed_forward_dropout=share(config, "activation_dropout", 0.0),
     )
-
-
-def _cross_attention(copier: Copier, ours: str, theirs: str, m: int) -> None:
-    copier.linear(f"{ours}.cross_attention.query", f"{theirs}encoder_attn.q_proj", m, m)
-    keys_and_values = [f"{theirs}encoder_attn.{name}" for name in ("k_proj", "v_proj")]
-    copier.side_by_side(f"{ours}.cross_attention.key_value", keys_and_values, m, m)
-    copier.linear(f"{ours}.cross_attention.output", f"{theirs}encoder_attn.out_proj", m, m)
-    copier.norm(f"{ours}.cross_attention_residual.norm", f"{theirs}encoder_attn_layer_norm", m)
 
 
 def _embeddings(copier: Copier, shared: bool, source: Numbering, target: Numbering, m: int) -> str:

@@ -104,7 +104,10 @@ def _stack(config: Config, copier: Copier, stack: str, m: int, positions: int) -
     table = copier.checkpoint.take(f"model.{stack}.embed_positions.weight", positions, m)
     copier.weights[f"{stack}.positions.table.weight"] = table
     for i in range(n_layers):
-        _layer(copier, f"{stack}.layers.{i}", names.layer.format(i), stack == "decoder", m, d_ff)
+        ours, theirs = f"{stack}.layers.{i}", names.layer.format(i)
+        copier.layer(ours, theirs, names, m, d_ff, bias=(True, False, True))  # none of keys
+        if stack == "decoder":
+            copier.marian_cross_attention(ours, theirs, m, bias=(False, True))
     copier.norm(f"{stack}.norm", f"model.{stack}.layer_norm", m)
     return TransformerConfig(
         n_layers=n_layers,
@@ -118,22 +121,3 @@ def _stack(config: Config, copier: Copier, stack: str, m: int, positions: int) -
         attention_dropout=share(config, "attention_dropout", 0.0),
         feed_forward_dropout=share(config, "activation_dropout", 0.0),
     )
-
-
-def _layer(copier: Copier, ours: str, theirs: str, crosses: bool, m: int, d_ff: int) -> None:
-    """Copy one layer; keys have no bias."""
-    parts = [f"{theirs}self_attn.{name}" for name in ("q_proj", "k_proj", "v_proj")]
-    copier.attention_projections(
-        f"{ours}.self_attention.query_key_value", parts, m, (True, False, True)
-    )
-    copier.linear(f"{ours}.self_attention.output", f"{theirs}self_attn.out_proj", m, m)
-    copier.norm(f"{ours}.self_attention_residual.norm", f"{theirs}self_attn_layer_norm", m)
-    if crosses:
-        copier.linear(f"{ours}.cross_attention.query", f"{theirs}encoder_attn.q_proj", m, m)
-        parts = [f"{theirs}encoder_attn.{name}" for name in ("k_proj", "v_proj")]
-        copier.attention_projections(f"{ours}.cross_attention.key_value", parts, m, (False, True))
-        copier.linear(f"{ours}.cross_attention.output", f"{theirs}encoder_attn.out_proj", m, m)
-        copier.norm(f"{ours}.cross_attention_residual.norm", f"{theirs}encoder_attn_layer_norm", m)
-    copier.linear(f"{ours}.feed_forward.inner", f"{theirs}fc1", m, d_ff)
-    copier.linear(f"{ours}.feed_forward.outer", f"{theirs}fc2", d_ff, m)
-    copier.norm(f"{ours}.feed_forward_residual.norm", f"{theirs}final_layer_norm", m)
