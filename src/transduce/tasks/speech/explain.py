@@ -23,9 +23,10 @@ logger = logging.getLogger("transduce")
 
 def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanation:
     """A recording, its text, and all between."""
-    answer = recogniser.predict([parts])[0]
+    whole = recogniser.read(parts[0], 0)
+    (answer,) = recogniser.recognise([whole], recogniser.options)
     bare = Explanation(recogniser.recipe.task, "", {"audio": parts[0]}, answer.text)
-    frames = _fitting(recogniser, recogniser.read(parts[0], 0))
+    frames = _fitting(recogniser, whole)
     front_end = recogniser.recipe.model.front_end
     positions = front_end.positions(len(frames))
     if not positions:
