@@ -6,7 +6,6 @@ Shapes: b rows, t frames, f bins.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,12 +151,6 @@ def utterance_statistics(frames: Padded) -> tuple[Tensor, Tensor]:
     mean = frames.values.masked_fill(~real, 0.0).sum(1, keepdim=True) / count
     squares = (frames.values - mean).masked_fill(~real, 0.0).square().sum(1, keepdim=True)
     return mean, (squares / count).sqrt()
-
-
-def fits_ctc(positions: int, ids: list[int]) -> bool:
-    """True if CTC can write the ids in so many positions: equal neighbours need one between."""
-    repeated = sum(a == b for a, b in itertools.pairwise(ids))
-    return len(ids) + repeated <= positions
 
 
 def read_recordings_of(

@@ -21,6 +21,7 @@ from transduce.audio.augment import spec_augment
 from transduce.config import to_dict
 from transduce.data.batches import TokenBatches, in_halves
 from transduce.data.workers import available_cores
+from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import make_metric, measure
 from transduce.models.speech import SpeechModel
@@ -39,7 +40,7 @@ from transduce.tasks.speech.recipe import (
     parse_speech,
 )
 from transduce.tasks.speech.recogniser import Recogniser, every, positions_of
-from transduce.tasks.speech.recordings import SplitRecordings, fits_ctc, read_recordings_of
+from transduce.tasks.speech.recordings import SplitRecordings, read_recordings_of
 from transduce.tasks.splits import sampled
 from transduce.tasks.task import Split, Task
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
@@ -157,8 +158,8 @@ class SpeechTraining:
         targets = recogniser.tokenizer.encode_batch(data.texts)
         spoken = targets if own is None else own.encode_batch(data.transcripts)
         positions = positions_of(self.recipe, data.lengths)
-        pairs = zip(positions.tolist(), spoken, strict=True)
-        crowded = sum(not fits_ctc(*pair) for pair in pairs)
+        needed = np.array([positions_needed(ids) for ids in spoken], np.int64)
+        crowded = int(np.count_nonzero(needed > positions))
         if crowded and self.model.ctc is not None:
             message = (
                 "%s: the texts of %d of %d recordings have more tokens than positions, and are "
