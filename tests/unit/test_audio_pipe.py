@@ -73,6 +73,8 @@ def test_channels() -> None:
     )
     with pytest.raises(DataError, match="stdin has 2 channels, and no channel 3"):
         piped(data, channel=2)
+    with pytest.raises(DataError, match=r"^stdin has 1 channel, and no channel 2$"):
+        piped(encoded(noise(0.1)), channel=1)
 
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=9))

@@ -15,6 +15,7 @@ from transduce.audio.read import (
     Excerpt,
     Samples,
     audio_blocks,
+    check_channel,
     check_values,
     mono,
     resampled,
@@ -71,8 +72,7 @@ class _Format:
         self, pipe: BinaryIO, begun: bytes, rate: int, place: str, channel: int | None
     ) -> Iterator[Samples]:
         """Blocks of samples at another rate, `begun` being the first bytes of them."""
-        if channel is not None and channel >= self.channels:
-            raise DataError(f"{place} has {self.channels} channels, and no channel {channel + 1}")
+        check_channel(channel, self.channels, place)
         if self.rate < rate:
             warn_of_rate(self.rate, rate)
         return resampled(self._decoded(pipe, begun, place, channel), self.rate, rate)

@@ -127,9 +127,7 @@ def _check_header(sound: Any, channel: int | None, place: str) -> None:
             f"{place} has {sound.samplerate} samples a second by its header; "
             f"recordings have {RATES[0]} to {RATES[1]}"
         )
-    if channel is not None and not 0 <= channel < sound.channels:
-        has = "1 channel" if sound.channels == 1 else f"{sound.channels} channels"
-        raise DataError(f"{place} has {has}, and no channel {channel + 1}")
+    check_channel(channel, sound.channels, place)
 
 
 @functools.lru_cache
@@ -192,6 +190,13 @@ def _own_rate(sound: Any, excerpt: Excerpt, place: str) -> Iterator[Samples]:
 def mono(block: NDArray[np.float32], channel: int | None) -> Samples:
     """One channel of a block (n, channels), or the mean of all: (n,)."""
     return np.ascontiguousarray(block.mean(1) if channel is None else block[:, channel])
+
+
+def check_channel(channel: int | None, count: int, place: str) -> None:
+    """Raise DataError for a channel, from 0, of a recording with fewer."""
+    if channel is not None and not 0 <= channel < count:
+        has = "1 channel" if count == 1 else f"{count} channels"
+        raise DataError(f"{place} has {has}, and no channel {channel + 1}")
 
 
 def check_values(block: NDArray[np.float32], second: float, place: str) -> None:
