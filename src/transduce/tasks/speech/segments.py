@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 Format = Literal["txt", "srt", "vtt", "tsv", "json", "jsonl"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-LINE_BY_LINE: tuple[Format, ...] = ("txt", "jsonl")
-"""Formats of which several may follow each other in one stream."""
 PLACES = 3
 """Digits of seconds and scores in records."""
 
