@@ -17,7 +17,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ from transduce.data.rows import (
     to_disk,
     write_manifest,
 )
-from transduce.data.workers import in_workers
+from transduce.data.workers import chunks, in_workers
 from transduce.errors import DataError
 
 VERSION = 1
@@ -141,8 +141,8 @@ def _write(
     with growing:
         report = growing.sieve.report
         rest = itertools.islice(pairs, report.read, None)
-        with contextlib.closing(in_workers(work, _chunks(rest), processes)) as chunks:
-            for number, chunk in enumerate(chunks, 1):
+        with contextlib.closing(in_workers(work, chunks(rest, CHUNK_PAIRS), processes)) as made:
+            for number, chunk in enumerate(made, 1):
                 growing.add(chunk)
                 if number % CHUNKS_KEPT == 0:
                     growing.keep()
@@ -259,9 +259,3 @@ class _Growing:
             "seen": self._seen.tell() // 8,
         }
         self.unfinished.keep(facts)
-
-
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    iterator = iter(pairs)
-    while chunk := list(itertools.islice(iterator, CHUNK_PAIRS)):
-        yield chunk

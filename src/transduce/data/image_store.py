@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -27,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.images import ImagesConfig, LabelledImage, read_images
-from transduce.data.workers import available_cores
+from transduce.data.workers import available_cores, chunks
 from transduce.errors import DataError
 from transduce.image.transform import ImageConfig, fit_square
 from transduce.limits import from_json
@@ -135,9 +134,8 @@ def _decoded(
         pixels = fit_square(image.decode(shape.channels), shape.size, shape.fit)
         return pixels.contiguous().numpy().tobytes()
 
-    iterator = iter(images)
     with ThreadPoolExecutor(min(available_cores(), MAX_THREADS)) as pool:
-        while chunk := list(itertools.islice(iterator, CHUNK_IMAGES)):
+        for chunk in chunks(images, CHUNK_IMAGES):
             yield b"".join(pool.map(decode, chunk)), [image.label for image in chunk]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from transduce.data.workers import chunks
 
 READ_TOGETHER = 256
 """Documents tokenised together."""
@@ -30,8 +31,7 @@ class EncodedLines:
     ) -> None:
         """texts: documents.  max_length: maximum tokens of a line; longer lines are split."""
         tokens, ends, documents = array("i"), array("q", [0]), array("q")
-        rest = enumerate(texts)
-        while chunk := list(itertools.islice(rest, READ_TOGETHER)):
+        for chunk in chunks(enumerate(texts), READ_TOGETHER):
             lines = [(i, line) for i, text in chunk for line in text.split("\n") if line.strip()]
             rows = encode([line.removesuffix("\r") for _, line in lines])
             for (i, _), ids in zip(lines, rows, strict=True):

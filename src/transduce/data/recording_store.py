@@ -16,7 +16,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -40,7 +40,7 @@ from transduce.data.rows import (
     to_disk,
     write_manifest,
 )
-from transduce.data.workers import in_workers
+from transduce.data.workers import chunks, in_workers
 from transduce.errors import DataError
 from transduce.limits import from_json
 
@@ -256,8 +256,10 @@ def _write(
     rest = itertools.islice(recordings, report.read, None)
     work = functools.partial(_made_of, making)
     with writer, opened(unfinished.path / ROWS, done.get("bytes", 0)) as texts:
-        with contextlib.closing(in_workers(work, _chunks(rest), processes)) as chunks:
-            for number, (some, made) in enumerate(chunks, 1):
+        with contextlib.closing(
+            in_workers(work, chunks(rest, CHUNK_RECORDINGS), processes)
+        ) as results:
+            for number, (some, made) in enumerate(results, 1):
                 for recording, one in zip(some, made, strict=True):
                     _add(recording, one, making.speeds, report, writer, texts)
                 if number % CHUNKS_KEPT == 0:
@@ -305,9 +307,3 @@ def _add(
             recording.text, recording.transcript, recording.speaker, speed, recording.name
         )
         texts.write(json.dumps(row).encode() + b"\n")
-
-
-def _chunks(recordings: Iterable[Recording]) -> Iterator[list[Recording]]:
-    iterator = iter(recordings)
-    while chunk := list(itertools.islice(iterator, CHUNK_RECORDINGS)):
-        yield chunk

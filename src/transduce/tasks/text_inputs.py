@@ -11,12 +11,11 @@ Each input is one text or two between special tokens:
 
 from __future__ import annotations
 
-import itertools
 import logging
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,7 +51,6 @@ ENCODERS = ("classification", "embedding", "masked-language-model", "question-an
 READ_AT_ONCE = ("text.tokenizer", "text.max_length")
 """Settings of the base run that a fine-tuned run keeps."""
 
-T = TypeVar("T")
 Ids = Sequence[int] | NDArray[np.integer[Any]]
 
 
@@ -158,13 +156,6 @@ def warn_of_cuts(n_cut: int, n: int, max_length: int) -> None:
     if n_cut:
         message = "%d of %d inputs exceed %d tokens (text.max_length) and were truncated"
         logger.warning(message, n_cut, n, max_length)
-
-
-def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items, the last one possibly shorter."""
-    rest = iter(items)
-    while chunk := list(itertools.islice(rest, size)):
-        yield chunk
 
 
 def one_line(texts: Sequence[str]) -> str:

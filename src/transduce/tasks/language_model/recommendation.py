@@ -29,6 +29,7 @@ from transduce.data.interactions import (
     training_parts,
 )
 from transduce.data.packing import PackedBatches
+from transduce.data.workers import chunks
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.topk import topk
 from transduce.errors import DataError
@@ -48,7 +49,7 @@ from transduce.tasks.sections import TrainingData
 from transduce.tasks.splits import check_trainable
 from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
-from transduce.tasks.text_inputs import chunks, to_padded, tokenizer_for, tokenizer_of
+from transduce.tasks.text_inputs import to_padded, tokenizer_for, tokenizer_of
 from transduce.text import BOS, SPECIAL_TOKENS, SymbolsConfig, Tokenizer
 from transduce.text.tokenizer import UNK
 from transduce.training.fine_tuning import FineTuneConfig

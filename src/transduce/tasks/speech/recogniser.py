@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transduce.audio.read import read_audio
 from transduce.data.batches import in_batches
-from transduce.data.workers import available_cores
+from transduce.data.workers import available_cores, chunks
 from transduce.decoding import ctc
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
@@ -34,7 +34,6 @@ from transduce.tasks.speech.prompt import prompt_of
 from transduce.tasks.speech.recipe import SpeechRecipe
 from transduce.tasks.speech.recordings import SplitRecordings, padded_frames, read_recordings_of
 from transduce.tasks.task import Evaluation, Example, Split
-from transduce.tasks.text_inputs import chunks
 from transduce.text import EOS, Tokenizer
 
 logger = logging.getLogger("transduce")

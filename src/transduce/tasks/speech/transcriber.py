@@ -16,13 +16,13 @@ from torch import Tensor
 
 from transduce.audio.read import Excerpt, Samples, audio_blocks, channels_of
 from transduce.audio.silence import sound_pieces
+from transduce.data.workers import chunks
 from transduce.decoding import ctc
 from transduce.decoding.options import DecodingOptions
 from transduce.metrics.symbols import edit_distance
 from transduce.sequence import Padded
 from transduce.tasks.speech.recogniser import Decoded, Recogniser, one_line
 from transduce.tasks.speech.segments import Segment, Word
-from transduce.tasks.text_inputs import chunks
 from transduce.text import PAD, Tokenizer
 from transduce.text.offsets import token_spans
 

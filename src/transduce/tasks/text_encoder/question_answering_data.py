@@ -16,13 +16,14 @@ from torch import Tensor
 from transduce.config import section
 from transduce.data.batches import TokenBatches, in_halves
 from transduce.data.questions import Question, QuestionsConfig, read_questions
+from transduce.data.workers import chunks
 from transduce.errors import DataError
 from transduce.sequence import Padded
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split
 from transduce.tasks.task import Split
 from transduce.tasks.text_encoder.answerer import Answerer, EncodedPassage, Window
-from transduce.tasks.text_inputs import EncodedTexts, chunks
+from transduce.tasks.text_inputs import EncodedTexts
 from transduce.training.display import ProgressCounter
 
 logger = logging.getLogger("transduce")
