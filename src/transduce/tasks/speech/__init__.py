@@ -1,1 +1,1 @@
-"""Tasks on recordings: recognition, translation, synthesis."""
+"""Tasks on recordings: recognition and translation."""
