@@ -19,8 +19,8 @@ from torch import Tensor
 
 from transduce.config import did_you_mean, section, to_dict
 from transduce.data.delimited import Column, tsv_rows
-from transduce.data.pairs import FilePath
-from transduce.data.tables import no_column, open_parquet
+from transduce.data.pairs import FilePath, file_stamp
+from transduce.data.tables import no_column, open_parquet, parquet_files
 from transduce.errors import DataError
 from transduce.image.read import IMAGE_SUFFIXES, Channels, read_idx, read_image
 from transduce.limits import IMAGE_LIMIT, from_json
@@ -119,9 +119,7 @@ def inputs_of(config: ImagesConfig, root: Path) -> list[Path]:
     if isinstance(config, IdxFiles):
         return [root / config.images, root / config.labels]
     path = root / config.path
-    if isinstance(config, ParquetImages) and path.is_dir():
-        return sorted(path.glob("*.parquet")) or [path]
-    return [path]
+    return parquet_files(path) if isinstance(config, ParquetImages) else [path]
 
 
 def fingerprint(config: ImagesConfig, root: Path) -> str:
@@ -135,9 +133,7 @@ def fingerprint(config: ImagesConfig, root: Path) -> str:
         try:
             facts.update(os.fsencode(path.resolve()))
             for file in _files_behind(config, path):
-                status = os.stat(file)  # noqa: PTH116 - a Path for each of a million files is slow
-                numbers = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-                facts.update(os.fsencode(file) + f"\0{numbers}\0".encode())
+                facts.update(file_stamp(file))
         except OSError as error:
             place = error.filename or path
             raise DataError(f"{place} cannot be read: {error.strerror or error}") from None

@@ -16,9 +16,15 @@ from transduce.audio.read import AUDIO_SUFFIXES
 from transduce.config import section, to_dict
 from transduce.data.delimited import Column, tsv_rows
 from transduce.data.lines import read_lines
-from transduce.data.pairs import FilePath
+from transduce.data.pairs import FilePath, file_stamp
 from transduce.data.recording import Recording, ZipMember, located
-from transduce.data.tables import Record, json_records, no_column, open_parquet
+from transduce.data.tables import (
+    Record,
+    json_records,
+    no_column,
+    open_parquet,
+    parquet_files,
+)
 from transduce.errors import DataError
 
 CHUNK_ROWS = 32  # rows of Parquet taken at once; few, for recordings are large
@@ -145,9 +151,7 @@ def fingerprint(config: RecordingsConfig, root: Path) -> str:
             if file in seen:
                 continue
             seen.add(file)
-            status = os.stat(file)  # noqa: PTH116 - a Path for each of a million files is slow
-            numbers = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-            facts.update(os.fsencode(file) + f"\0{numbers}\0".encode())
+            facts.update(file_stamp(file))
     except OSError as error:
         raise DataError(f"{error.filename} cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # the character NUL in a name
@@ -158,7 +162,7 @@ def fingerprint(config: RecordingsConfig, root: Path) -> str:
 def _files_behind(config: RecordingsConfig, root: Path) -> Iterator[str]:
     path = root / config.path
     if isinstance(config, ParquetRecordings):
-        yield from map(str, _shards(path))
+        yield from map(str, parquet_files(path))
         return
     yield str(path.resolve())
     if isinstance(config, KaldiDirectory):
@@ -242,7 +246,7 @@ def _fail(error: OSError) -> None:
 def _from_parquet(path: Path, config: ParquetRecordings) -> Iterator[Recording]:
     columns = [config.audio, config.text, config.transcript, config.speaker]
     tops = list(dict.fromkeys(column.split(".")[0] for column in columns if column))
-    for shard in _shards(path):
+    for shard in parquet_files(path):
         with open_parquet(shard) as file:
             for column in tops:
                 if column not in file.schema_arrow.names:
@@ -271,10 +275,6 @@ def _parquet_row(record: Record, shard: Path, config: ParquetRecordings) -> Reco
         _text(record, config.transcript),
         _speaker(record, config.speaker),
     )
-
-
-def _shards(path: Path) -> list[Path]:
-    return (sorted(path.glob("*.parquet")) or [path]) if path.is_dir() else [path]
 
 
 KALDI_FILES = ("wav.scp", "text", "segments", "utt2spk")

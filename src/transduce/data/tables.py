@@ -151,6 +151,11 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
                 yield Record(f"{path}: row {number}", row)
 
 
+def parquet_files(path: Path) -> list[Path]:
+    """The Parquet files of a directory by name; else the path itself."""
+    return (sorted(path.glob("*.parquet")) or [path]) if path.is_dir() else [path]
+
+
 @contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
     """Yield a `ParquetFile`; raises DataError for errors on opening and reading."""
