@@ -12,6 +12,8 @@ import torch
 
 from helpers.native import needs_native
 from helpers.random_translator import random_translator, some_lines
+from helpers.same_translations import SHAPES as COMMON_SHAPES
+from helpers.same_translations import SHORT, assert_same, both
 from transduce import DecodingOptions, SettingError, TransduceError, Translation
 from transduce.engine.model import NativeModel
 from transduce.engine.search import SearchRules, search
@@ -22,39 +24,10 @@ from transduce.text import BOS, EOS, PAD
 
 pytestmark = needs_native
 
-SHORT = {"max_length_ratio": 1.0, "max_length_extra": 3}
-
-
-def both(**stack: Any) -> dict[str, Any]:
-    return {"encoder": stack, "decoder": stack}
-
-
 SHAPES: dict[str, dict[str, Any]] = {
-    "as in the paper": {},
-    "pre-norm": both(norm_order="pre"),
-    "marian": {**both(positions="sinusoidal-halves", activation="silu"), "output_bias": True},
-    "two-way, learned": {**both(positions="learned", activation="gelu"), "tie": "two-way"},
-    "untied, unscaled": {
-        **both(activation="gelu-tanh", norm_order="pre"),
-        "tie": "none",
-        "scale_embeddings": False,
-    },
-    "rotary, gated": both(positions="rotary", activation="swiglu", norm_order="pre"),
+    **COMMON_SHAPES,
     "alibi": both(positions="alibi", embedding_norm=True, norm_epsilon=1e-3),
-    "unlike sides": {
-        "encoder": {"n_layers": 3, "n_heads": 4, "norm_order": "pre", "positions": "learned"},
-        "decoder": {"n_layers": 1, "activation": "swiglu", "d_ff": 32, "positions": "rotary"},
-    },
 }
-
-
-def assert_same(ours: Sequence[Translation], theirs: Sequence[Translation]) -> None:
-    for own, other in zip(ours, theirs, strict=True):
-        assert [c.parts for c in other.candidates] == [c.parts for c in own.candidates]
-        assert other.text == own.text
-        for a, b in zip(own.candidates, other.candidates, strict=True):
-            assert b.log_prob == pytest.approx(a.log_prob, abs=1e-4)
-            assert b.score == pytest.approx(a.score, abs=1e-4)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

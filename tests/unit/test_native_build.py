@@ -1,4 +1,4 @@
-"""Compilation of the native engine: built once, found again, refused in one line."""
+"""Compilation of the native engine: its cache, its instruction sets, and its refusals."""
 
 from __future__ import annotations
 
