@@ -18,7 +18,7 @@ from ctypes import (
 )
 
 from transduce.engine.build import library_path
-from transduce.engine.instructions import chosen_instructions
+from transduce.engine.instructions import InstructionSet, chosen_instructions
 
 
 class StackShape(Structure):
@@ -63,7 +63,7 @@ _FUNCTIONS = {  # result, arguments
     "engine_complete": (c_int32, (c_void_p,)),
     "state_new": (c_void_p, (c_void_p, c_void_p, c_void_p, c_int32)),
     "state_delete": (None, (c_void_p,)),
-    "state_step": (c_int32, (*(c_void_p,) * 5, c_int32, c_int32)),
+    "state_step": (c_int32, (*(c_void_p,) * 5, c_int32)),
     "state_select": (c_int32, (c_void_p, c_void_p, c_int32)),
     "state_rewind": (None, (c_void_p, c_int32)),
     "search_run": (
@@ -78,10 +78,6 @@ _FUNCTIONS = {  # result, arguments
     "search_log_probs": (POINTER(c_float), (c_void_p,)),
     "search_scores": (POINTER(c_double), (c_void_p,)),
     "search_finished": (POINTER(c_uint8), (c_void_p,)),
-    "engine_product": (
-        None,
-        (c_int32, c_void_p, c_int32, c_int32, c_void_p, c_int32, c_void_p, c_int32),
-    ),
 }
 
 
@@ -90,12 +86,12 @@ def engine_library(instructions: str | None = None) -> ctypes.CDLL:
 
     Raises SettingError where it cannot be had.
     """
-    return _loaded(chosen_instructions(instructions).name)
+    return _loaded(chosen_instructions(instructions))
 
 
 @functools.cache
-def _loaded(instructions: str) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(library_path(chosen_instructions(instructions))))
+def _loaded(instructions: InstructionSet) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(library_path(instructions)))
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -144,17 +144,14 @@ class NativeModel:
             self._step(state, ids, logits=logits[at])
         return logits.transpose(0, 1)
 
-    def step_attended(
-        self, target: Padded, state: NativeState, layer: int = -1
-    ) -> tuple[Tensor, Tensor]:
-        """Logits as of `step`, and the cross-attention (r, t, s) of a layer, the mean of its
-        heads."""
+    def step_attended(self, target: Padded, state: NativeState) -> tuple[Tensor, Tensor]:
+        """Logits as of `step`, and the cross-attention (r, t, s) of the last layer, the mean of
+        its heads."""
         t = target.values.shape[1]
         logits = torch.empty(t, state.rows, len(self.head.weight))
         weights = torch.zeros(t, state.rows, state.memory_length)
-        n_layers = self.config.decoder.n_layers
         for at, ids in self._columns(target, state):
-            self._step(state, ids, logits=logits[at], attention=weights[at], layer=layer % n_layers)
+            self._step(state, ids, logits=logits[at], attention=weights[at])
         return logits.transpose(0, 1), weights.transpose(0, 1)
 
     def _columns(self, target: Padded, state: NativeState) -> list[tuple[int, Tensor]]:
@@ -175,7 +172,6 @@ class NativeModel:
         outputs: Tensor | None = None,
         logits: Tensor | None = None,
         attention: Tensor | None = None,
-        layer: int = -1,
     ) -> None:
         done = self.library.state_step(
             state.pointer,
@@ -184,7 +180,6 @@ class NativeModel:
             None if logits is None else logits.data_ptr(),
             None if attention is None else attention.data_ptr(),
             state.memory_length,
-            layer,
         )
         if done < 0:
             raise MemoryError("the native engine ran out of memory")

@@ -1,4 +1,6 @@
 // C interface of the engine.  Every size and id that comes in is checked here; nothing throws out.
+#include <memory>
+
 #include "search.h"
 
 namespace {
@@ -82,16 +84,16 @@ EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* l
 EXPORT void state_delete(State* state) { delete state; }
 
 // Advance by a token for each row.  outputs (rows, width), logits (rows, target_size) and attention
-// (rows, stride) of the cross-attention of a layer are written unless null.
+// (rows, stride) of the last layer's cross-attention are written unless null.
 // 1 for success, 0 for ids out of range, -1 without memory.
 EXPORT int32_t state_step(State* state, const int32_t* tokens, float* outputs, float* logits,
-                   float* attention, int32_t stride, int32_t layer) {
+                   float* attention, int32_t stride) {
   try {
     if (!can_step(*state, tokens)) return 0;
     for (int r = 0; r < state->rows() && attention; r++) {
       if (state->memory_length(r) > stride) return 0;
     }
-    const float* found = state->step(tokens, attention, stride, layer);
+    const float* found = state->step(tokens, attention, stride);
     if (outputs) {
       memcpy(outputs, found, 4 * (size_t)state->rows() * state->model.shape.width);
     }
@@ -143,13 +145,4 @@ EXPORT const int32_t* search_tokens(const Results* results) { return results->to
 EXPORT const float* search_log_probs(const Results* results) { return results->log_probs.data(); }
 EXPORT const double* search_scores(const Results* results) { return results->scores.data(); }
 EXPORT const uint8_t* search_finished(const Results* results) { return results->finished.data(); }
-
-// The product alone, for measurements: `times` times.
-EXPORT void engine_product(int32_t precision, const float* weight, int32_t outputs, int32_t inputs,
-                    const float* x, int32_t rows, float* y, int32_t times) {
-  Linear linear;
-  linear.pack((Precision)precision, weight, nullptr, outputs, inputs);
-  ProductScratch scratch;
-  for (int i = 0; i < times; i++) apply(linear, x, rows, y, outputs, scratch);
-}
 }

@@ -4,8 +4,6 @@
 // advances each hypothesis by one token: its keys and values of all layers are one row of the
 // step's block, which stays where it is; a hypothesis is the list of its rows.
 #pragma once
-#include <memory>
-
 #include "model.h"
 
 // Memory of one computation, never shared between two.
@@ -234,9 +232,8 @@ class State {
   // Advance each hypothesis by a token; returns the decoder's outputs (rows, width).  A token of -1
   // is padding, and leaves its hypothesis as it was.
   //
-  // attention: (rows, width of a row) of the cross-attention of layer `observed`, or null.
-  const float* step(const int* tokens, float* attention = nullptr, int attention_stride = 0,
-                    int observed = -1) {
+  // attention: (rows, width of a row) of the cross-attention of the last layer, or null.
+  const float* step(const int* tokens, float* attention = nullptr, int attention_stride = 0) {
     const Stack& stack = model.decoder;
     const int m = model.shape.width, n = rows();
     const bool pre = stack.shape.pre_norm;
@@ -254,7 +251,7 @@ class State {
       residual(pre, l.self_norm, x, n, m, scratch_, [&](const float* in, float* out) {
         self_attention(l, in, out, i * stride);
       });
-      float* seen = (int)i == observed ? attention : nullptr;
+      float* seen = i + 1 == stack.layers.size() ? attention : nullptr;
       residual(pre, l.cross_norm, x, n, m, scratch_, [&](const float* in, float* out) {
         cross_attention(l, in, out, memory_[i].data(), seen, attention_stride);
       });
