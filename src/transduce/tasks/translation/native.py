@@ -32,9 +32,6 @@ class NativeEngine:
     def __init__(self, model: NativeModel) -> None:
         self.model = model
 
-    def check(self, options: DecodingOptions) -> None:
-        """Nothing: there is no option that it cannot follow."""
-
     def follows(self, options: DecodingOptions, segments: Sequence[SourceSegment]) -> bool:
         """True if the engine's own search follows these options and constraints."""
         plain = (

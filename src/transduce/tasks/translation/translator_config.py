@@ -39,11 +39,8 @@ class SourceSegment(NamedTuple):
         return tuple(self.ids), self.output_constraints, self.stream if sampled else 0
 
 
-class Engine(Protocol):
-    """Another library's search, in place of our own."""
-
-    def check(self, options: DecodingOptions) -> None:
-        """Raises SettingError for options that it cannot follow."""
+class EngineSearch(Protocol):
+    """A search in place of our own."""
 
     def search(
         self,
@@ -58,7 +55,14 @@ class Engine(Protocol):
         """
 
 
-class NativeSearch(Engine, Protocol):
+class Engine(EngineSearch, Protocol):
+    """Another library's search, for all outputs."""
+
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError for options that it cannot follow."""
+
+
+class NativeSearch(EngineSearch, Protocol):
     """The model in the native engine, and its own search for plain options."""
 
     @property
@@ -100,7 +104,7 @@ class TranslatorConfig:
 
     def engine_for(
         self, options: DecodingOptions, segments: Sequence[SourceSegment]
-    ) -> Engine | None:
+    ) -> EngineSearch | None:
         """The engine that searches with these options; None for our own search."""
         if self.engine is not None:
             return self.engine
