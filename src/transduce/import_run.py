@@ -15,7 +15,7 @@ from transduce.errors import RunError
 from transduce.interop.models import import_directory
 from transduce.interop.read import ImportedModel
 from transduce.recipes import parse_recipe, read_recipe, with_overrides
-from transduce.run_directory import claimed, files_to_hand_on, written_aside
+from transduce.run_directory import claimed, copy_run, files_to_hand_on, written_aside
 from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code
 from transduce.tasks.task import Recipe
@@ -61,9 +61,7 @@ def _copy(source: Path, path: Path, overwrite: bool, overrides: Iterable[str]) -
     """Make a run of a published one: its files, with other settings if given."""
     recipe = parse_recipe(with_overrides(to_dict(read_recipe(source)), overrides), str(source))
     with written_aside(path) as aside:
-        for name in files_to_hand_on(source):
-            if name != "recipe.toml":
-                (aside / name).write_bytes((source / name).read_bytes())
+        copy_run(source, aside, without=("recipe.toml",))
         write_text(aside / "recipe.toml", to_toml(recipe))
         _check_whole(recipe, aside, source)
         _put(aside, path, recipe)

@@ -10,7 +10,7 @@ from typing import Any
 from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
 from transduce.recipes import read_recipe
-from transduce.run_directory import files_to_hand_on, written_aside
+from transduce.run_directory import copy_run, written_aside
 from transduce.training.weights import write_text
 
 NO_LICENCE = re.compile(r"^# license: .*$", re.MULTILINE)
@@ -37,9 +37,7 @@ def publish_run(
     if not (source / "weights.safetensors").is_file():
         raise RunError(f"{source} has no weights.safetensors; finish its training first")
     with written_aside(path) as aside:
-        for name in files_to_hand_on(source):
-            if name not in ("recipe.toml", "README.md"):
-                (aside / name).write_bytes((source / name).read_bytes())
+        copy_run(source, aside, without=("recipe.toml", "README.md"))
         write_text(aside / "recipe.toml", to_toml(without_private_paths(to_dict(recipe))))
         write_text(aside / "README.md", _card(source, licence))
         aside.rename(path)

@@ -30,7 +30,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -318,3 +318,10 @@ def files_to_hand_on(path: Path) -> list[str]:
     patterns = ("recipe.toml", "weights.safetensors", *VOCABULARIES, PROVENANCE, *LEARNT_AFTER)
     found = [file.name for pattern in patterns for file in sorted(path.glob(pattern))]
     return ["README.md", *found]
+
+
+def copy_run(run: Path, directory: Path, without: Collection[str]) -> None:
+    """Copy the files of `files_to_hand_on`, but for some names, into a directory."""
+    for name in files_to_hand_on(run):
+        if name not in without:
+            shutil.copyfile(run / name, directory / name)
