@@ -1,4 +1,4 @@
-"""How fast decoding is, against other engines with the same weights in the same run.
+"""Speed of decoding, against other engines with the same weights in the same run.
 
     python benchmarks/decoding.py --size base --batch 32 --beam 4
     python benchmarks/decoding.py --size tiny --batch 1 --beam 1 --latency
@@ -58,7 +58,7 @@ COMPARED = 200
 
 @dataclass
 class Measured:
-    """What one peer did in each round."""
+    """Records of one peer in each round."""
 
     per_second: list[float] = field(default_factory=list)
     per_cpu_second: list[float] = field(default_factory=list)
@@ -202,7 +202,7 @@ def in_a_process_of_its_own(name: str, options: argparse.Namespace) -> int:
 
 
 def ratio(ours: list[float], theirs: list[float]) -> float:
-    """How many times as fast, median over rounds."""
+    """Ratio of two speeds, median over rounds."""
     return median([mine / other for mine, other in zip(ours, theirs, strict=True)])
 
 

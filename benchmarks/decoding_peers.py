@@ -47,7 +47,7 @@ TOGETHER = 10**9
 
 @dataclass(frozen=True)
 class Question:
-    """How to decode.
+    """Options of decoding.
 
     length: tokens of every output; None lets the model stop as it likes, within the bounds of
     `options`.

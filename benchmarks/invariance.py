@@ -36,7 +36,7 @@ SHOWN = 5
 
 
 class Way(NamedTuple):
-    """How lines are put together: so many in a call, in this order, with so many threads."""
+    """A way to put lines together: so many in a call, in this order, with so many threads."""
 
     name: str
     batch: int
@@ -116,7 +116,7 @@ def differences(
 def measure(
     run: transduce.Run, lines: Sequence[str], beam: int, batches: Sequence[str]
 ) -> dict[str, Any]:
-    """What each way changed, by its name, and the seconds that it took."""
+    """Changes by each way, by its name, and the seconds that it took."""
     result: dict[str, Any] = {}
     alone: list[Translation] = []
     for way in ways(lines, batches):

@@ -39,6 +39,7 @@ class ComparedRun:
 
     def figures(self) -> dict[str, Any]:
         """Facts beside the explanation, in JSON and on the page."""
+        """Fields beside the explanation in JSON and in a page."""
         return {
             "parameters": self.parameters,
             "seconds": self.seconds,
