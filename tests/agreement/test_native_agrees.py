@@ -13,6 +13,7 @@ from torch import Tensor
 from helpers.native import INSTRUCTIONS, needs_native
 from transduce.engine.model import NativeModel
 from transduce.engine.shape import unsupported
+from transduce.errors import DataError
 from transduce.models.encoder_decoder import (
     EncoderDecoder,
     EncoderDecoderConfig,
@@ -181,6 +182,18 @@ def test_outputs_attention_rewinding_and_padding() -> None:
         assert other.length == 5
         again = native.step(one, other)
         assert torch.equal(again, found)
+
+
+def test_a_sequence_beyond_learned_positions_is_the_same_error() -> None:
+    config = replace(SUPPORTED["tiny"], encoder=stack("learned", "pre", "relu"))
+    model = built(config)
+    source = Padded.unpadded(torch.randint(4, 50, (1, 33)))
+    messages = []
+    for one in (model, NativeModel(model, config)):
+        with pytest.raises(DataError, match=r"more than 32 tokens, .* max_positions") as error:
+            one.start(source)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
 
 
 def test_positions_beyond_the_kept_table() -> None:

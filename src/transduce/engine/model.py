@@ -11,11 +11,12 @@ from torch import Tensor
 
 from transduce.engine.library import engine_library
 from transduce.engine.shape import model_shape, unsupported
-from transduce.errors import DataError, RunError, SettingError
+from transduce.errors import RunError, SettingError
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from transduce.models.stacks import max_sequence_length
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.kernels.linear import Precision
+from transduce.nn.positions import beyond_positions
 from transduce.sequence import Padded
 
 _LOAD_ERRORS = ("", "is unknown", "has another shape than the settings say", "is not finite")
@@ -190,7 +191,4 @@ class NativeModel:
         for length, stack in ((source, self.config.encoder), (target, self.config.decoder)):
             limit = max_sequence_length(stack)
             if limit is not None and length > limit:
-                raise DataError(
-                    f"a sequence has more than {limit} tokens, the limit of the model's learned "
-                    "positions; shorten it or train with a larger max_positions"
-                )
+                raise beyond_positions(limit)

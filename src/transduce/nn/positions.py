@@ -122,6 +122,14 @@ class SinusoidalPositions(Positions):
         return x + F.embedding(at, table)
 
 
+def beyond_positions(limit: int) -> DataError:
+    """The error of a sequence with more tokens than learned positions."""
+    return DataError(
+        f"a sequence has more than {limit} tokens, the limit of the model's learned positions; "
+        "shorten it or train with a larger max_positions"
+    )
+
+
 class LearnedPositions(Positions):
     """One trained vector per position, up to `max_positions` (section 3.5, the alternative)."""
 
@@ -133,10 +141,7 @@ class LearnedPositions(Positions):
         """Adds the learned vectors to x.  Raises DataError beyond `max_positions`."""
         room = self.table.num_embeddings
         if at.numel() and int(at.max()) >= room:
-            raise DataError(
-                f"a sequence has more than {room} tokens, the limit of the model's learned "
-                "positions; shorten it or train with a larger max_positions"
-            )
+            raise beyond_positions(room)
         return x + self.table(at)  # type: ignore[no-any-return]
 
 
