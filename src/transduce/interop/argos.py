@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.errors import RunError
-from transduce.text import SubwordTokenizer, Tokenizer
+from transduce.interop.sentencepiece_checks import check_sentencepiece
+from transduce.text import Tokenizer
 from transduce.text.language_names import canonical, name_of
 
 PACKAGE_VERSION, ARGOS_VERSION = "1.0", "1.9.0"
@@ -38,16 +39,7 @@ def check_expressible(source: Tokenizer, target: Tokenizer, targets: Sequence[st
         )
     if source is not target:
         raise RunError("an Argos package holds one vocabulary; train without text.target")
-    if not isinstance(source, SubwordTokenizer):
-        raise RunError(
-            "Argos reads SentencePiece vocabularies only; train with "
-            'text.source.kind = "bpe" or "unigram"'
-        )
-    if source.normalizer.lowercase or source.normalizer.normalization != "none":
-        raise RunError(
-            "Argos does not normalise texts as this run does; train with "
-            'text.source.normalization = "none" and text.source.lowercase = false'
-        )
+    check_sentencepiece("Argos", "source", source)
 
 
 def write_package(

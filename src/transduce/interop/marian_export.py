@@ -15,9 +15,10 @@ from torch import Tensor
 
 from transduce.errors import RunError
 from transduce.interop.layers import LayerNames, marian_layer
+from transduce.interop.sentencepiece_checks import check_sentencepiece
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from transduce.nn.transformer import TransformerConfig
-from transduce.text import BOS, EOS, PAD, SPECIAL_TOKENS, SubwordTokenizer, Tokenizer
+from transduce.text import BOS, EOS, PAD, SPECIAL_TOKENS, Tokenizer
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "silu"}
 """Names in transformers."""
@@ -40,17 +41,7 @@ def check_expressible(config: EncoderDecoderConfig, source: Tokenizer, target: T
             one = " or ".join(map(repr, able))
             raise RunError(f"Marian has no {name} = {value!r}; train with {name} = {one}")
     for side, tokenizer in (("source", source), ("target", target)):
-        if not isinstance(tokenizer, SubwordTokenizer):
-            raise RunError(
-                "Marian reads SentencePiece vocabularies only; train with "
-                f'text.{side}.kind = "bpe" or "unigram"'
-            )
-        normalizer = tokenizer.normalizer
-        if normalizer.lowercase or normalizer.normalization != "none":
-            raise RunError(
-                "Marian does not normalise texts as this run does; train with "
-                f'text.{side}.normalization = "none" and text.{side}.lowercase = false'
-            )
+        check_sentencepiece("Marian", side, tokenizer)
 
 
 def _settings(config: EncoderDecoderConfig) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
