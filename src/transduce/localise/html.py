@@ -23,6 +23,7 @@ from transduce.localise.inline import (
     core,
     from_markup,
     one_line,
+    partners,
     to_file,
     to_markup,
     trimmed,
@@ -107,14 +108,14 @@ def _parts(text: str) -> Iterator[tuple[Block | Value, str]]:
     """Blocks and attributes, with the source of their segments, in the order of the page."""
     tokens: list[Token] = []
     events = list(events_of(text))
-    ends = _ends(events)
+    pairs = partners([_token(event) for event in events])
     following = 0
     for i, event in enumerate(events):
         if i < following:
             continue
         opaque = event.kind == "start" and not event.empty and _is_opaque(text, event)
         if opaque:
-            following = _end_of_element(events, ends, i)
+            following = _end_of_element(events, pairs, i)
         elif event.kind == "start":
             yield from _values(text, event)
         if event.name in BLOCKS:
@@ -142,22 +143,10 @@ def _is_opaque(text: str, event: Event) -> bool:
     return event.name in OPAQUE or marked
 
 
-def _ends(events: Sequence[Event]) -> dict[int, int]:
-    """Index of the end tag of each start tag that has one."""
-    found: dict[int, int] = {}
-    opened: dict[str, list[int]] = {}
-    for i, event in enumerate(events):
-        if event.kind == "start" and not event.empty:
-            opened.setdefault(event.name, []).append(i)
-        elif event.kind == "end" and opened.get(event.name):
-            found[opened[event.name].pop()] = i
-    return found
-
-
-def _end_of_element(events: Sequence[Event], ends: Mapping[int, int], start: int) -> int:
+def _end_of_element(events: Sequence[Event], pairs: Mapping[int, int], start: int) -> int:
     """Index of the event after an element; without an end tag, of the next tag of a block."""
-    if start in ends:
-        return ends[start] + 1
+    if start in pairs:
+        return pairs[start] + 1
     blocks = (i for i in range(start + 1, len(events)) if events[i].name in BLOCKS)
     return next(blocks, len(events))
 

@@ -154,8 +154,7 @@ def to_file(
         if is_tag:
             yield True, part
             continue
-        plain = KEPT_REFERENCE.sub(lambda match: html.unescape(match[0]), part)
-        yield False, "".join(KEPT.get(c) or references.get(c, c) for c in plain)
+        yield False, "".join(KEPT.get(c) or references.get(c, c) for c in from_markup(part))
 
 
 def check_tags(key: str, tags: Sequence[str], text: str) -> None:
