@@ -62,7 +62,7 @@ def localise(
     """
     from transduce.localise.alignment import aligner
     from transduce.localise.formats import read_document
-    from transduce.localise.translate import document_with, held, localised
+    from transduce.localise.translate import document_with, localised
 
     targets = _targets(files, output, in_place)
     documents = []
@@ -76,15 +76,14 @@ def localise(
     for file, document, target in zip(files, documents, targets, strict=True):
         segments = document.segments
         found = localised(segments, source_language, translator.attempt, options, align)
-        found = held(document, found)
         try:
-            data = document_with(document, found)
+            made = document_with(document, found)
         except DataError as error:
             raise DataError(f"{file}: {error}") from None
-        complete = _all_translated(file, document, found) and complete
+        complete = _all_translated(file, document, made.segments) and complete
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_output(str(target)) as out:
-            out.write_bytes(data)
+            out.write_bytes(made.content)
         print_lines(str(target))
     return 0 if complete else DataError.exit_code
 

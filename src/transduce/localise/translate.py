@@ -91,30 +91,33 @@ def localised(
     try:
         orders = next(work)
         while True:
-            texts = [order for order in orders if order.output is None]
-            given = [_constrained(options, order) for order in texts]
-            able = [own for own in given if isinstance(own, DecodingOptions)]
-            asked = [
-                order.text
-                for order, one in zip(texts, given, strict=True)
-                if isinstance(one, DecodingOptions)
-            ]
-            outputs = iter(translate(asked, able) if able else ())
-            pairs = [(order.text, order.output) for order in orders if order.output is not None]
-            links = iter(_aligned(align, pairs) if align is not None and pairs else ())
-            answers: list[Answer] = []
-            own = iter(given)
-            for order in orders:
-                if order.output is not None:
-                    answers.append(next(links))
-                    continue
-                error = next(own)
-                answer = next(outputs) if isinstance(error, DecodingOptions) else error
-                answers.append(answer if isinstance(answer, TransduceError) else answer.text)
-            orders = work.send(answers)
+            orders = work.send(_answers(orders, translate, options, align))
     except StopIteration as stop:
         found: list[Localised] = stop.value
         return found
+
+
+def _answers(
+    orders: Sequence[Order], translate: Translate, options: DecodingOptions, align: Align | None
+) -> list[Answer]:
+    """Answers to the orders of a round, made by one call of each function."""
+    answers: dict[int, Answer] = {}
+    asked: dict[int, DecodingOptions] = {}
+    pairs: dict[int, tuple[str, str]] = {}
+    for number, order in enumerate(orders):
+        if order.output is not None:
+            pairs[number] = order.text, order.output
+        elif isinstance(own := _constrained(options, order), TransduceError):
+            answers[number] = own
+        else:
+            asked[number] = own
+    if asked:
+        outputs = translate([orders[number].text for number in asked], list(asked.values()))
+        for number, output in zip(asked, outputs, strict=True):
+            answers[number] = output if isinstance(output, TransduceError) else output.text
+    if align is not None and pairs:
+        answers |= zip(pairs, _aligned(align, list(pairs.values())), strict=True)
+    return [answers[number] for number in range(len(orders))]
 
 
 def _aligned(align: Align, pairs: Sequence[tuple[str, str]]) -> Sequence[Links | TransduceError]:
@@ -296,30 +299,36 @@ def localised_document(
 
     Raises DataError where segments are there and none is translated.
     """
-    return document_with(
-        document, localised(document.segments, language, translate, options, align)
-    )
+    found = localised(document.segments, language, translate, options, align)
+    return document_with(document, found).content
 
 
-def document_with(document: Document, found: Sequence[Localised]) -> bytes:
+class LocalisedDocument(NamedTuple):
+    """A translated document, and the translations in it, one for each segment."""
+
+    content: bytes
+    segments: Sequence[Localised]
+
+
+def document_with(document: Document, found: Sequence[Localised]) -> LocalisedDocument:
     """A document with the translations of its segments, in order.
 
     A translation that the format cannot hold is left out.  Raises DataError if there are segments
     and none is translated.
     """
     targets: dict[str, Target] = {}
-    reason = ""
-    for segment, one in zip(document.segments, held(document, found), strict=True):
+    reason, kept = "", _held(document, found)
+    for segment, one in zip(document.segments, kept, strict=True):
         if one.state == "needs-translation":
             reason = reason or f"{segment.key}: {one.reason}"
         else:
             targets[segment.key] = Target(one.text, one.state)
     if document.segments and not targets:
         raise DataError(f"nothing was translated; {reason}")
-    return document.with_targets(targets)
+    return LocalisedDocument(document.with_targets(targets), kept)
 
 
-def held(document: Document, found: Sequence[Localised]) -> list[Localised]:
+def _held(document: Document, found: Sequence[Localised]) -> list[Localised]:
     """Translations of the segments of a document, those that it cannot hold as their source."""
     kept = []
     for segment, one in zip(document.segments, found, strict=True):

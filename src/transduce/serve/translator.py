@@ -92,18 +92,19 @@ class PairTranslator:
         found = []
         for text, document in zip(texts, documents, strict=True):
             try:
-                content = document_with(document, [next(each) for _ in document.segments])
+                made = document_with(document, [next(each) for _ in document.segments])
             except DataError:
                 found.append(Translated(text))
                 continue
-            found.append(Translated(content.decode()))
+            found.append(Translated(made.content.decode()))
         return found
 
     async def document(self, document: Document, call: Call) -> bytes:
         """Translation of a document.  Raises DataError where none of its segments can be
         translated."""
         found = await self._localised(document.segments, call, self._own)
-        return await asyncio.to_thread(document_with, document, found)
+        made = await asyncio.to_thread(document_with, document, found)
+        return made.content
 
     async def stream(self, text: str, call: Call) -> AsyncIterator[str]:
         """Translation of a text in parts; as one part for a text with placeholders."""
