@@ -102,8 +102,10 @@ def _is_cut(output: str, place: int) -> bool:
 
 
 def _spot(plain: Detagged, output: str, links: Links, place: int) -> int:
-    """Where a placeholder goes that has no partner: before the linked word behind it, or after the
-    one before it, whichever is nearer in the source."""
+    """Place in the output of a placeholder without partner.
+
+    Before the linked word behind it, or after the one before it, whichever is nearer in the source.
+    """
     if not plain.text[:place].strip():
         return 0
     if not plain.text[place:].strip():

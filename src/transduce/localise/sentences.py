@@ -1,7 +1,7 @@
 """Sentences of a text, and the characters between them.
 
-sentences = split_sentences("Guten Tag!  Wie geht\'s?\\n", "de")
-sentences.texts                  # ("Guten Tag!", "Wie geht\'s?")
+sentences = split_sentences("Guten Tag!  Wie geht's?\\n", "de")
+sentences.texts                  # ("Guten Tag!", "Wie geht's?")
 sentences.between                # ("", "  ", "\\n")
 sentences.joined(["Hello!", "How are you?"])  # "Hello!  How are you?\\n"
 """
