@@ -14,13 +14,12 @@ import logging
 import random
 from pathlib import Path
 
-import sacrebleu
-
 import transduce
 from transduce.data.lines import read_lines
 from transduce.localise.alignment import aligner
 from transduce.localise.document import Segment, Span
 from transduce.localise.translate import localised
+from transduce.metrics import measure
 
 PLACEHOLDERS = (("[X6X]",), ("%s",), ("{0}",), ("<b>", "</b>"))
 
@@ -73,7 +72,9 @@ def without(text: str, names: tuple[str, ...]) -> str:
 
 
 def bleu(outputs: list[str], references: list[str]) -> float:
-    return float(sacrebleu.corpus_bleu(outputs, [references]).score) if outputs else 0.0
+    if not outputs:
+        return 0.0
+    return float(measure(("bleu",), outputs, [[reference] for reference in references])["bleu"])
 
 
 if __name__ == "__main__":
