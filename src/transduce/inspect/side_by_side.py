@@ -38,7 +38,6 @@ class ComparedRun:
         return next(won, None)
 
     def figures(self) -> dict[str, Any]:
-        """Facts beside the explanation, in JSON and on the page."""
         """Fields beside the explanation in JSON and in a page."""
         return {
             "parameters": self.parameters,
