@@ -1,4 +1,4 @@
-"""Server-sent events of OpenAI's API."""
+"""Server-sent events: answers that come in parts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from transduce.errors import TransduceError
 from transduce.serve.calls import Call, watched
@@ -19,22 +20,25 @@ def event(value: object) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
-def openai_error(status: int, message: str, kind: str) -> dict[str, Any]:
-    """The shape of OpenAI's errors."""
-    named = {429: "rate_limit_error"}.get(status, "invalid_request_error")
-    named = "server_error" if status >= 500 else named
-    return {"error": {"message": message, "type": named, "param": None, "code": kind}}
+def streamed(
+    request: Request,
+    service: Service,
+    events: Callable[[Call], AsyncIterator[str]],
+    error: Callable[[int, str, str], Any],
+) -> StreamingResponse:
+    """The answer to a request in events; a fault is the last one.
 
+    error: shape of the dialect's errors, of (status, message, kind).
+    """
 
-async def events_of(
-    request: Request, service: Service, events: Callable[[Call], AsyncIterator[str]]
-) -> AsyncIterator[str]:
-    """The events of an answer; an error is the last one."""
-    async with watched(request, service.settings.timeout) as call:
-        try:
-            async for one in events(call):
-                yield one
-        except RequestError as fault:
-            yield event(openai_error(fault.status, fault.message, fault.kind))
-        except TransduceError as fault:
-            yield event(openai_error(400, str(fault), "invalid_request"))
+    async def found() -> AsyncIterator[str]:
+        async with watched(request, service.settings.timeout) as call:
+            try:
+                async for one in events(call):
+                    yield one
+            except RequestError as fault:
+                yield event(error(fault.status, fault.message, fault.kind))
+            except TransduceError as fault:
+                yield event(error(400, str(fault), "invalid_request"))
+
+    return StreamingResponse(found(), media_type="text/event-stream")

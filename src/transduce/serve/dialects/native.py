@@ -5,17 +5,17 @@ Errors are {"error": {"message", "kind"}}.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from transduce.errors import TransduceError
 from transduce.serve.batches import Input
-from transduce.serve.calls import watched
+from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.dialect import Dialect, Endpoint
+from transduce.serve.dialects.events import event, streamed
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.requests import Fields, missing, read_fields, well_formed
 from transduce.serve.service import Model, Service
@@ -58,18 +58,12 @@ class Native:
         if not service.ready:
             raise unavailable("the server is loading")
 
-        async def events() -> AsyncIterator[str]:
-            async with watched(request, service.settings.timeout) as call:
-                try:
-                    async for part in service.stream(text, source, target, call):
-                        yield _event({"text": part})
-                    yield _event({"done": True})
-                except RequestError as fault:
-                    yield _event(error(fault.status, fault.message, fault.kind))
-                except TransduceError as fault:
-                    yield _event(error(400, str(fault), "invalid_request"))
+        async def events(call: Call) -> AsyncIterator[str]:
+            async for part in service.stream(text, source, target, call):
+                yield event({"text": part})
+            yield event({"done": True})
 
-        return StreamingResponse(events(), media_type="text/event-stream")
+        return streamed(request, service, events, error)
 
     async def live(self, request: Request) -> Response:
         """GET /health/live."""
@@ -170,10 +164,6 @@ def _options(fields: Fields) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise invalid("options is not an object")
     return given
-
-
-def _event(value: object) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
 def error(status: int, message: str, kind: str) -> dict[str, Any]:

@@ -15,14 +15,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.chat import ChatRequest, prompt_of, read_chat
 from transduce.serve.dialects.choice import Choice, choose_model, model_names
 from transduce.serve.dialects.dialect import Dialect, Endpoint
-from transduce.serve.dialects.events import event, events_of, openai_error
+from transduce.serve.dialects.events import event, streamed
 from transduce.serve.dialects.openai_audio import Transcriptions
+from transduce.serve.dialects.openai_errors import error
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields, read_fields
@@ -126,12 +127,12 @@ class OpenAI:
         identity = f"chatcmpl-{uuid.uuid4().hex}"
         head = {"id": identity, "created": int(time.time()), "model": order.model}
         if order.stream:
-            found = events_of(
+            return streamed(
                 request,
                 self.service,
                 lambda call: self._events(completion, head, order.usage, call),
+                error,
             )
-            return StreamingResponse(found, media_type="text/event-stream")
         async with watched(request, self.service.settings.timeout) as call:
             text = await completion.whole(call)
         message = {"role": "assistant", "content": text, "refusal": None}
@@ -222,8 +223,8 @@ class OpenAI:
     def _check_key(self, request: Request) -> None:
         try:
             self.service.check_key(request.headers.get("authorization", "")[len("Bearer ") :])
-        except RequestError as error:
-            raise RequestError(401, error.message, "invalid_api_key") from None
+        except RequestError as fault:
+            raise RequestError(401, fault.message, "invalid_api_key") from None
 
     def _shown(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": self._created, "owned_by": OWNER}
@@ -236,4 +237,4 @@ def _encoded(vector: Sequence[float], encoding: str) -> list[float] | str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
 
 
-DIALECT = Dialect("openai", lambda service: OpenAI(service).endpoints(), openai_error, ("/v1/",))
+DIALECT = Dialect("openai", lambda service: OpenAI(service).endpoints(), error, ("/v1/",))

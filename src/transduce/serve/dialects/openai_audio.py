@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakSet
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from transduce.localise.wrapping import joined_lines
 from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.choice import choose_model
 from transduce.serve.dialects.dialect import Endpoint
-from transduce.serve.dialects.events import event, events_of
+from transduce.serve.dialects.events import event, streamed
+from transduce.serve.dialects.openai_errors import error
 from transduce.serve.errors import busy, invalid
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
@@ -98,8 +99,7 @@ class Transcriptions:
         if run is None or run.inputs != ("audio",):
             raise invalid(f"model {order.model!r} takes no recordings")
         if order.stream:
-            found = events_of(request, service, lambda call: self._events(order, call))
-            return StreamingResponse(found, media_type="text/event-stream")
+            return streamed(request, service, lambda call: self._events(order, call), error)
         segments: list[Segment] = []
         seconds = 0.0
         async with watched(request, service.settings.timeout) as call:

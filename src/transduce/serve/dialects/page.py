@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import mimetypes
 import re
 from collections.abc import AsyncIterator, Callable
@@ -16,12 +15,12 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from transduce.errors import TransduceError
 from transduce.serve.batches import ToExplain
-from transduce.serve.calls import watched
+from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.dialect import Dialect, Endpoint
+from transduce.serve.dialects.events import event, streamed
 from transduce.serve.dialects.native import error
 from transduce.serve.errors import RequestError, invalid, unavailable
 from transduce.serve.limits import bounded
@@ -108,20 +107,14 @@ class Page:
         if path and not service.ready:
             raise unavailable("the server is loading")
 
-        async def events() -> AsyncIterator[str]:
+        async def events(call: Call) -> AsyncIterator[str]:
             if first is not None:
-                yield _event({"detected": first})
-            async with watched(request, service.settings.timeout) as call:
-                try:
-                    async for event in live_translation(service, text, pair, call):
-                        yield _event(event)
-                    yield _event({"done": True})
-                except RequestError as fault:
-                    yield _event(error(fault.status, fault.message, fault.kind))
-                except TransduceError as fault:
-                    yield _event(error(400, str(fault), "invalid_request"))
+                yield event({"detected": first})
+            async for one in live_translation(service, text, pair, call):
+                yield event(one)
+            yield event({"done": True})
 
-        return StreamingResponse(events(), media_type="text/event-stream")
+        return streamed(request, service, events, error)
 
     async def words(self, request: Request) -> Response:
         """POST /page/words."""
@@ -289,10 +282,6 @@ def _left_out(fields: Fields) -> KnockOut:
         return KnockOut(tuple(heads), tuple(map(int, tokens)))
     except ValueError:
         raise invalid("without_token is not a list of numbers") from None
-
-
-def _event(value: object) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
 DIALECT = Dialect("page", lambda service: Page(service).endpoints(), error, ("/page/",))
