@@ -70,6 +70,12 @@ class Queue:
         """Start loading."""
         self._thread.start()
 
+    def loaded_run(self) -> Answering:
+        """The run.  Raises RequestError 503 while it is loading."""
+        if self.run is None:
+            raise unavailable("the server is loading")
+        return self.run
+
     def close(self) -> None:
         """End the thread after its current batch."""
         with self._changed:

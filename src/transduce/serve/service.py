@@ -247,26 +247,25 @@ class Service:
     ) -> list[Answer]:
         """The `Prediction` for each input, or the TransduceError in it, whatever the task."""
         queue = self.loaded(name)
-        assert queue.run is not None
+        run = queue.loaded_run()
         parts = [[one] if isinstance(one, str) else list(one) for one in inputs]
         self.check_size(list(itertools.chain.from_iterable(parts)))
-        names = queue.run.inputs
+        names = run.inputs
         for number, one in enumerate(parts, 1):
             if len(one) != len(names):
                 raise invalid(
                     f"input {number} has {len(one)} texts; this model takes {len(names)}: "
                     f"{', '.join(names)}"
                 )
-        return await queue.submit(inputs, bounded(queue.run.options, options or {}), call)
+        return await queue.submit(inputs, bounded(run.options, options or {}), call)
 
     async def stream_prediction(
         self, name: str, text: str, call: Call, options: Mapping[str, Any] | None = None
     ) -> AsyncIterator[str]:
         """The answer of a run to one text in parts."""
         queue = self.loaded(name)
-        assert queue.run is not None
         self.check_size([text])
-        own = bounded(queue.run.options, options or {})
+        own = bounded(queue.loaded_run().options, options or {})
         async for _, part in queue.stream([text], own, call):
             if part:
                 yield part
@@ -279,8 +278,7 @@ class Service:
         Raises RequestError 400 for a run that takes none, and for bytes that are no recording.
         """
         queue = self.loaded(name)
-        assert queue.run is not None
-        if queue.run.inputs != AUDIO:
+        if queue.loaded_run().inputs != AUDIO:
             raise invalid(f"model {name!r} takes no recordings")
         try:
             async for _, part in queue.transcribe(audio, call):
@@ -291,9 +289,7 @@ class Service:
 
     def count_tokens(self, name: str, texts: Sequence[str], written: bool = False) -> int:
         """Tokens of some texts, as a run reads them, or as it has written them."""
-        run = self.loaded(name).run
-        assert run is not None
-        return run.count_tokens(texts, written)
+        return self.loaded(name).loaded_run().count_tokens(texts, written)
 
     def run_of(self, source: str, target: str) -> str:
         """Name of the run that translates a pair directly."""
@@ -301,9 +297,7 @@ class Service:
 
     def max_tokens(self, name: str, options: Mapping[str, Any]) -> int:
         """Most tokens of a continuation with the options of a request."""
-        run = self.loaded(name).run
-        assert run is not None
-        own = bounded(run.options, options)
+        own = bounded(self.loaded(name).loaded_run().options, options)
         assert own is not None
         return own.max_tokens
 
@@ -312,8 +306,7 @@ class Service:
         queue = self._queues.get(name)
         if queue is None:
             raise RequestError(404, f"there is no model {name!r}", "model_not_found")
-        if queue.run is None:
-            raise unavailable("the server is loading")
+        queue.loaded_run()
         return queue
 
     def direct(self, source: str, target: str) -> tuple[str, str]:

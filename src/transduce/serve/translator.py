@@ -55,9 +55,8 @@ class PairTranslator:
     """
 
     def __init__(self, queue: Queue, source: str, tag: str = "", terms: Terms = NO_TERMS) -> None:
-        assert queue.run is not None
         self._queue = queue
-        self._own = queue.run.options
+        self._own = queue.loaded_run().options
         self._source = source
         self._tag = tag
         self._terms = terms

@@ -16,7 +16,7 @@ from transduce.serve.batches import Input
 from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.dialects.events import event, streamed
-from transduce.serve.errors import RequestError, invalid, unavailable
+from transduce.serve.errors import invalid, unavailable
 from transduce.serve.requests import Fields, missing, read_fields, well_formed
 from transduce.serve.service import Model, Service
 
@@ -36,7 +36,8 @@ class Native:
         service = self.service
         fields = await self._fields(request)
         name = self._name(fields)
-        inputs = _inputs(fields.get("inputs"), self._model(name).inputs)
+        names = service.loaded(name).loaded_run().inputs
+        inputs = _inputs(fields.get("inputs"), names)
         options = _options(fields)
         async with watched(request, service.settings.timeout) as call:
             answers = await service.predict(name, inputs, call, options)
@@ -118,14 +119,6 @@ class Native:
     def _name(self, fields: Fields) -> str:
         names = list(self.service.specs)
         return fields.text("model", names[0] if len(names) == 1 else None)
-
-    def _model(self, name: str) -> Model:
-        for model in self.service.models():
-            if model.name == name:
-                if not model.ready:
-                    raise unavailable("the server is loading")
-                return model
-        raise RequestError(404, f"there is no model {name!r}", "model_not_found")
 
 
 def _shown(model: Model) -> dict[str, Any]:

@@ -159,8 +159,7 @@ class Page:
             name, tag = service.direct(pair.source, pair.target)
             texts = [tag + texts[0]]
         queue = service.loaded(name)
-        assert queue.run is not None
-        options = bounded(queue.run.options, given) if given else None
+        options = bounded(queue.loaded_run().options, given) if given else None
         async with watched(request, service.settings.timeout) as call:
             answer = await queue.explain(ToExplain(texts, _left_out(fields)), options, call)
         check_answers([answer])

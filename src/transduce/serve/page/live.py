@@ -80,9 +80,9 @@ async def _parts(
             whole[i] = found[0].text
     name, tag = service.direct(*pair)
     queue = service.loaded(name)
-    assert queue.run is not None
+    own = queue.loaded_run().options
     streamed = [i for i in range(len(sentences)) if i not in whole]
-    options = [bounded(queue.run.options, _required(terms, sentences[i])) for i in streamed]
+    options = [bounded(own, _required(terms, sentences[i])) for i in streamed]
     following = 0
     async for place, part in queue.stream([tag + sentences[i] for i in streamed], options, call):
         for i in range(following, streamed[place]):
@@ -132,7 +132,7 @@ async def alternatives_of(
     service.check_size([sentence, output])
     name, tag = service.direct(pair.source, pair.target)
     queue = service.loaded(name)
-    assert queue.run is not None
+    own = queue.loaded_run().options
     (words,) = await queue.words([(sentence, output, tag)], call)
     check_answers([words])
     if not 0 <= word < len(words.target):
@@ -144,7 +144,7 @@ async def alternatives_of(
         {"prefix": before, "n_best": ALTERNATIVES},
         *({"prefix": prefix, "n_best": 1} for prefix in rivals[:ALTERNATIVES]),
     ]
-    options = [bounded(queue.run.options, {**given, **one}) for one in settings]
+    options = [bounded(own, {**given, **one}) for one in settings]
     answers = await queue.submit([tag + sentence] * len(options), options, call)
     found = [one for one in answers if not isinstance(one, TransduceError)]
     return _likeliest({c.text: c.log_prob for one in found for c in one.candidates}, output)
