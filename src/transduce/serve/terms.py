@@ -20,7 +20,7 @@ class Terms:
     """
 
     def __init__(self, entries: Mapping[str, str]) -> None:
-        self._targets = {**{capitalised(term): target for term, target in entries.items()}}
+        self._targets = {capitalised(term): target for term, target in entries.items()}
         self._targets |= entries
 
     def constraints(self, text: str) -> tuple[Constraint, ...]:
@@ -28,7 +28,7 @@ class Terms:
         present = sorted((term for term in self._targets if term in text), key=len, reverse=True)
         if not present:
             return ()
-        pattern = "|".join(map(_as_words, present))
+        pattern = "|".join(map(as_words, present))
         targets = dict.fromkeys(self._targets[found] for found in re.findall(pattern, text))
         return tuple(_spellings(target) for target in list(targets)[:MOST_PHRASES])
 
@@ -42,7 +42,7 @@ def _spellings(target: str) -> Constraint:
     return tuple(dict.fromkeys((target, capitalised(target))))
 
 
-def _as_words(term: str) -> str:
+def as_words(term: str) -> str:
     """Pattern of a term that no word goes on before or after, in scripts with spaces."""
     before = r"(?<!\w)" if _is_of_a_word(term[0]) else ""
     after = r"(?!\w)" if _is_of_a_word(term[-1]) else ""

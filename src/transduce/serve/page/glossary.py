@@ -7,14 +7,15 @@ from functools import lru_cache
 
 from transduce.serve.errors import invalid
 from transduce.serve.limits import MOST_PHRASES
-from transduce.text.scripts import is_unspaced
+from transduce.serve.requests import well_formed
+from transduce.serve.terms import as_words
 
 MAX_TERMS = 200
 
-Terms = tuple[tuple[str, str], ...]
+Entries = tuple[tuple[str, str], ...]
 
 
-def read_terms(given: object) -> Terms:
+def read_terms(given: object) -> Entries:
     """Pairs (source term, its translation).  Raises RequestError for others; blank ones are left
     out."""
     if given is None:
@@ -25,13 +26,13 @@ def read_terms(given: object) -> Terms:
     for number, pair in enumerate(given, 1):
         if not isinstance(pair, list) or [type(one) for one in pair] != [str, str]:
             raise invalid(f"glossary entry {number} is not a pair of texts")
-        source, target = (one.encode("utf-8", "replace").decode().strip() for one in pair)
+        source, target = (well_formed(one).strip() for one in pair)
         if source and target:
             found.append((source, target))
     return tuple(found)
 
 
-def required_by(terms: Terms, sentence: str) -> tuple[str, ...]:
+def required_by(terms: Entries, sentence: str) -> tuple[str, ...]:
     """Translations of the terms that a sentence has as whole words, in any case."""
     found = [target for source, target in terms if _pattern(source).search(sentence)]
     return tuple(dict.fromkeys(found))[:MOST_PHRASES]
@@ -39,6 +40,4 @@ def required_by(terms: Terms, sentence: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _pattern(term: str) -> re.Pattern[str]:
-    before = "" if is_unspaced(term[0]) or not term[0].isalnum() else r"(?<!\w)"
-    after = "" if is_unspaced(term[-1]) or not term[-1].isalnum() else r"(?!\w)"
-    return re.compile(before + re.escape(term) + after, re.IGNORECASE)
+    return re.compile(as_words(term), re.IGNORECASE)

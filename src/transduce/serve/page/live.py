@@ -12,7 +12,7 @@ from transduce.serve.calls import Call
 from transduce.serve.errors import invalid
 from transduce.serve.joining import StreamJoiner
 from transduce.serve.limits import bounded
-from transduce.serve.page.glossary import Terms, required_by
+from transduce.serve.page.glossary import Entries, required_by
 from transduce.serve.queue import check_answers
 from transduce.serve.service import Service
 
@@ -28,7 +28,7 @@ class Pair(NamedTuple):
 
     source: str
     target: str
-    terms: Terms = ()
+    terms: Entries = ()
 
 
 async def live_translation(
@@ -66,7 +66,7 @@ async def _parts(
     service: Service,
     sentences: Sequence[str],
     pair: tuple[str, str],
-    terms: Terms,
+    terms: Entries,
     call: Call,
 ) -> AsyncIterator[tuple[int, str | None]]:
     """Parts of the output of each sentence, in order, with None at its end.
@@ -95,7 +95,7 @@ async def _parts(
         yield i, None
 
 
-def _required(terms: Terms, sentence: str) -> Mapping[str, Any]:
+def _required(terms: Entries, sentence: str) -> Mapping[str, Any]:
     phrases = required_by(terms, sentence)
     return {"constraints": phrases} if phrases else {}
 
