@@ -85,6 +85,15 @@ class Fields(Mapping[str, Any]):
             raise invalid(f"Invalid request: {name} parameter ({number}) exceeds limit ({most})")
         return number
 
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false, from JSON."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise invalid(f"{name} is not true or false")
+        return value
+
     def file(self, name: str) -> Upload:
         """An uploaded file."""
         value = self._values.get(name)

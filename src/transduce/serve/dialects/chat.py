@@ -40,13 +40,11 @@ def read_chat(fields: Fields) -> ChatRequest:
     messages = tuple(_message(number, one) for number, one in enumerate(given, 1))
     if fields.get("n") not in (None, 1):
         raise invalid("n is not 1; send a request for each completion")
-    stream, asked = fields.get("stream"), fields.get("stream_options")
-    if not (stream is None or isinstance(stream, bool)):
-        raise invalid("stream is not true or false")
+    stream, asked = fields.flag("stream", False), fields.get("stream_options")
     if not (asked is None or isinstance(asked, dict)):
         raise invalid("stream_options is not an object")
     usage = (asked or {}).get("include_usage") is True
-    return ChatRequest(fields.text("model"), messages, bool(stream), usage, _options(fields))
+    return ChatRequest(fields.text("model"), messages, stream, usage, _options(fields))
 
 
 def prompt_of(messages: Sequence[Message], dialogue: bool) -> str:

@@ -34,7 +34,7 @@ class TextEmbeddingsInference:
         """POST /embed."""
         fields = await self._fields(request)
         texts = fields.texts("inputs")
-        normalize = _flag(fields, "normalize", True)
+        normalize = fields.flag("normalize", True)
         vectors = await self._vectors(request, texts, normalize)
         return JSONResponse([list(vector) for vector in vectors])
 
@@ -42,7 +42,7 @@ class TextEmbeddingsInference:
         """POST /rerank: the best first."""
         fields = await self._fields(request)
         query, texts = fields.text("query"), fields.texts("texts")
-        with_text = _flag(fields, "return_text", False)
+        with_text = fields.flag("return_text", False)
         first, *rest = await self._vectors(request, [query, *texts], normalize=True)
         scores = [sum(a * b for a, b in zip(first, one, strict=True)) for one in rest]
         ranked = sorted(range(len(texts)), key=lambda i: -scores[i])
@@ -140,15 +140,6 @@ def _worded(handler: Handler) -> Handler:
             raise RequestError(status, fault.message, fault.kind) from None
 
     return answer
-
-
-def _flag(fields: Fields, name: str, default: bool) -> bool:
-    value = fields.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise invalid(f"{name} is not true or false")
-    return value
 
 
 def _inputs(given: object) -> tuple[list[str | list[str]], bool]:
