@@ -14,11 +14,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helpers.hostile_requests import (
+    FORM,
+    JSON,
+    MULTIPART,
+    check_lives,
+    is_idle,
+    send_random_bytes,
+    send_wrong_types,
+)
 from helpers.served import Served, served, some_sentences
 from helpers.waiting import wait_for
 
-JSON = "application/json"
-FORM = "application/x-www-form-urlencoded"
 VALUES: list[Any] = [
     None,
     True,
@@ -163,20 +170,12 @@ def good(text: object = "Rot gehen.") -> bytes:
 def _lives(server: Served) -> Iterator[None]:
     """Afterwards the server answers, without ever having fallen."""
     yield
-    assert server.translated("Rot.") is not None
-    assert "Traceback" not in "".join(server.lines)
-    assert 'status="500"' not in server.ask("/metrics")[1]
+    check_lives(server)
 
 
 @pytest.mark.parametrize("path", BODIES)
 def test_wrong_types_in_every_field(server: Served, path: str) -> None:
-    for name in BODIES[path]:
-        for value in VALUES:
-            body = json.dumps({**BODIES[path], name: value}).encode()
-            status, _ = server.send(path, body, Content_Type=JSON)
-            assert status < 500, (name, value)
-    for value in VALUES:
-        assert server.send(path, json.dumps(value).encode(), Content_Type=JSON)[0] < 500, value
+    send_wrong_types(server, path, BODIES[path], VALUES)
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -195,13 +194,8 @@ def test_bytes_that_are_no_request(server: Served, content: bytes) -> None:
 
 @pytest.mark.parametrize("path", [*BODIES, "/translate_file", "/suggest", "/v2/translate", "/v1/x"])
 def test_random_bytes_as_a_body(server: Served, path: str) -> None:
-    chance = random.Random(path)
-    for kind in (JSON, FORM, "multipart/form-data; boundary=b", "text/plain"):
-        for _ in range(4):
-            body = chance.randbytes(chance.randint(0, 300))
-            if kind.startswith("multipart"):
-                body = b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\n' + body
-            assert server.send(path, body, Content_Type=kind)[0] < 500
+    head = b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\n'
+    send_random_bytes(server, path, (JSON, FORM, MULTIPART, "text/plain"), head)
 
 
 json_values = st.recursive(
@@ -259,24 +253,16 @@ def cancelled(server: Served) -> int:
     return int(found[0].split()[1]) if found else 0
 
 
-def idle(server: Served) -> bool:
-    lines = server.ask("/metrics")[1].splitlines()
-    gauges = [
-        line for line in lines if line.startswith(("transduce_waiting{", "transduce_running{"))
-    ]
-    return all(line.endswith(" 0") for line in gauges)
-
-
 def test_clients_that_hang_up_at_once_cost_nothing(server: Served) -> None:
     before = cancelled(server)
     text = "\n".join(some_sentences(60))
     for _ in range(20):
         raw(server, good(text), read=False)
-    wait_for(lambda: idle(server) and cancelled(server) >= before + 20)
+    wait_for(lambda: is_idle(server) and cancelled(server) >= before + 20)
 
 
 def test_half_a_body(server: Served) -> None:
-    for kind in (JSON, FORM, "multipart/form-data; boundary=b"):
+    for kind in (JSON, FORM, MULTIPART):
         raw(server, post("/translate", b'{"q": "a', kind, length=500), read=False)
         raw(server, post("/translate", b'{"q": "a', kind, length=500))
 
@@ -287,7 +273,7 @@ def test_a_stream_whose_client_has_gone(server: Served) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 60) as connection:
         connection.sendall(post("/api/translate", body))
         assert connection.recv(200).startswith(b"HTTP/1.1 200")
-    wait_for(lambda: idle(server))
+    wait_for(lambda: is_idle(server))
 
 
 BOMB = b"""<!DOCTYPE a [<!ENTITY a "Rot"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">
@@ -311,8 +297,8 @@ def test_entities_and_archives_in_files(server: Served) -> None:
         parts = head + f'"file"; filename="{name}"\r\n\r\n'.encode() + data + b"\r\n"
         for field in (b'"source"\r\n\r\nde\r\n', b'"target"\r\n\r\nen\r\n'):
             parts += head + field
-        kind = "multipart/form-data; boundary=b"
-        status, answer = server.send("/translate_file", parts + b"--b--\r\n", Content_Type=kind)
+        body = parts + b"--b--\r\n"
+        status, answer = server.send("/translate_file", body, Content_Type=MULTIPART)
         assert status < 500 and "root:" not in str(answer), name[:20]
 
 
