@@ -7,10 +7,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from helpers.browser import Open, chromium, served_page
 from helpers.command_line import Done, some_words, transduce, write_recipe
 from helpers.served import Served, served, sibling_run, small_run
 from transduce.cli.main import main
@@ -96,3 +98,17 @@ def server(de_en: Path, en_fr: Path) -> Iterator[Served]:
     """A server for de-en and en-fr, with en as the pivot."""
     with served(de_en, en_fr, "--pivot", "en", "--metrics") as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, without a page."""
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def show(browser: Any, server: Served) -> Iterator[Open]:
+    """Opens the page of the server."""
+    with served_page(browser, server) as open_page:
+        yield open_page

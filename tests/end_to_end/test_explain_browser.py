@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.browser import Open, needs_chromium
 from helpers.command_line import transduce
 from helpers.random_translator import random_translator
 from transduce.inspect.explanation import Explanation
@@ -18,18 +18,8 @@ from transduce.inspect.page import page_of
 from transduce.inspect.side_by_side import ComparedRun, SideBySide
 from transduce.tasks.translation.explain import explain_translation
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = needs_chromium
 
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 HOSTILE = "</script><img src=x onerror=alert(1)> שלום 👩‍👩‍👧 \u202e " + "x" * 2000
 TEXTS = (
     "</script><script>alert(1)</script><img src=x onerror=alert(1)>",
@@ -40,16 +30,6 @@ TEXTS = (
     "&lt;b&gt; \\u003c ${1} `a` \u2028 ' \"",
 )
 TABS = ("Steps", "Heads", "Search", "Layers", "By hand", "Figure 1")
-
-Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
