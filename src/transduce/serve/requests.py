@@ -26,6 +26,14 @@ def well_formed(text: str) -> str:
     return text
 
 
+def texts_of(given: object) -> list[str] | None:
+    """A text or a list of texts, as a list; None for anything else."""
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+        return None
+    return [well_formed(one) for one in texts]
+
+
 class Upload(NamedTuple):
     """An uploaded file: its name, as the client has it, and its content."""
 
@@ -66,10 +74,10 @@ class Fields(Mapping[str, Any]):
         """A text or a list of texts, as a list; a text must not be empty."""
         value = self._values.get(name)
         if isinstance(value, list) and value:
-            for one in value:
-                if not isinstance(one, str):
-                    raise invalid(f"Invalid request: {name} parameter is not a list of strings")
-            return [well_formed(one) for one in value]
+            texts = texts_of(value)
+            if texts is None:
+                raise invalid(f"Invalid request: {name} parameter is not a list of strings")
+            return texts
         return [self.text(name)]
 
     def number(self, name: str, default: int, most: int) -> int:

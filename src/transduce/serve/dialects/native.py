@@ -17,7 +17,7 @@ from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.dialects.events import event, streamed
 from transduce.serve.errors import invalid, unavailable
-from transduce.serve.requests import Fields, missing, read_fields, well_formed
+from transduce.serve.requests import Fields, missing, read_fields, texts_of
 from transduce.serve.service import Model, Service
 
 
@@ -142,10 +142,9 @@ def _inputs(given: object, names: tuple[str, ...]) -> list[Input]:
     for number, one in enumerate(given, 1):
         if isinstance(one, dict):
             one = [one.get(name) for name in names]
-        parts = [one] if isinstance(one, str) else one
-        if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        texts = texts_of(one)
+        if texts is None:
             raise invalid(f"input {number} is not a text or a list or object of texts")
-        texts = [well_formed(part) for part in parts]
         found.append(texts[0] if len(texts) == 1 else texts)
     return found
 

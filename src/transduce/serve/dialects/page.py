@@ -27,7 +27,7 @@ from transduce.serve.limits import bounded
 from transduce.serve.page.glossary import read_terms
 from transduce.serve.page.live import Pair, alternatives_of, live_translation, words_of
 from transduce.serve.queue import check_answers
-from transduce.serve.requests import Fields, read_fields, well_formed
+from transduce.serve.requests import Fields, read_fields, texts_of, well_formed
 from transduce.serve.service import Service
 
 if TYPE_CHECKING:
@@ -247,10 +247,10 @@ def _pairs(given: object) -> list[tuple[str, str]]:
     rows = given if isinstance(given, list) and given else [None]
     found = []
     for row in rows:
-        texts = [one for one in row if isinstance(one, str)] if isinstance(row, list) else []
-        if not isinstance(row, list) or not len(row) == len(texts) == 2:
+        texts = texts_of(row)
+        if texts is None or len(texts) != 2:
             raise invalid("pairs is not a list of pairs of texts")
-        found.append((well_formed(texts[0]), well_formed(texts[1])))
+        found.append((texts[0], texts[1]))
     return found
 
 

@@ -17,7 +17,7 @@ import transduce
 from transduce.serve.calls import watched
 from transduce.serve.dialects.dialect import Dialect, Endpoint, Handler
 from transduce.serve.errors import RequestError, invalid
-from transduce.serve.requests import Fields, missing, read_fields, well_formed
+from transduce.serve.requests import Fields, missing, read_fields, texts_of
 from transduce.serve.service import Model, Service
 
 EMBEDDING, CLASSIFICATION = "embedding", "classification"
@@ -153,10 +153,9 @@ def _inputs(given: object) -> tuple[list[str | list[str]], bool]:
     rows = given if many and isinstance(given, list) else [given]
     found: list[str | list[str]] = []
     for number, row in enumerate(rows, 1):
-        parts = [row] if isinstance(row, str) else row
-        if not isinstance(parts, list) or not parts or not all(isinstance(p, str) for p in parts):
+        texts = texts_of(row)
+        if not texts:
             raise invalid(f"input {number} is not a text or a list of texts")
-        texts = [well_formed(part) for part in parts]
         found.append(texts[0] if len(texts) == 1 else texts)
     return found, many
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from transduce.serve.errors import invalid
 from transduce.serve.limits import MOST_PHRASES
-from transduce.serve.requests import well_formed
+from transduce.serve.requests import texts_of
 from transduce.serve.terms import as_words
 
 MAX_TERMS = 200
@@ -24,9 +24,10 @@ def read_terms(given: object) -> Entries:
         raise invalid(f"glossary is not a list of at most {MAX_TERMS} pairs")
     found = []
     for number, pair in enumerate(given, 1):
-        if not isinstance(pair, list) or [type(one) for one in pair] != [str, str]:
+        texts = texts_of(pair)
+        if texts is None or len(texts) != 2:
             raise invalid(f"glossary entry {number} is not a pair of texts")
-        source, target = (well_formed(one).strip() for one in pair)
+        source, target = (text.strip() for text in texts)
         if source and target:
             found.append((source, target))
     return tuple(found)
