@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from pathlib import PurePosixPath
+from urllib.parse import quote
+
+from starlette.responses import Response
 
 SECONDS = 600.0
 """Time that a file can be fetched."""
@@ -44,3 +47,12 @@ def translated_name(name: str, target: str) -> str:
     """Name of a translated file: "a/menu.txt" for "en" -> "menu_en.txt"."""
     path = PurePosixPath("".join(c for c in name.replace("\\", "/") if c.isprintable()))
     return f"{path.stem[:100] or 'file'}_{target}{path.suffix}"
+
+
+def attachment(name: str, data: bytes) -> Response:
+    """The answer that a browser saves as a file of this name."""
+    return Response(
+        data,
+        media_type="application/octet-stream",
+        headers={"Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}"},
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -16,6 +15,7 @@ from transduce.serve.dialects.deepl_requests import DeepLRequests
 from transduce.serve.dialects.dialect import Endpoint
 from transduce.serve.documents import BackgroundDocument, Documents
 from transduce.serve.errors import RequestError, invalid
+from transduce.serve.files import attachment
 from transduce.serve.requests import well_formed
 from transduce.serve.settings import FORM_BYTES
 
@@ -72,10 +72,7 @@ class DeepLDocuments:
 
     async def result(self, request: Request) -> Response:
         """POST /v2/document/ID/result."""
-        name, data = self._documents.take(*await self._named(request))
-        shown = f"attachment; filename*=utf-8''{quote(name)}"
-        headers = {"Content-Disposition": shown}
-        return Response(data, media_type="application/octet-stream", headers=headers)
+        return attachment(*self._documents.take(*await self._named(request)))
 
     async def _named(self, request: Request) -> tuple[str, str]:
         """Identity and key of a document."""

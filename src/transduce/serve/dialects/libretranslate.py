@@ -19,7 +19,7 @@ from transduce.serve.calls import watched
 from transduce.serve.detection import MAX_CHARACTERS, Detected
 from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid, unavailable
-from transduce.serve.files import FileStore, translated_name
+from transduce.serve.files import FileStore, attachment, translated_name
 from transduce.serve.requests import Fields, missing, read_fields
 from transduce.serve.service import Service
 from transduce.serve.settings import FORM_BYTES
@@ -111,12 +111,7 @@ class LibreTranslate:
         data = self.files.get(name)
         if data is None:
             raise RequestError(404, "this file is not there, or no longer", "not_found")
-        shown = quote(name.partition(".")[2])
-        return Response(
-            data,
-            media_type="application/octet-stream",
-            headers={"Content-Disposition": f"attachment; filename*=utf-8''{shown}"},
-        )
+        return attachment(name.partition(".")[2], data)
 
     async def suggest(self, request: Request) -> Response:
         """POST /suggest."""
