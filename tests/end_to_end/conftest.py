@@ -14,7 +14,7 @@ import torch
 
 from helpers.browser import Open, chromium, served_page
 from helpers.command_line import Done, some_words, transduce, write_recipe
-from helpers.served import Served, served, sibling_run, small_run
+from helpers.served import Served, library, served, sibling_run, small_run, some_sentences
 from transduce.cli.main import main
 from transduce.training.weights import read_tensors, write_weights
 
@@ -98,6 +98,13 @@ def server(de_en: Path, en_fr: Path) -> Iterator[Served]:
     """A server for de-en and en-fr, with en as the pivot."""
     with served(de_en, en_fr, "--pivot", "en", "--metrics") as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def truth(de_en: Path) -> dict[str, str]:
+    """Translations of some sentences by the library."""
+    texts = list(dict.fromkeys(some_sentences(40, seed=7)))
+    return dict(zip(texts, (t.text for t in library(de_en).translate(texts)), strict=True))
 
 
 @pytest.fixture(scope="module")

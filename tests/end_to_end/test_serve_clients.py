@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.parse
-from pathlib import Path
 
 import pytest
 
-from helpers.served import Served, library, some_sentences
+from helpers.served import Served
 
 libretranslatepy = pytest.importorskip("libretranslatepy")
 deep_translator = pytest.importorskip("deep_translator")
-
-
-@pytest.fixture(scope="module")
-def truth(de_en: Path) -> dict[str, str]:
-    """Translations of some sentences by the library."""
-    texts = list(dict.fromkeys(some_sentences(40, seed=7)))
-    return dict(zip(texts, (t.text for t in library(de_en).translate(texts)), strict=True))
 
 
 def test_libretranslatepy(server: Served, truth: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.node import node_with, run_node
-from helpers.served import Served, library, served, some_sentences
+from helpers.served import Served, served
 
 deepl = pytest.importorskip("deepl")
 
@@ -34,13 +34,6 @@ def client(keyed: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     found = deepl.DeepLClient(KEY, server_url=keyed.url)
     yield found
     found.close()
-
-
-@pytest.fixture(scope="module")
-def truth(de_en: Path) -> dict[str, str]:
-    """Translations of some sentences by the library."""
-    texts = list(dict.fromkeys(some_sentences(40, seed=7)))
-    return dict(zip(texts, (t.text for t in library(de_en).translate(texts)), strict=True))
 
 
 def test_texts(client: Any, truth: dict[str, str]) -> None:
