@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
@@ -287,3 +288,32 @@ def test_a_run_that_cannot_be_loaded_is_reported() -> None:
     queue.start()
     queue._thread.join()
     assert queue.run is None and str(errors[0]) == "damaged"
+
+
+def test_warnings_of_texts_are_dropped_while_the_queue_lasts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger = logging.getLogger("transduce")
+    before = list(logger.filters)
+
+    class Talkative(Upper):
+        def attempt(self, inputs: Sequence[Any], *rest: Any) -> list[Any]:
+            logger.warning("line 1 has %s", inputs[0])
+            return super().attempt(inputs, *rest)
+
+    run = Talkative()
+    run.go.set()
+
+    async def play() -> None:
+        queue = Queue("de-en", lambda: run, Metrics(), 2000)
+        queue.start()
+        while queue.run is None:
+            await asyncio.sleep(0)
+        assert await queue.submit(["secret"], OPTIONS, Call(60)) == ["SECRET"]
+        queue.close()
+
+    asyncio.run(play())
+    assert "secret" not in caplog.text
+    assert logger.filters == before
+    logger.warning("of another time")
+    assert "of another time" in caplog.text

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import CancelledError, TransduceError, is_out_of_memory
@@ -229,11 +230,12 @@ class Queue:
             self._failed(error)
             return
         self.run = run
-        while batch := self._next_batch():
-            self._metrics.set("running", len(batch), run=self.name)
-            self._metrics.observe("batch_texts", len(batch))
-            self._answer(run, batch)
-            self._metrics.set("running", 0, run=self.name)
+        with _without_texts():
+            while batch := self._next_batch():
+                self._metrics.set("running", len(batch), run=self.name)
+                self._metrics.observe("batch_texts", len(batch))
+                self._answer(run, batch)
+                self._metrics.set("running", 0, run=self.name)
 
     def _next_batch(self) -> Batch:
         """The next texts to answer; waits until there are some; empty at the end."""
@@ -297,6 +299,21 @@ class Queue:
             _finish(job, fault_of(error))
             return
         _note_answers([(job, index)], [answer])
+
+
+@contextmanager
+def _without_texts() -> Iterator[None]:
+    """Drop the warnings of this thread, which name lines of a file or quote a text."""
+    thread = threading.get_ident()
+
+    def kept(record: logging.LogRecord) -> bool:
+        return record.thread != thread or record.levelno >= logging.ERROR
+
+    logger.addFilter(kept)
+    try:
+        yield
+    finally:
+        logger.removeFilter(kept)
 
 
 def fault_of(error: Exception) -> RequestError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -23,7 +21,7 @@ AUDIO = ("audio",)
 
 
 class Worker:
-    """A run, in the thread that has loaded it.  Raises RunError for a run that reads images."""
+    """A run, ready for a queue.  Raises RunError for a run that reads images."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -34,7 +32,6 @@ class Worker:
                 f"{run.path} reads image files; `transduce serve` answers texts and recordings: "
                 "use `transduce predict`"
             )
-        logging.getLogger("transduce").addFilter(_NoTexts(threading.get_ident()))
 
     def attempt(
         self,
@@ -162,15 +159,3 @@ class Worker:
         else:
             tokenizer = predictor.tokenizer
         return sum(map(len, tokenizer.encode_batch(list(texts))))
-
-
-class _NoTexts(logging.Filter):
-    """Drops warnings about inputs, which name lines of a file or quote a text."""
-
-    def __init__(self, thread: int) -> None:
-        super().__init__()
-        self._thread = thread
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """True for records of other threads, and for errors."""
-        return record.thread != self._thread or record.levelno >= logging.ERROR
