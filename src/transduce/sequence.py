@@ -49,8 +49,8 @@ class Padded(NamedTuple):
 
     def to(self, device: torch.device | str) -> Padded:
         """The same batch on another device."""
-        packed = None if self.packed is None else self.packed.to(device)
-        return Padded(self.values.to(device), self.real.to(device), self.padding, packed)
+        packed = None if self.packed is None else moved(self.packed, device)
+        return Padded(moved(self.values, device), moved(self.real, device), self.padding, packed)
 
     @property
     def lengths(self) -> Tensor:
@@ -73,3 +73,25 @@ class Padded(NamedTuple):
             values[i, : len(row)] = torch.tensor(row, dtype=torch.long)
         real = torch.arange(longest)[None, :] < lengths[:, None]
         return Padded(values, real, "none" if bool((lengths == longest).all()) else "right")
+
+
+def moved(x: Tensor, device: torch.device | str) -> Tensor:
+    """The same values on another device, without a wait for the work that a GPU still has."""
+    if torch.device(device).type == "cuda" and x.device.type == "cpu":
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
+
+
+def real_values(x: Tensor, real: Tensor, count: int) -> Tensor:
+    """(b, t, …) -> (count, …), the values at real positions (b, t), in order.
+
+    count: their number.  Known beforehand, it spares the wait for a GPU to count them.
+    """
+    if x.device.type == "cpu":
+        return x[real]
+    return x.flatten(0, 1).index_select(0, real_places(real, count))
+
+
+def real_places(real: Tensor, count: int) -> Tensor:
+    """(count,) indices of the real positions (b, t) in flattened order, found without a wait."""
+    return real.flatten().logical_not().to(torch.uint8).argsort(stable=True)[:count]

@@ -97,7 +97,7 @@ class ConvolutionEncoder(nn.Module):
         """Vectors (b, t, m) -> memory (b, t, m)."""
         rows, columns = padded_right(source)
         at = torch.arange(rows.real.shape[1], device=rows.real.device)
-        x = self.dropout(self.positions.embed(rows.values, at))
+        x = self.dropout(self.positions.embed(rows.values, at, len(at)))
         for layer, residual in zip(self.layers, self.residuals, strict=True):
             x = residual(x, lambda x, layer=layer: layer(_zero_at_padding(x, rows)))
         return source.with_values(restore_columns(self.norm(x), columns))

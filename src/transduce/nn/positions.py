@@ -76,8 +76,11 @@ def rotate(x: Tensor, angles: RotaryAngles | None) -> Tensor:
 class Positions(nn.Module):
     """No position encoding, and the base class of all kinds."""
 
-    def embed(self, x: Tensor, at: Tensor) -> Tensor:
-        """x (b, t, m) at positions (t,) or (b, t) -> (b, t, m)."""
+    def embed(self, x: Tensor, at: Tensor, bound: int | None = None) -> Tensor:
+        """x (b, t, m) at positions (t,) or (b, t) -> (b, t, m).
+
+        bound: more than any position, where that is known; looking at positions on a GPU waits.
+        """
         return x
 
     def angles(self, at: Tensor, dtype: torch.dtype) -> RotaryAngles | None:
@@ -103,6 +106,11 @@ def _sinusoids(
     return table.to(device, dtype)
 
 
+def _longest(at: Tensor) -> int:
+    """Tokens of a sequence that reaches to the last of the positions."""
+    return int(at.max()) + 1 if at.numel() else 1
+
+
 class SinusoidalPositions(Positions):
     """PE(pos, 2i) = sin(pos / 10000^(2i/m)), PE(pos, 2i+1) = cos of the same (section 3.5).
 
@@ -114,10 +122,10 @@ class SinusoidalPositions(Positions):
         super().__init__()
         self.halves = halves
 
-    def embed(self, x: Tensor, at: Tensor) -> Tensor:
+    def embed(self, x: Tensor, at: Tensor, bound: int | None = None) -> Tensor:
         """Adds the sinusoids to x."""
-        longest = int(at.max()) + 1 if at.numel() else 1
-        room = 1 << max(longest - 1, 63).bit_length()  # few table sizes, so that few are made
+        bound = _longest(at) if bound is None else bound
+        room = 1 << max(bound - 1, 63).bit_length()  # few table sizes, so that few are made
         table = _sinusoids(room, x.shape[-1], self.halves, x.dtype, x.device)
         return x + F.embedding(at, table)
 
@@ -137,10 +145,10 @@ class LearnedPositions(Positions):
         super().__init__()
         self.table = nn.Embedding(max_positions, d_model)
 
-    def embed(self, x: Tensor, at: Tensor) -> Tensor:
+    def embed(self, x: Tensor, at: Tensor, bound: int | None = None) -> Tensor:
         """Adds the learned vectors to x.  Raises DataError beyond `max_positions`."""
         room = self.table.num_embeddings
-        if at.numel() and int(at.max()) >= room:
+        if (bound is None or bound > room) and _longest(at) > room:
             raise beyond_positions(room)
         return x + self.table(at)  # type: ignore[no-any-return]
 

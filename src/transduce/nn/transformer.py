@@ -145,7 +145,7 @@ class TransformerEncoder(nn.Module):
         at = position_ids(source.real, source.padding, source.packed)
         mask = key_mask(source, self.positions.bias(at, at))
         unpadding = Unpadding(source)
-        x = unpadding.unpad(self.positions.embed(source.values, at))
+        x = unpadding.unpad(self.positions.embed(source.values, at, source.real.shape[1]))
         x = self.dropout(self.embedding_norm(x))
         angles = self.positions.angles(at, x.dtype)
         for layer in self.layers:
@@ -202,7 +202,7 @@ class TransformerDecoder(nn.Module):
             sizes = queries.shape[-1], step_positions.keys.shape[-1]
             mask = past_mask(step_positions.allowed, *sizes, bias, target.values)
         unpadding = Unpadding(target)
-        x = unpadding.unpad(self.positions.embed(target.values, at))
+        x = unpadding.unpad(self.positions.embed(target.values, at, state.length))
         x = self.dropout(self.embedding_norm(x))
         angles = self.positions.angles(queries, x.dtype)
         for i, layer in enumerate(self.layers):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from transduce.errors import MemoryLimitError, is_out_of_memory
 from transduce.nn.kernels.bf16 import relative_slowdown, slow_bf16_hint
@@ -67,44 +67,58 @@ class OptimizerStep:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
         self.task.model.train()
-        nll = self._whole_gradient(number, batches, count)
+        parts = list(batches)
+        sums = self._gradient(number, parts, count)
+        if self.shards is None:
+            self.ranks.sum_gradients(self.task.model.parameters())
         parameters = [p for p in self.task.model.parameters() if p.grad is not None]
         norm = gathered(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
-        if not torch.isfinite(norm):
-            raise NonFiniteError(f"gradient norm is {norm.item()}", batches)
+        # Read at once, and only here: each look at a number of a GPU waits for all its work.
+        *read, norm_read = torch.stack([*sums.flatten(), norm.to(sums)]).tolist()
+        nll = self._agreed(read, parts)
+        if not math.isfinite(norm_read):
+            raise NonFiniteError(f"gradient norm is {norm_read}", batches)
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
         self.optimizer.step()
         return nll
 
-    def _whole_gradient(self, number: int, batches: Sequence[Batch], count: int) -> float:
-        """Gradient and negative log-likelihood of all ranks."""
-        self._failed: NonFiniteError | None = None
-        nll = self._gradient(number, list(batches), count)
-        failures, nll = self.ranks.all_reduce_sum(self._failed is not None, nll)
+    def _agreed(self, read: Sequence[float], parts: Sequence[Batch]) -> float:
+        """Negative log-likelihood of all ranks, which have gone through the step together.
+
+        read: loss and negative log-likelihood of each part of this rank's batches, in turn.
+        Raises NonFiniteError on every rank if a loss of any is not finite.
+        """
+        losses = zip(read[::2], parts, strict=True)
+        failed = next((found for found in losses if not math.isfinite(found[0])), None)
+        failures, nll = self.ranks.all_reduce_sum(failed is not None, sum(read[1::2]))
         if failures:
-            raise self._failed or NonFiniteError("", [])
-        if self.shards is None:
-            self.ranks.sum_gradients(self.task.model.parameters())
+            if failed is None:
+                raise NonFiniteError("", [])
+            raise NonFiniteError(f"loss is {failed[0]}", [failed[1]])
         return nll
 
-    def _gradient(self, number: int, parts: list[Batch], count: int) -> float:
-        """Negative log-likelihood of this rank's batches; failures are recorded."""
+    def _gradient(self, number: int, parts: list[Batch], count: int) -> Tensor:
+        """Add the gradient of this rank's batches, split in place where memory is short.
+
+        Returns (parts, 2) loss and negative log-likelihood of each.
+        """
         self.optimizer.zero_grad(set_to_none=True)
-        nll, done = 0.0, 0
-        while done < len(parts):
-            found = self._part_of_gradient(number, parts[done], count)
+        sums: list[Tensor] = []
+        while len(sums) < len(parts):
+            found = self._part_of_gradient(number, parts[len(sums)], count)
             if found is None:
+                done = len(sums)
                 parts[done : done + 1] = self._split(number, parts[done])
                 # Begun anew, for a backward pass that failed has added some of its gradient.
                 self.optimizer.zero_grad(set_to_none=True)
-                nll, done = 0.0, 0
+                sums = []
             else:
-                nll, done = nll + found, done + 1
-        return nll
+                sums.append(found)
+        return torch.stack(sums)
 
-    def _part_of_gradient(self, number: int, batch: Batch, count: int) -> float | None:
-        """Add the gradient of a batch; returns its negative log-likelihood.
+    def _part_of_gradient(self, number: int, batch: Batch, count: int) -> Tensor | None:
+        """Add the gradient of a batch; returns (2,) its loss and negative log-likelihood.
 
         None if out of memory.
         """
@@ -112,13 +126,8 @@ class OptimizerStep:
             with self._precision():
                 loss = (self.shards or self.task).loss(batch)
             assert loss.tokens == batch.target_tokens
-            # Together, as each look at a number of a GPU waits for all that it has to do.
-            total, nll = torch.stack([loss.total.detach(), loss.nll.detach()]).tolist()
-            if not math.isfinite(total) and self._failed is None:
-                # Not raised yet: ranks that share a model have to go through the step together.
-                self._failed = NonFiniteError(f"loss is {total}", [batch])
             (loss.total / count).backward()  # type: ignore[no-untyped-call]
-            return float(nll)
+            return torch.stack([loss.total.detach(), loss.nll.detach()])
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -32,6 +32,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.models.stacks import max_sequence_length
+from transduce.sequence import real_values
 from transduce.tasks.common import (
     check_decoding,
     check_not_decoding,
@@ -235,7 +236,9 @@ def packed_loss(
     if batch.target_tokens == batch.counted.numel():
         hidden, wanted = hidden.flatten(0, 1), batch.wanted.flatten()
     else:
-        hidden, wanted = hidden[counted], batch.wanted[batch.counted]
+        n = batch.target_tokens
+        hidden = real_values(hidden, counted, 2 * n if r_drop else n)
+        wanted = real_values(batch.wanted, batch.counted, n)
     if r_drop:
         return r_drop_cross_entropy(hidden, head.weight, wanted, r_drop, smoothing, head.bias)
     return cross_entropy(hidden, head.weight, wanted, smoothing, head.bias)

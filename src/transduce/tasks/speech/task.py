@@ -25,7 +25,7 @@ from transduce.decoding.ctc import positions_needed
 from transduce.errors import DataError, SettingError
 from transduce.metrics.measure import make_metric, measure
 from transduce.models.speech import SpeechModel
-from transduce.sequence import Padded
+from transduce.sequence import Padded, real_values
 from transduce.tasks.common import (
     check_decoding,
     find_device,
@@ -145,9 +145,10 @@ class SpeechTraining:
         # Read all but the last token, predict all but the first.
         real, wanted = target.real[:, 1:], target.values[:, 1:]
         given = Padded(target.values[:, :-1], real, target.padding)
-        hidden = self.model.advance(given, self.model.decoder.start(memory)).values[real]
-        head = self.model.head
-        sums = cross_entropy(hidden, head.weight, wanted[real], smoothing, head.bias)
+        hidden = self.model.advance(given, self.model.decoder.start(memory)).values
+        head, count = self.model.head, batch.target_tokens
+        hidden, wanted = (real_values(x, real, count) for x in (hidden, wanted))
+        sums = cross_entropy(hidden, head.weight, wanted, smoothing, head.bias)
         if not ctc_weight or self.model.ctc is None:
             return sums
         spoken = ctc_loss(self.model, memory, batch.spoken.to(device))

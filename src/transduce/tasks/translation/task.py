@@ -24,7 +24,7 @@ from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.symbols import group_by_source
 from transduce.models.encoder_decoder import EncoderDecoder, build_encoder_decoder
 from transduce.models.stacks import max_sequence_length
-from transduce.sequence import Padded
+from transduce.sequence import Padded, real_values
 from transduce.tasks.common import (
     check_decoding,
     check_selection,
@@ -186,7 +186,8 @@ def pair_loss(
     if target.padding == "none":
         hidden, wanted = hidden.flatten(0, 1), wanted.flatten()
     else:
-        hidden, wanted = hidden[real], wanted[real]
+        count = (2 if r_drop else 1) * batch.target_tokens
+        hidden, wanted = (real_values(x, real, count) for x in (hidden, wanted))
     if r_drop:
         once = wanted[: batch.target_tokens]
         head = model.head

@@ -27,7 +27,7 @@ from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.stacks import max_sequence_length
 from transduce.models.vision import CaptioningConfig, build_captioning, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
-from transduce.sequence import Padded
+from transduce.sequence import Padded, real_values
 from transduce.tasks.common import (
     check_decoding,
     check_selection,
@@ -294,12 +294,15 @@ class CaptioningTraining:
         return False
 
     def _loss(self, images: Tensor, target: Padded, smoothing: float) -> LossSums:
+        count = int(target.real.sum()) - len(target.real)
         target = target.to(images.device)
         # Read all but the last token, predict all but the first.
         given = Padded(target.values[:, :-1], target.real[:, :-1], target.padding)
         real = target.real[:, 1:]
-        hidden = self.model.advance(given, self.model.start(images)).values[real]
-        return cross_entropy(hidden, self.model.head.weight, target.values[:, 1:][real], smoothing)
+        hidden = self.model.advance(given, self.model.start(images)).values
+        hidden = real_values(hidden, real, count)
+        wanted = real_values(target.values[:, 1:], real, count)
+        return cross_entropy(hidden, self.model.head.weight, wanted, smoothing)
 
     def _batches(self, data: SplitImages) -> TokenBatches[CaptionBatch]:
         max_length = self.recipe.text.max_length
