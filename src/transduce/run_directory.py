@@ -24,21 +24,21 @@ Nothing in it is a program: loading a stranger's model can run no code.
 from __future__ import annotations
 
 import datetime
-import fcntl
 import importlib.metadata
 import json
 import logging
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from torch import Tensor
 
 from transduce.config import to_dict, to_toml
 from transduce.errors import RunError, SettingError
+from transduce.locks import LockHeldError, locked_file
 from transduce.recipes import read_recipe
 from transduce.tasks import TASKS
 from transduce.tasks.model_card import card_text, code, data_told, file_name, scores_told
@@ -48,7 +48,7 @@ from transduce.tasks.task import Recipe
 from transduce.training import run_backup
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
-from transduce.training.distributed import job_name, restarts
+from transduce.training.distributed import job_name, restarts, restarts_can_follow
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text, write_weights
 
@@ -60,6 +60,8 @@ SYNTHETIC = "synthetic"
 """Directory of the pairs that `transduce distil` and `transduce backtranslate` make."""
 LEARNT_AFTER = ("shortlist.safetensors", "quality.json")
 """Files that `transduce shortlist` and `transduce calibrate` add to a run."""
+JOB = ".job"
+"""Name of the torchrun job that trains here, which may go on after a process has died."""
 FITTED = "fitted.json"
 """Batches in the recipe, and those found by `training.fit_memory` instead."""
 MAY_CHANGE = ("training", "decoding", "evaluation")
@@ -79,7 +81,7 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
     directory of other things; SettingError for a recipe that the run cannot be resumed with.
     """
     check_available(path, recipe, resume, overwrite)
-    with locked(path) as lock:
+    with locked(path):
         if resume:
             run_backup.finish_restore(path)
         else:
@@ -89,9 +91,10 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
             _log_changes(path, recipe)
         else:
             run_backup.back_up(path, list(_made_by_a_run(path)))
-        lock.truncate(0)
-        lock.write(job_name())
-        lock.flush()
+        if restarts_can_follow():
+            write_text(path / JOB, job_name())
+        else:
+            (path / JOB).unlink(missing_ok=True)
         try:
             yield
         except BaseException:
@@ -104,7 +107,7 @@ def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterat
 def is_begun_by_this_job(path: Path) -> bool:
     """True where torchrun has restarted this very training after a process died."""
     try:
-        return restarts() > 0 and (path / ".lock").read_text(encoding="utf-8") == job_name()
+        return restarts() > 0 and (path / JOB).read_text(encoding="utf-8") == job_name()
     except (OSError, ValueError):
         return False
 
@@ -148,7 +151,7 @@ def vocabularies_of(path: Path) -> list[Path]:
 def _holds_other_things(path: Path) -> bool:
     aside = (run_backup.WHOLE, run_backup.MOVING, run_backup.GONE)
     # recipe.toml.tmp where a first try was killed at once
-    own = (".lock", SYNTHETIC, "recipe.toml.tmp", *aside)
+    own = (".lock", JOB, SYNTHETIC, "recipe.toml.tmp", *aside)
     return any(file.name not in own for file in path.iterdir())
 
 
@@ -229,23 +232,21 @@ def _made_by_a_run(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[IO[str]]:
-    """Lock the run directory for writing; yields its `.lock`.
+def locked(path: Path) -> Iterator[None]:
+    """Lock the run directory for writing, by its file `.lock`.
 
     Raises RunError while another process holds it.
     """
     check_name(path)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        file = (path / ".lock").open("a+")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written to: {error.strerror}") from None
-    with file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            path.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked_file(path / ".lock"))
+        except LockHeldError:
             raise RunError(f"{path} is in use by another process") from None
-        yield file
+        except OSError as error:
+            raise RunError(f"{path} cannot be written to: {error.strerror}") from None
+        yield
 
 
 def write_run(

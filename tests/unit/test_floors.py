@@ -15,6 +15,7 @@ FLOORS = {
     "transduce.deprecation": -1,
     "transduce.config": 0,
     "transduce.limits": 0,
+    "transduce.locks": 0,
     "transduce.renamed_settings": 0,
     "transduce.sequence": 0,
     "transduce.text": 1,

@@ -168,7 +168,7 @@ def _show_inside(demo: Demo, model: Run, show: Show) -> Path:
         for character in filter(demo.polyphones.__contains__, text):
             show(demo.texts.polyphone.format(**_context_of(character, one)))
     page = model.path / "explain.html"
-    page.write_text(page_of([one.packed() for one in explained]), encoding="utf-8")
+    page.write_text(page_of([one.packed() for one in explained]), encoding="utf-8", newline="\n")
     return page
 
 

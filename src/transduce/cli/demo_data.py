@@ -66,6 +66,6 @@ def write_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> int:
     lines = [f"{source}\t{target}\n" for source, target in pairs]
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".tmp")
-    aside.write_text("".join(lines), encoding="utf-8")
+    aside.write_text("".join(lines), encoding="utf-8", newline="\n")
     aside.replace(path)
     return len(lines)

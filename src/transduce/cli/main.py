@@ -62,6 +62,8 @@ VERB_GROUPS = {
     },
 }
 """Verbs by group; each is the function of that name in the module of that name."""
+BROKEN_PIPE = 128 + 13
+"""Exit code where the reader of stdout has ended: that of SIGPIPE, which Windows does not have."""
 VERBS = {verb: purpose for verbs in VERB_GROUPS.values() for verb, purpose in verbs.items()}
 
 
@@ -89,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(str(error))
         return error.exit_code
     except BrokenPipeError:
-        return 128 + signal.SIGPIPE
+        return BROKEN_PIPE
     except OSError as error:  # no space left, no permission
         where = f"{error.filename}: " if error.filename else ""
         print_error(f"{where}{error.strerror or error}")
@@ -103,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
     except SystemExit as end:  # rich ends --help so, when the pipe is closed
         if isinstance(end.__context__, BrokenPipeError):
-            return 128 + signal.SIGPIPE
+            return BROKEN_PIPE
         raise
     except _interrupted_training() as stop:
         print_error(str(stop))

@@ -12,10 +12,8 @@ wait, and take over if the writer dies.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
-import os
 import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -26,6 +24,7 @@ from typing import Any
 from transduce.data.rows import publish, read_manifest, refuse_foreign, remove_abandoned, to_disk
 from transduce.errors import DataError
 from transduce.limits import read_json
+from transduce.locks import LockHeldError, awaited_lock
 
 logger = logging.getLogger("transduce")
 
@@ -75,11 +74,11 @@ def resume_or_create(
         remove_abandoned(directory)
         _remove_forgotten(directory.parent)
         path = directory.with_name(f".{directory.name}.unfinished")
-        with directory_lock(path) as waited:
+        with preparation_lock(directory) as waited:
             if waited and read_manifest(directory, fingerprint, version, files):
-                shutil.rmtree(path)
                 yield None
                 return
+            path.mkdir(exist_ok=True)
             progress = _progress(path, fingerprint)
             if not progress:
                 _empty(path)
@@ -116,57 +115,26 @@ def _empty(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def directory_lock(path: Path) -> Iterator[bool]:
-    """Create and lock a directory; True if another process held the lock first.
+def preparation_lock(directory: Path) -> Iterator[bool]:
+    """Lock a file or directory that is being prepared; True if another process held it first."""
 
-    The lock dies with its holder.  The holder may rename or delete the directory when finished.
-    """
-    waited = False
-    while True:
-        path.mkdir(exist_ok=True)
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:  # its holder has just renamed it
-            continue
-        try:
-            if not _is_free(handle):
-                if not waited:
-                    logger.info("waiting for another process that is preparing the same data")
-                waited = True
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if _same(path, handle):
-                yield waited
-                return
-        finally:
-            os.close(handle)
+    def waiting() -> None:
+        logger.info("waiting for another process that is preparing the same data")
+
+    with awaited_lock(_lock_file(directory.name, directory.parent), waiting) as waited:
+        yield waited
 
 
-def _is_free(handle: int) -> bool:
-    """Take the lock if it is free; True on success."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _same(path: Path, handle: int) -> bool:
-    try:
-        return path.stat().st_ino == os.fstat(handle).st_ino
-    except FileNotFoundError:
-        return False
+def _lock_file(name: str, parent: Path) -> Path:
+    return parent / f".{name}.lock"
 
 
 def _remove_forgotten(parent: Path) -> None:
     """Delete old abandoned work, for example of data changed since."""
     for path in parent.glob(".*.unfinished"):
-        with contextlib.suppress(OSError):
-            if max(p.stat().st_mtime for p in [path, *path.iterdir()]) < (
-                time.time() - FORGOTTEN_SECONDS
-            ):
-                handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-                try:
-                    if _is_free(handle):
-                        shutil.rmtree(path, ignore_errors=True)
-                finally:
-                    os.close(handle)
+        with contextlib.suppress(OSError, LockHeldError):
+            newest = max(p.stat().st_mtime for p in [path, *path.iterdir()])
+            name = path.name.removeprefix(".").removesuffix(".unfinished")
+            if newest < time.time() - FORGOTTEN_SECONDS:
+                with awaited_lock(_lock_file(name, parent), blocking=False):
+                    shutil.rmtree(path, ignore_errors=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import itertools
 import json
 import os
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from transduce.errors import DataError
 from transduce.limits import read_json
+from transduce.locks import awaited_lock
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
 
@@ -164,9 +164,7 @@ def publish(aside: Path, directory: Path) -> None:
     aside: complete, with its manifest.  An equal directory published meanwhile by another process
     stays, as that process is about to open it.
     """
-    handle = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with awaited_lock(directory.parent / f".{directory.name}.publishing"):
         made = json.loads((aside / MANIFEST).read_bytes())
         if read_manifest(directory, made["fingerprint"], made["version"], made["sizes"]):
             shutil.rmtree(aside)
@@ -176,8 +174,6 @@ def publish(aside: Path, directory: Path) -> None:
             directory.rename(old)
         shutil.rmtree(old, ignore_errors=True)
         aside.rename(directory)
-    finally:
-        os.close(handle)
 
 
 def refuse_foreign(directory: Path, files: Collection[str]) -> None:

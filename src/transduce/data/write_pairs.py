@@ -23,7 +23,7 @@ def write_pairs(pairs: Iterable[tuple[str, str]], path: str | os.PathLike[str]) 
     empty = True
     try:
         with _writing(path):
-            file = aside.open("w", encoding="utf-8")
+            file = aside.open("w", encoding="utf-8", newline="\n")
         with file:
             for line in _lines(pairs):
                 empty = False

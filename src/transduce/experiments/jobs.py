@@ -128,10 +128,10 @@ def in_parallel(ask: Callable[[], Job | None], count: int) -> JobRunner:
                     sender.close()
                 if not running:
                     return
-                for ready in wait(list(running)):
-                    assert isinstance(ready, Connection)
-                    process, job = running.pop(ready)
-                    yield job, _received(ready, process)
+                ready = wait(list(running))
+                for receiver in [one for one in running if one in ready]:
+                    process, job = running.pop(receiver)
+                    yield job, _received(receiver, process)
         finally:
             begun = [process for process, _ in running.values() if process.pid is not None]
             for process in begun:
@@ -141,7 +141,8 @@ def in_parallel(ask: Callable[[], Job | None], count: int) -> JobRunner:
 
 
 def _child(job: Job, threads: int, sender: Connection) -> None:
-    os.setsid()  # so that Ctrl-C reaches the parent alone, which passes it on once
+    if hasattr(os, "setsid"):  # so that Ctrl-C reaches the parent alone, which passes it on once
+        os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     log = job.path.with_name(f"{job.path.name}.log")
     with log.open("ab") as file:
@@ -161,7 +162,10 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
+    if os.name == "posix":
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:  # `kill` would end the process at once
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _received(receiver: Connection, process: BaseProcess) -> JobResult:

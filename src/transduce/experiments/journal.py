@@ -102,7 +102,7 @@ class SweepJournal:
         self._append(overrides)
 
     def _append(self, overrides: Overrides) -> None:
-        with (self.directory / RUNS_FILE).open("a", encoding="utf-8") as file:
+        with (self.directory / RUNS_FILE).open("a", encoding="utf-8", newline="\n") as file:
             file.write(self._line(overrides))
 
     def _line(self, overrides: Overrides) -> str:

@@ -150,7 +150,7 @@ class Service:
         self.check_size([source_text, target_text])
         languages = {"source_language": source, "target_language": target}
         record = {"source": source_text, "target": target_text, **languages}
-        with file.open("a", encoding="utf-8") as lines:
+        with file.open("a", encoding="utf-8", newline="\n") as lines:
             lines.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def language(self, code: str) -> str:

@@ -20,7 +20,7 @@ from torch import nn
 
 from transduce.config import load_toml, merge, to_dict
 from transduce.config_paths import LiteralText, absolute_path, literal
-from transduce.data.resumable import directory_lock
+from transduce.data.resumable import preparation_lock
 from transduce.decoding.options import DecodingOptions, OutputKind, without_meaning
 from transduce.errors import RunError, SettingError
 from transduce.models.stacks import StackConfig
@@ -222,14 +222,11 @@ def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> 
         return found
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with directory_lock(cache / f".{name}.unfinished") as waited:
-            try:
-                found = _whole_tokenizer(cache, name) if waited else None
-                if found is None:
-                    found = make()
-                    found.save(cache / f"{name}{found.suffix}")
-            finally:
-                (cache / f".{name}.unfinished").rmdir()
+        with preparation_lock(cache / name) as waited:
+            found = _whole_tokenizer(cache, name) if waited else None
+            if found is None:
+                found = make()
+                found.save(cache / f"{name}{found.suffix}")
     except OSError as error:
         raise RunError(f"{cache} cannot be written: {error.strerror or error}") from None
     return found

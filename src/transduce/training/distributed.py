@@ -15,6 +15,7 @@ import datetime
 import json
 import logging
 import os
+import platform
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -216,7 +217,12 @@ def job_name() -> str:
     """Identifier of the torchrun job that survives restarts: its name, or the launcher's
     process."""
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    return f"{os.uname().nodename} {os.getppid()}" if name == "none" else name
+    return f"{platform.node()} {os.getppid()}" if name == "none" else name
+
+
+def restarts_can_follow() -> bool:
+    """True under torchrun, which starts processes again after one has died."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def is_main_process() -> bool:

@@ -283,7 +283,12 @@ def _most_resident() -> float:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # Windows
+        raise SettingError(
+            "fit_memory cannot measure the memory of a process on this system; set "
+            "training.batch_tokens and training.accumulate instead"
+        ) from None
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024

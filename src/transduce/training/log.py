@@ -121,7 +121,7 @@ class TrainingLog:
 
     def _write(self, kind: str, record: Mapping[str, Any]) -> None:
         try:
-            with self._path.open("a", encoding="utf-8") as file:
+            with self._path.open("a", encoding="utf-8", newline="\n") as file:
                 file.write(json.dumps({"kind": kind, **record}) + "\n")
         except OSError as error:
             raise RunError(

@@ -191,7 +191,7 @@ def write_text(path: Path, text: str) -> None:
     """
     aside = path.with_name(path.name + ".tmp")
     try:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_text(text, encoding="utf-8", newline="\n")
         flush(aside)
         aside.replace(path)
     except UnicodeEncodeError as error:
@@ -208,7 +208,7 @@ def write_text(path: Path, text: str) -> None:
 
 def flush(path: Path) -> None:
     """Flush the content of a file to disk."""
-    with path.open("rb") as file:
+    with path.open("r+b") as file:  # Windows flushes only files open for writing
         os.fsync(file.fileno())
 
 
