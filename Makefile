@@ -1,12 +1,13 @@
 # make demo    train a Transformer from nothing in five minutes and look inside it
 # make test    everything that is checked quickly, in a fresh virtual environment
 # make docs    the documentation as a site, in docs/_build
+# make package    wheel and source distribution, in dist
 # make test-long    the native engine under the sanitizers of addresses and undefined behaviour
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all test-long lint docs clean
+.PHONY: demo test test-all test-long lint docs package clean
 
 # Installed again whenever what is to be installed changes.
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -41,5 +42,10 @@ lint: $(VENV)/ready
 docs: $(VENV)/ready
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --builder html docs docs/_build
 
+package: $(VENV)/ready
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/twine check --strict dist/*
+
 clean:
-	rm -rf docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf dist docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache
