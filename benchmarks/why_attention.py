@@ -5,7 +5,8 @@
 DIRECTORY holds `tatoeba-zh-en/`.  Models are trained by recipes/translation/tatoeba-ancestors.toml,
 `model` being as MODELS says, with several peaks of the learning rate.  All figures go into
 OUTPUT/results.json as they come; from it alone (`--draw`) the plots OUTPUT/*.svg are drawn and the
-tables in OUTPUT.md written, each between two markers.  Models that are done are not trained again.
+tables in OUTPUT.md written, each between two markers.  Models that are done are not trained again;
+with `--models` only some are trained, and the results of the others stay.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,10 @@ from transduce.training.checkpoints import checkpoints_of
 RECIPE = Path(__file__).parents[1] / "recipes" / "translation" / "tatoeba-ancestors.toml"
 GRU = {"cell": "gru"}
 MODELS: dict[str, dict[str, Any]] = {
+    "rnn-sutskever": {"preset": "rnn-sutskever"},
+    "rnn-cho": {"preset": "rnn-cho"},
+    "rnn-bahdanau": {"preset": "rnn-bahdanau"},
+    "rnn-luong": {"preset": "rnn-luong"},
     "rnn-fixed": {"preset": "rnn-fixed"},
     "rnn-dot": {"preset": "rnn-dot"},
     "rnn-general": {"preset": "rnn-general"},
@@ -44,6 +48,17 @@ MODELS: dict[str, dict[str, Any]] = {
     "convolution": {"preset": "convolution"},
     "tiny": {"preset": "tiny"},
 }
+COMPARED = (  # the second of two models with the first; the first three pairs by length, too
+    ("rnn-sutskever", "rnn-luong"),
+    ("rnn-cho", "rnn-bahdanau"),
+    ("rnn-fixed", "rnn-dot"),
+    ("rnn-dot", "rnn-general"),
+    ("rnn-general", "rnn-additive"),
+    ("rnn-additive", "gru-additive"),
+    ("gru-additive", "convolution"),
+    ("convolution", "tiny"),
+)
+BY_LENGTH = COMPARED[:3]
 BUCKETS = ((1, 4), (5, 6), (7, 8), (9, 10), (11, 10_000))  # source tokens
 
 
@@ -59,6 +74,7 @@ class Plan:
     vocabulary: int
     peaks: tuple[float, ...]
     beyond: int
+    models: tuple[str, ...]
     rounds: int
     speed_tokens: int
     longest: int
@@ -78,9 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     only, draw = options.pop("only"), options.pop("draw")
     parts = only.split(",") if only else list(PARTS)
     plan = Plan(**options)
-    if unknown := sorted(set(parts) - set(PARTS)):
-        print(f"--only {unknown[0]}: there are {', '.join(PARTS)}", file=sys.stderr)
-        return 2
+    for option, given, there in (("only", parts, PARTS), ("models", plan.models, MODELS)):
+        if unknown := sorted(set(given) - set(there)):
+            print(f"--{option} {unknown[0]}: there are {', '.join(there)}", file=sys.stderr)
+            return 2
     torch.set_num_threads(plan.threads)
     plan.output.mkdir(parents=True, exist_ok=True)
     try:
@@ -112,6 +129,9 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument(
         "--beyond", type=int, default=4, help="most peaks to try outside these, one at a time"
     )
+    parser.add_argument(
+        "--models", type=names, default=tuple(MODELS), help=f"some of {','.join(MODELS)}"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="timings of which to take the median")
     parser.add_argument("--speed-tokens", type=int, default=2048, help="of a batch that is timed")
     parser.add_argument("--longest", type=int, default=8192, help="positions, for memory and speed")
@@ -121,6 +141,10 @@ def command_line() -> argparse.ArgumentParser:
 
 def numbers(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 # --- results ---------------------------------------------------------------------------------
@@ -196,7 +220,7 @@ def translation(plan: Plan) -> None:
     part = read(plan.results).get("translation", {})
     if part.get("budget") != budget:
         part = {"budget": budget, "made": made(plan), "trials": {}, "models": {}}
-    for name in MODELS:
+    for name in plan.models:
         trials = part["trials"].setdefault(name, {})
         peaks: list[float] = []
         following = list(plan.peaks)
@@ -214,13 +238,15 @@ def translation(plan: Plan) -> None:
             scores = tested(plan, name, best)
             part["models"][name] = {"peak": best, **trials[f"{best:g}"], **scores}
             put(plan, "translation", part)
-    outputs = {name: json.loads(outputs_of(plan, name).read_text()) for name in MODELS}
-    part["comparisons"] = [compared(a, b, outputs) for a, b in pairwise(MODELS)]
-    part["by_length"] = [
-        compared("rnn-fixed", "rnn-dot", outputs, bucket)
-        for bucket in BUCKETS
-        if rows_of(bucket, outputs["rnn-fixed"]["lengths"])
-    ]
+    outputs = {
+        name: json.loads(outputs_of(plan, name).read_text())
+        for name in MODELS
+        if outputs_of(plan, name).exists()
+    }
+    everything = (0, BUCKETS[-1][1])
+    before = [*part.get("comparisons", ()), *part.get("by_length", ())]
+    part["comparisons"] = compare_all(COMPARED, (everything,), outputs, before)
+    part["by_length"] = compare_all(BY_LENGTH, BUCKETS, outputs, before)
     put(plan, "translation", part)
 
 
@@ -295,9 +321,25 @@ def by_length(outputs: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def compared(
-    a: str, b: str, outputs: dict[str, Any], bucket: tuple[int, int] = (0, 10_000)
-) -> dict[str, Any]:
+def compare_all(
+    pairs: Sequence[tuple[str, str]],
+    buckets: Sequence[tuple[int, int]],
+    outputs: dict[str, Any],
+    before: Sequence[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """The comparisons of pairs in buckets; from `before` where outputs are not at hand."""
+    known = {(c["a"], c["b"], tuple(c["tokens"])): c for c in before}
+    found = []
+    for a, b in pairs:
+        for bucket in buckets:
+            if a not in outputs or b not in outputs:
+                found += [known[a, b, bucket]] if (a, b, bucket) in known else []
+            elif rows_of(bucket, outputs[a]["lengths"]):
+                found.append(compared(a, b, outputs, bucket))
+    return found
+
+
+def compared(a: str, b: str, outputs: dict[str, Any], bucket: tuple[int, int]) -> dict[str, Any]:
     """How many BLEU points b is above a, by paired bootstrap over the sentences of a bucket."""
     rows = rows_of(bucket, outputs[a]["lengths"])
     texts = [[outputs[name]["hypotheses"][i] for i in rows] for name in (a, b)]

@@ -13,6 +13,10 @@ from matplotlib.figure import Figure
 from transduce.errors import RunError
 
 NAMES = {
+    "rnn-sutskever": "LSTM, last state first (Sutskever)",
+    "rnn-cho": "GRU, last state at every step (Cho)",
+    "rnn-bahdanau": "GRU, context fed (Bahdanau)",
+    "rnn-luong": "LSTM, input feeding (Luong)",
     "rnn-fixed": "LSTM, fixed context",
     "rnn-dot": "LSTM, dot attention",
     "rnn-general": "LSTM, general attention",
@@ -22,7 +26,11 @@ NAMES = {
     "tiny": "Transformer",
 }
 SHORT_NAMES = {"rnn-dot": "LSTM", "convolution": "convolution", "tiny": "Transformer"}
-COLOURS = {  # told apart by the colour-blind as well (Okabe and Ito)
+COLOURS = {  # told apart by the colour-blind as well (Okabe and Ito), dashed in addition
+    "rnn-sutskever": "#000000",
+    "rnn-cho": "#0072b2",
+    "rnn-bahdanau": "#56b4e9",
+    "rnn-luong": "#009e73",
     "rnn-fixed": "#000000",
     "rnn-dot": "#0072b2",
     "rnn-general": "#56b4e9",
@@ -31,6 +39,7 @@ COLOURS = {  # told apart by the colour-blind as well (Okabe and Ito)
     "convolution": "#e69f00",
     "tiny": "#d55e00",
 }
+DASHED = ("rnn-sutskever", "rnn-cho", "rnn-bahdanau", "rnn-luong")
 MIB = 2**20
 
 
@@ -91,7 +100,7 @@ def translation_tables(part: dict[str, Any]) -> dict[str, list[str]]:
             f"{model['validation_loss']:.3f}",
             f"{model['bleu']:.2f}",
             f"{model['chrf']:.2f}",
-            _gain(gains.get(name)),
+            _gain_over(gains.get(name)),
         )
         for name, model in _in_order(models)
     ]
@@ -104,7 +113,7 @@ def translation_tables(part: dict[str, Any]) -> dict[str, list[str]]:
         "loss, nats per token",
         "BLEU",
         "chrF",
-        "BLEU over the row above",
+        "BLEU over another row",
     )
     budget = part["budget"]
     signature = next(iter(models.values()))["bleu_signature"]
@@ -140,8 +149,9 @@ def _by_length(
     rows: list[list[object]] = [["sentences", *(bucket["sentences"] for bucket in buckets)]]
     for name, model in _in_order(models):
         rows.append([NAMES[name], *(f"{bucket['bleu']:.2f}" for bucket in model["by_length"])])
-    if gains:
-        rows.append(["dot attention over fixed context", *map(_gain, gains)])
+    for a, b in dict.fromkeys((gain["a"], gain["b"]) for gain in gains):
+        of_pair = [gain for gain in gains if (gain["a"], gain["b"]) == (a, b)]
+        rows.append([f"{NAMES[b]}, over {NAMES[a]}", *map(_gain, of_pair)])
     return head, rows
 
 
@@ -151,6 +161,10 @@ def _in_order(models: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def _bucket(tokens: Sequence[int]) -> str:
     return f"{tokens[0]}+ tokens" if tokens[1] >= 10_000 else f"{tokens[0]}–{tokens[1]} tokens"
+
+
+def _gain_over(comparison: dict[str, Any] | None) -> str:
+    return "" if comparison is None else f"{_gain(comparison)} over {NAMES[comparison['a']]}"
 
 
 def _gain(comparison: dict[str, Any] | None) -> str:
@@ -222,7 +236,13 @@ def translation_figures(part: dict[str, Any]) -> dict[str, Figure]:
     for name, model in _in_order(part["models"]):
         buckets = [_bucket(bucket["tokens"]).split()[0] for bucket in model["by_length"]]
         scores = [bucket["bleu"] for bucket in model["by_length"]]
-        axes.plot(buckets, scores, color=COLOURS[name], marker="o", label=NAMES[name])
+        axes.plot(
+            buckets,
+            scores,
+            "--o" if name in DASHED else "-o",
+            color=COLOURS[name],
+            label=NAMES[name],
+        )
     axes.set_ylim(bottom=0)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return {"bleu-by-length": figure}

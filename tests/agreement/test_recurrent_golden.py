@@ -1,10 +1,13 @@
 """Attention of recurrent decoders against known figures, their cells against plain formulas."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from helpers.golden import exact, read_golden
+from transduce.nn.contexts import AdditiveContext, ContextConfig, GeneralContext, summarise
 from transduce.nn.masks import Mask
 from transduce.nn.recurrent import (
     AdditiveScore,
@@ -125,6 +128,89 @@ def test_fixed_context_enters_every_step_and_the_first_state(cell: Cell) -> None
     matrix, bias = decoder.output.weight, decoder.output.bias
     wanted = torch.tanh(torch.cat([summary.expand(5, -1), z], 1) @ matrix.T + bias)
     torch.testing.assert_close(found.values[0], wanted, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_last_state_starts_the_decoder_and_is_seen_no_more() -> None:
+    """Sutskever et al. 2014: p(y_t | v, y_1 … y_{t-1}), v being the encoder's last state."""
+    encoder = RecurrentEncoder(RecurrentEncoderConfig(bidirectional=False), 6).double().eval()
+    config = RecurrentDecoderConfig(context=Fixed(every_step=False), summary="last")
+    decoder = RecurrentDecoder(config, 6).double().eval()
+    source, target = torch.randn(2, 4, 6, dtype=torch.float64)
+    nothing = torch.zeros(6, dtype=torch.float64)
+    v = run_by_formula(encoder.layers.cells, "_l0", source, nothing)[-1]
+    first = torch.tanh(decoder.first.weight @ v + decoder.first.bias)
+    wanted = run_by_formula(decoder.layers.cells, "_l0", target, first)
+    state = decoder.start(encoder(Padded.unpadded(source[None])))
+    found = decoder(Padded.unpadded(target[None]), state).values[0]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_last_states_of_both_directions_stand_at_either_end() -> None:
+    memory = torch.randn(2, 4, 6)
+    real = torch.tensor([[True] * 4, [False, True, True, False]])
+    found = summarise(Padded(memory, real, "any"), "both-ends")
+    ends = torch.cat([memory[[0, 1], [3, 2], :3], memory[[0, 1], [0, 1], 3:]], 1)
+    assert torch.equal(found, ends)
+    assert torch.equal(summarise(Padded(memory, real, "any"), "last"), memory[[0, 1], [3, 2]])
+
+
+def found_in(memory: Tensor, query: Tensor, decoder: RecurrentDecoder) -> Tensor:
+    """c = Σ α_i h_i, α being the softmax of the scores, one by one."""
+    assert decoder.cross_attention is not None
+    score = decoder.cross_attention.score
+    if isinstance(score, AdditiveScore):
+        v, w_h, w_z = score.score.weight[0], score.key.weight, score.query.weight
+        scores = torch.stack([v @ torch.tanh(w_h @ h + w_z @ query) for h in memory])
+    else:
+        assert isinstance(score, GeneralScore)
+        scores = torch.stack([(score.key.weight @ h) @ query for h in memory])
+    return (scores.exp() / scores.exp().sum()) @ memory
+
+
+def fed_decoder(
+    context: ContextConfig, cell: Cell
+) -> tuple[RecurrentDecoder, Tensor, Tensor, Tensor, Tensor]:
+    """A decoder, memory (4, 6), target (3, 6), its output (3, 6), and its first state (6,)."""
+    config = RecurrentDecoderConfig(cell=cell, n_layers=1, context=context)
+    decoder = RecurrentDecoder(config, 6).double().eval()
+    memory, target = torch.randn(2, 4, 6, dtype=torch.float64)
+    first = torch.tanh(decoder.first.weight @ memory.mean(0) + decoder.first.bias)
+    state = decoder.start(Padded.unpadded(memory[None]))
+    found = decoder(Padded.unpadded(target[None, :3]), state).values[0]
+    return decoder, memory, target[:3], found, first
+
+
+@pytest.mark.parametrize("context", [AdditiveContext(), GeneralContext()])
+@torch.no_grad()
+def test_state_before_finds_the_context_that_enters_the_step(context: ContextConfig) -> None:
+    """Bahdanau et al. 2015: s_i = f(s_{i-1}, y_{i-1}, c_i), c_i found by s_{i-1}.
+
+    With the general score: the lectures' α = Hᵀ W z, and y = f(z_{t-1}, c_{t-1}).
+    """
+    fed = replace(context, input_feeding="context")
+    decoder, memory, target, found, s = fed_decoder(fed, "gru")
+    for y, output in zip(target, found, strict=True):
+        c = found_in(memory, s, decoder)
+        s, _ = step_by_formula(decoder.layers.cells, "_l0", torch.cat([y, c]), s, s)
+        wanted = torch.tanh(decoder.output.weight @ torch.cat([c, s]) + decoder.output.bias)
+        torch.testing.assert_close(output, wanted, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_attentional_vector_enters_the_next_step() -> None:
+    """Luong et al. 2015: h̃_t = tanh(W_c [c_t; h_t]), and the next input is [x; h̃_t]."""
+    context = GeneralContext(input_feeding="attentional")
+    decoder, memory, target, found, h = fed_decoder(context, "lstm")
+    cell, attentional = torch.zeros_like(h), torch.zeros_like(h)
+    for x, output in zip(target, found, strict=True):
+        joined = torch.cat([x, attentional])
+        h, cell = step_by_formula(decoder.layers.cells, "_l0", joined, h, cell)
+        c = found_in(memory, h, decoder)
+        matrix, bias = decoder.output.weight, decoder.output.bias
+        attentional = torch.tanh(matrix @ torch.cat([c, h]) + bias)
+        torch.testing.assert_close(output, attentional, rtol=0, atol=1e-12)
 
 
 def test_each_gate_starts_as_a_matrix_of_its_own() -> None:

@@ -65,17 +65,27 @@ def decoder(*kind: Any, cross: bool) -> TransformerDecoder:
 
 CELLS = list(product(("lstm", "gru"), (1, 2)))  # of so many layers
 CONTEXTS = (FixedContext(), DotContext(), GeneralContext(), AdditiveContext(width=6))
+FED = (  # what enters the recurrence itself, or does not
+    ("lstm", 1, FixedContext(every_step=False), "both-ends"),
+    ("gru", 2, FixedContext(), "last"),
+    ("lstm", 2, GeneralContext(input_feeding="attentional"), "mean"),
+    ("gru", 1, AdditiveContext(width=6, input_feeding="context"), "mean"),
+)
 CONVOLUTIONS = list(product((1, 3), (1, 2), ("none", "sinusoidal")))  # width, growth, positions
 WINDOWS = ((3, 4, 5), (1,), (2, 9))
 
 
-def recurrent_encoder(cell: Any, n_layers: int) -> RecurrentEncoder:
-    config = RecurrentEncoderConfig(cell=cell, n_layers=n_layers, dropout=0.0)
+def recurrent_encoder(cell: Any, n_layers: int, both: bool = True) -> RecurrentEncoder:
+    config = RecurrentEncoderConfig(cell=cell, n_layers=n_layers, bidirectional=both, dropout=0.0)
     return RecurrentEncoder(config, M)
 
 
-def recurrent_decoder(cell: Any, n_layers: int, context: Any, cross: bool) -> RecurrentDecoder:
-    config = RecurrentDecoderConfig(cell=cell, n_layers=n_layers, context=context, dropout=0.0)
+def recurrent_decoder(
+    cell: Any, n_layers: int, context: Any, summary: Any = "mean", cross: bool = True
+) -> RecurrentDecoder:
+    config = RecurrentDecoderConfig(
+        cell=cell, n_layers=n_layers, context=context, summary=summary, dropout=0.0
+    )
     return RecurrentDecoder(config, M, cross_attention=cross)
 
 
@@ -94,10 +104,15 @@ def named(*kind: Any) -> str:
     return "-".join(str(getattr(part, "kind", part)) for part in kind)
 
 
+def fed(context: Any) -> str:
+    return getattr(context, "input_feeding", "fixed")
+
+
 # What makes an encoder: Padded vectors (b, t, M) -> Padded memory.
 ENCODERS: dict[str, Callable[[], nn.Module]] = {
     **{"-".join(kind): lambda kind=kind: TransformerEncoder(config(*kind), M) for kind in KINDS},
     **{named(*kind): partial(recurrent_encoder, *kind) for kind in CELLS},
+    "lstm-2-one-direction": partial(recurrent_encoder, "lstm", 2, both=False),
     **{named("convolution", *kind): partial(convolution_encoder, *kind) for kind in CONVOLUTIONS},
     **{named("text-cnn", *widths): partial(text_cnn_encoder, widths) for widths in WINDOWS},
 }
@@ -107,9 +122,10 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     **{"-".join(kind) + "-cross": (partial(decoder, *kind, cross=True), True) for kind in KINDS},
     **{"-".join(kind) + "-alone": (partial(decoder, *kind, cross=False), False) for kind in KINDS},
     **{
-        named(*kind, context): (partial(recurrent_decoder, *kind, context, cross=True), True)
+        named(*kind, context): (partial(recurrent_decoder, *kind, context), True)
         for kind, context in product(CELLS, CONTEXTS)
     },
+    **{named(*kind, fed(kind[2])): (partial(recurrent_decoder, *kind), True) for kind in FED},
     **{
         named(*kind, "alone"): (partial(recurrent_decoder, *kind, context, cross=False), False)
         for kind, context in zip(CELLS, CONTEXTS, strict=True)

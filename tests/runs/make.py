@@ -1,7 +1,8 @@
 """Makes the run directories that are kept here: one of each wiring that later versions must load.
 
-    python tests/runs/make.py NAME
+    python tests/runs/make.py NAME [CONTEXT]
 
+CONTEXT makes a recurrent translation model with a context of that kind, and nothing else.
 They are made once for each format and never again: that files written long ago still give the
 same answers is what they are for.  NAME becomes a directory beside this file, with `expected.json`
 of what the runs said when they were made.
@@ -45,13 +46,24 @@ def some_texts(count: int) -> list[str]:
     return [" ".join(chance.choices(words, k=chance.randint(1, 4))) for _ in range(count)]
 
 
-def settings(task: str, data: Path) -> dict[str, Any]:
+def stacks(context: str) -> dict[str, Any]:
+    """Encoder and decoder: Transformers, or recurrent with a context of that kind."""
+    if not context:
+        return {"encoder": STACK, "decoder": STACK}
+    recurrent = {"kind": "recurrent", "dropout": 0.0}
+    return {
+        "encoder": recurrent,
+        "decoder": {**recurrent, "cell": "gru", "context": {"kind": context}},
+    }
+
+
+def settings(task: str, data: Path, context: str) -> dict[str, Any]:
     """A recipe that learns in seconds: words in reverse order, or whether one of them is good."""
     texts = some_texts(400)
     if task == "translation":
         rows = [(text, " ".join(reversed(text.split()))) for text in texts]
         text = {"source": {"kind": "bpe", "size": 290}}
-        model = {"d_model": 16, "tie": "three-way", "encoder": STACK, "decoder": STACK}
+        model = {"d_model": 16, "tie": "three-way", **stacks(context)}
     else:
         rows = [(text, "good" if "good" in text else "other") for text in texts]
         text = {"tokenizer": {"kind": "characters"}, "max_length": 64}
@@ -66,13 +78,14 @@ def settings(task: str, data: Path) -> dict[str, Any]:
     }
 
 
-def make(name: str) -> None:
+def make(name: str, context: str = "") -> None:
     """Train, keep what a run needs, note what it says."""
     home = HERE / name
     expected: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as directory:
-        for task, inputs in INPUTS.items():
-            recipe = settings(task, Path(directory) / f"{task}.tsv")
+        for task in ["translation"] if context else INPUTS:
+            inputs = INPUTS[task]
+            recipe = settings(task, Path(directory) / f"{task}.tsv", context)
             run, _ = transduce.train(recipe, Path(directory) / task)
             (home / task).mkdir(parents=True)
             for pattern in KEPT:
@@ -92,4 +105,4 @@ def make(name: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    make(sys.argv[1])
+    make(*sys.argv[1:])

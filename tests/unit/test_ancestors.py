@@ -48,8 +48,10 @@ CONTEXTS: tuple[ContextConfig, ...] = (
     DotContext(),
     GeneralContext(),
     AdditiveContext(width=5),
+    GeneralContext(input_feeding="attentional"),
+    AdditiveContext(input_feeding="context"),
 )
-of_each_context = pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context.kind)
+of_each_context = pytest.mark.parametrize("context", CONTEXTS, ids=str)
 
 
 def model_of(context: ContextConfig, size: int = SIZE, d_model: int = 16) -> EncoderDecoder:
@@ -163,7 +165,7 @@ def count(module: nn.Module) -> int:
 
 
 @pytest.mark.parametrize(
-    "name", ["rnn-fixed", "rnn-dot", "rnn-general", "rnn-additive", "convolution"]
+    "name", [name for name in PRESETS if name.startswith("rnn-")] + ["convolution"]
 )
 def test_ancestors_are_as_large_as_the_tiny_transformer(name: str) -> None:
     with torch.device("meta"):

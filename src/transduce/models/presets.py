@@ -98,7 +98,58 @@ SPELLER = EncoderDecoderConfig(
 # The ancestors, for comparison: with a joint vocabulary of 8,000 each has about as many parameters
 # as "tiny", 2.3 million, and its dropout.
 
-# Four ways to see the source: Cho et al. 2014, twice Luong et al. 2015, Bahdanau et al. 2015.
+# Four recurrent models as their papers have them, each with its own cell, context and first state.
+_ONE_DIRECTION = RecurrentEncoderConfig(cell="lstm", n_layers=2, bidirectional=False, dropout=0.3)
+# Sutskever et al. 2014: the last state of the encoder is the first of the decoder, and no more.
+RNN_SUTSKEVER = EncoderDecoderConfig(
+    d_model=168,
+    tie="three-way",
+    encoder=_ONE_DIRECTION,
+    decoder=RecurrentDecoderConfig(
+        cell="lstm",
+        n_layers=2,
+        context=FixedContext(every_step=False),
+        summary="last",
+        dropout=0.3,
+    ),
+)
+# Cho et al. 2014: it also enters every step.
+RNN_CHO = EncoderDecoderConfig(
+    d_model=176,
+    tie="three-way",
+    encoder=replace(_ONE_DIRECTION, cell="gru"),
+    decoder=RecurrentDecoderConfig(
+        cell="gru", n_layers=2, context=FixedContext(), summary="last", dropout=0.3
+    ),
+)
+# Bahdanau et al. 2015: the state before finds the context that enters the step.
+RNN_BAHDANAU = EncoderDecoderConfig(
+    d_model=176,
+    tie="three-way",
+    encoder=RecurrentEncoderConfig(cell="gru", n_layers=2, dropout=0.3),
+    decoder=RecurrentDecoderConfig(
+        cell="gru",
+        n_layers=2,
+        context=AdditiveContext(input_feeding="context"),
+        summary="both-ends",
+        dropout=0.3,
+    ),
+)
+# Luong et al. 2015: the new state finds it, and what follows from both enters the next step.
+RNN_LUONG = EncoderDecoderConfig(
+    d_model=160,
+    tie="three-way",
+    encoder=_ONE_DIRECTION,
+    decoder=RecurrentDecoderConfig(
+        cell="lstm",
+        n_layers=2,
+        context=GeneralContext(input_feeding="attentional"),
+        summary="last",
+        dropout=0.3,
+    ),
+)
+
+# The same encoder and cells under four contexts that leave the recurrence alone, to be compared.
 _RECURRENT_ENCODER = RecurrentEncoderConfig(cell="lstm", n_layers=2, dropout=0.3)
 
 
@@ -132,6 +183,10 @@ PRESETS: dict[str, EncoderDecoderConfig] = {
     "tiny": TINY,
     "small": SMALL,
     "speller": SPELLER,
+    "rnn-sutskever": RNN_SUTSKEVER,
+    "rnn-cho": RNN_CHO,
+    "rnn-bahdanau": RNN_BAHDANAU,
+    "rnn-luong": RNN_LUONG,
     "rnn-fixed": RNN_FIXED,
     "rnn-dot": RNN_DOT,
     "rnn-general": RNN_GENERAL,

@@ -73,7 +73,7 @@ def check_stack(config: StackConfig, d_model: int) -> None:
         case TransformerConfig():
             check_heads(config, d_model)
         case RecurrentEncoderConfig():
-            check_directions(d_model)
+            check_directions(config, d_model)
         case TextCnnConfig():
             check_widths(config, d_model)
 

@@ -1,74 +1,74 @@
-"""Recurrent encoder and decoder, with four kinds of context from the source.
+"""Recurrent encoder and decoder: the RNNs that the Transformer replaced.
 
-    fixed      one vector for the whole source, at every step        Cho et al. 2014
-    dot        attention by the score h · z                          Luong et al. 2015
-    general    attention by the score h · W z                        Luong et al. 2015
-    additive   attention by the score v · tanh(W_h h + W_z z)        Bahdanau et al. 2015
-
-The recurrent layers process the whole target first, and attention is computed from their outputs,
-so that training calls each cell's fused kernel once instead of once per position.
+The decoder's context of the source is one of `nn/contexts.py`.  Without input feeding, the
+recurrent layers process the whole target first, and attention is computed from their outputs, so
+that training calls each cell's fused kernel once instead of once per position.  With input feeding
+each step waits for the attention of the step before.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from transduce.config import section
 from transduce.errors import SettingError
-from transduce.nn.attention import RecordedAttention
+from transduce.nn.contexts import (
+    AdditiveContext,
+    AdditiveScore,
+    ContextAttention,
+    ContextConfig,
+    DotContext,
+    DotScore,
+    FixedContext,
+    GeneralContext,
+    GeneralScore,
+    InputFeeding,
+    Score,
+    Summary,
+    build_score,
+    summarise,
+)
 from transduce.nn.dropout import Dropout
-from transduce.nn.masks import Mask
-from transduce.nn.state import KeyValue, RecurrentState
+from transduce.nn.state import RecurrentState
 from transduce.nn.transformer import Count, Share
 from transduce.nn.unpadding import padded_right, restore_columns
 from transduce.sequence import Padded
 
-Cell = Literal["lstm", "gru"]
-
-
-@section
-class FixedContext:
-    """One vector that sums up the source."""
-
-    kind: Literal["fixed"] = "fixed"
-
-
-@section
-class DotContext:
-    """Attention by the dot product."""
-
-    kind: Literal["dot"] = "dot"
-
-
-@section
-class GeneralContext:
-    """Attention by a bilinear form."""
-
-    kind: Literal["general"] = "general"
-
-
-@section
-class AdditiveContext:
-    """Attention by a network of one hidden layer."""
-
-    kind: Literal["additive"] = "additive"
-    width: Annotated[int, Field(ge=0)] = 0
-    """Width of the hidden layer; 0 for d_model."""
-
-
-ContextConfig = Annotated[
-    FixedContext | DotContext | GeneralContext | AdditiveContext, Field(discriminator="kind")
+__all__ = [
+    "AdditiveContext",
+    "AdditiveScore",
+    "Cell",
+    "ContextAttention",
+    "ContextConfig",
+    "DotContext",
+    "DotScore",
+    "FixedContext",
+    "GeneralContext",
+    "GeneralScore",
+    "Recurrence",
+    "RecurrentDecoder",
+    "RecurrentDecoderConfig",
+    "RecurrentEncoder",
+    "RecurrentEncoderConfig",
+    "Score",
+    "build_score",
+    "check_directions",
+    "number_of_gates",
 ]
+
+Cell = Literal["lstm", "gru"]
+PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+"""Names of a layer's parameters in PyTorch's cells, in the order of its functions of one step."""
 
 
 @section
 class RecurrentEncoderConfig:
-    """Recurrent layers that read the source in both directions."""
+    """Recurrent layers that read the source in one direction or in both."""
 
     kind: Literal["recurrent"] = "recurrent"
     cell: Cell = "lstm"
@@ -76,6 +76,8 @@ class RecurrentEncoderConfig:
     2014)."""
     n_layers: Count = 1
     """Number of layers; each has d_model / 2 units in either direction."""
+    bidirectional: bool = True
+    """Read in both directions; otherwise from left to right, with d_model units in each layer."""
     dropout: Share = 0.1
     """Dropout on the input of each layer and on the output of the last."""
 
@@ -91,6 +93,10 @@ class RecurrentDecoderConfig:
     """Number of layers, of d_model units each."""
     context: ContextConfig = GeneralContext()
     """Source context of the decoder; not used without a source."""
+    summary: Summary = "mean"
+    """Vector of the source that the first states, and a fixed context, are made from: the mean of
+    the memory (mean); its last vector, which is the last state of an encoder of one direction
+    (last); the last states of an encoder's two directions (both-ends)."""
     dropout: Share = 0.1
     """Dropout on the input of each layer and on the decoder's output."""
 
@@ -155,6 +161,22 @@ class Recurrence(nn.Module):
         )
         return restore_columns(values, columns), after
 
+    def step(self, x: Tensor, hidden: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """One position without padding: (b, input) -> (b, hidden), and the new hidden state."""
+        cells = self.cells
+        layers: list[tuple[Tensor, ...]] = []
+        for i in range(cells.num_layers):
+            parameters = [getattr(cells, f"{name}_l{i}") for name in PARAMETERS]
+            old = [part[i] for part in hidden]
+            if isinstance(cells, nn.LSTM):
+                layers.append(torch.lstm_cell(x, old, *parameters))
+            else:
+                layers.append((torch.gru_cell(x, *old, *parameters),))
+            x = layers[i][0]
+            if i + 1 < cells.num_layers:
+                x = F.dropout(x, cells.dropout, self.training)
+        return x, tuple(torch.stack(parts) for parts in zip(*layers, strict=True))
+
     def _run(self, x: Any, hidden: tuple[Tensor, ...] | None) -> tuple[Any, tuple[Tensor, ...]]:
         if isinstance(self.cells, nn.LSTM):
             return self.cells(x, hidden)  # type: ignore[no-any-return]
@@ -193,108 +215,19 @@ def initialise_cells(cells: nn.LSTM | nn.GRU) -> None:
                 nn.init.ones_(gates[1])
 
 
-# --- attention -------------------------------------------------------------------------------
-
-
-class DotScore(nn.Module):
-    """h · z."""
-
-    def keys(self, memory: Tensor) -> Tensor:
-        """Keys computed once from the memory (…, s, m): (…, s, key width)."""
-        return memory
-
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Scores (…, q, s) of the memory's keys for queries z (…, q, m)."""
-        return query @ keys.transpose(-2, -1)
-
-
-class GeneralScore(DotScore):
-    """h · W z: the keys are h W."""
-
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.key = nn.Linear(d_model, d_model, bias=False)
-
-    def keys(self, memory: Tensor) -> Tensor:
-        """(…, s, m) -> (…, s, m)."""
-        return self.key(memory)  # type: ignore[no-any-return]
-
-
-class AdditiveScore(nn.Module):
-    """v · tanh(W_h h + W_z z): costs a vector of `width` for each pair of positions."""
-
-    def __init__(self, d_model: int, width: int) -> None:
-        super().__init__()
-        self.key = nn.Linear(d_model, width, bias=False)
-        self.query = nn.Linear(d_model, width, bias=False)
-        self.score = nn.Linear(width, 1, bias=False)
-
-    def keys(self, memory: Tensor) -> Tensor:
-        """(…, s, m) -> (…, s, width)."""
-        return self.key(memory)  # type: ignore[no-any-return]
-
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        """(…, q, m) and (…, s, width) -> (…, q, s)."""
-        pairs = self.query(query)[..., :, None, :] + keys[..., None, :, :]  # (…, q, s, width)
-        return self.score(pairs.tanh_())[..., 0]  # type: ignore[no-any-return]
-
-
-Score = DotScore | AdditiveScore
-
-
-class ContextAttention(RecordedAttention):
-    """The mean of the memory's vectors, weighted by the softmax of their scores: one head."""
-
-    def __init__(self, score: Score) -> None:
-        super().__init__()
-        self.score = score
-
-    def project(self, memory: Tensor) -> KeyValue:
-        """Keys and values of the memory (n, s, m), to be made once per sentence."""
-        return KeyValue(self.score.keys(memory)[:, None], memory[:, None])
-
-    def forward(self, query: Tensor, memory: KeyValue, mask: Mask) -> Tensor:
-        """Queries (n·k, t, m) over a memory of n rows -> contexts (n·k, t, m).
-
-        Row i attends to memory row i // k; its k hypotheses become k·t queries of one row.
-        """
-        rows, t, m = query.shape
-        n = memory.key.shape[0]
-        folded = query.reshape(n, 1, rows // n * t, m)
-        scores: Tensor = self.score(folded, memory.key)  # (n, 1, k·t, s)
-        if mask.allowed is not None:
-            scores = scores.masked_fill(~mask.allowed, float("-inf"))
-        weights = scores.softmax(-1)
-        if mask.allowed is not None:  # over a source of nothing softmax is not a number
-            weights = weights.masked_fill(~mask.allowed, 0.0)
-        self.record(weights)
-        return (weights @ memory.value).view(rows, t, m)
-
-
-def build_score(config: DotContext | GeneralContext | AdditiveContext, d_model: int) -> Score:
-    """The scoring function of that kind."""
-    match config:
-        case DotContext():
-            return DotScore()
-        case GeneralContext():
-            return GeneralScore(d_model)
-        case AdditiveContext():
-            return AdditiveScore(d_model, config.width or d_model)
-
-
 # --- the two stacks --------------------------------------------------------------------------
 
 
 class RecurrentEncoder(nn.Module):
-    """Layers that read from left to right and from right to left, side by side."""
+    """Layers that read from left to right and, beside these, from right to left."""
 
     def __init__(self, config: RecurrentEncoderConfig, d_model: int) -> None:
         super().__init__()
-        check_directions(d_model)
+        check_directions(config, d_model)
         self.dropout = Dropout(config.dropout)
-        self.layers = Recurrence(
-            config.cell, d_model, d_model // 2, config.n_layers, config.dropout, bidirectional=True
-        )
+        both = config.bidirectional
+        width = d_model // 2 if both else d_model
+        self.layers = Recurrence(config.cell, d_model, width, config.n_layers, config.dropout, both)
 
     def forward(self, source: Padded) -> Padded:
         """Vectors (b, t, m) -> memory (b, t, m)."""
@@ -303,35 +236,43 @@ class RecurrentEncoder(nn.Module):
 
 
 class RecurrentDecoder(nn.Module):
-    """Recurrent layers, then a context c of the source for each output z: tanh(W [c; z]).
+    """Recurrent layers, and a context c of the source for each of their outputs z: tanh(W [c; z]).
 
-    They start from tanh(W' s), s being the mean of the memory; as a fixed context, s is also
-    part of every input.  Without cross-attention they start from 0, and z is the output.
+    They start from tanh(W' s), s being the source in one vector, which as a fixed context is also
+    part of every input, or of none.  Without cross-attention they start from 0.  Without a context
+    of each output, z is the output.
     """
 
     def __init__(
         self, config: RecurrentDecoderConfig, d_model: int, cross_attention: bool = True
     ) -> None:
         super().__init__()
+        context = config.context
+        fixed = isinstance(context, FixedContext)
         self.n_layers = config.n_layers
         self.looks = cross_attention
-        fixed = isinstance(config.context, FixedContext)
+        self.summary = config.summary
+        self.repeats = cross_attention and isinstance(context, FixedContext) and context.every_step
+        self.feeding: InputFeeding = "none"
+        if cross_attention and not isinstance(context, FixedContext):
+            self.feeding = context.input_feeding
         self.dropout = Dropout(config.dropout)
-        d_input = 2 * d_model if cross_attention and fixed else d_model
+        d_input = 2 * d_model if self.repeats or self.feeding != "none" else d_model
         self.layers = Recurrence(config.cell, d_input, d_model, config.n_layers, config.dropout)
         self.cross_attention: ContextAttention | None = None
         if cross_attention:
             self.first = nn.Linear(d_model, config.n_layers * d_model)
-            self.output = nn.Linear(2 * d_model, d_model)
-            if not isinstance(config.context, FixedContext):
-                self.cross_attention = ContextAttention(build_score(config.context, d_model))
+            if not fixed or self.repeats:
+                self.output = nn.Linear(2 * d_model, d_model)
+            if not isinstance(context, FixedContext):
+                self.cross_attention = ContextAttention(build_score(context, d_model))
 
     def start(self, memory: Padded | None = None) -> RecurrentState:
         """Initial state; computes keys and values of the memory once."""
         if memory is None:
             return RecurrentState()
         assert self.looks, "this decoder looks at no memory"
-        summary = _mean(memory)
+        summary = summarise(memory, self.summary)
         first = torch.tanh(self.first(summary))  # (n, layers·m)
         hidden = first.view(len(first), self.n_layers, -1).transpose(0, 1).contiguous()
         lstm = isinstance(self.layers.cells, nn.LSTM)
@@ -339,33 +280,70 @@ class RecurrentDecoder(nn.Module):
         if self.cross_attention is None:
             return RecurrentState(hidden=remembered, summary=summary)
         projected = self.cross_attention.project(memory.values)
-        return RecurrentState(memory, [projected], hidden=remembered)
+        fed = torch.zeros_like(summary) if self.feeding == "attentional" else None
+        return RecurrentState(memory, [projected], hidden=remembered, fed=fed)
 
     def forward(self, target: Padded, state: RecurrentState) -> Padded:
         """Vectors (r, t, m) after the positions in `state` -> (r, t, m); `state` advances by t."""
         rows, t, _ = target.values.shape
         state.extend(rows, t)
-        x, context = self.dropout(target.values), None
-        if state.summary is not None:
-            context = state.summary[:, None].expand(-1, t, -1)  # (r, t, m)
-            x = torch.cat([x, context.to(x.dtype)], -1)
-        z, state.hidden = self.layers(target.with_values(x), state.hidden)
-        if self.cross_attention is not None:
-            context = self.cross_attention(z, state.memory[0], state.memory_mask)
-        if context is not None:
-            z = torch.tanh(self.output(torch.cat([context, z], -1)))
+        x = target.with_values(self.dropout(target.values))
+        z = self._in_steps(x, state) if self.feeding != "none" and t else self._at_once(x, state)
         return target.with_values(self.dropout(z))
 
+    def _at_once(self, x: Padded, state: RecurrentState) -> Tensor:
+        """All positions through the recurrence, then their contexts."""
+        context = None
+        if self.repeats:
+            assert state.summary is not None
+            context = state.summary[:, None].expand(-1, x.values.shape[1], -1)  # (r, t, m)
+            x = x.with_values(torch.cat([x.values, context.to(x.values.dtype)], -1))
+        z, state.hidden = self.layers(x, state.hidden)
+        if self.cross_attention is not None:
+            context = self.cross_attention(z, state.memory[0], state.memory_mask)
+        return z if context is None else self._attentional(context, z)
 
-def check_directions(d_model: int) -> None:
+    def _in_steps(self, x: Padded, state: RecurrentState) -> Tensor:
+        """One position after another, each with what the one before found in the source."""
+        assert self.cross_attention is not None
+        assert state.hidden is not None
+        memory, mask = state.memory[0], state.memory_mask
+        outputs, weights = [], []
+        for i in range(x.values.shape[1]):
+            hidden, fed = state.hidden, state.fed
+            if fed is None:  # the top layer's state looks at the source before the step
+                context, seen = self.cross_attention.attend(hidden[0][-1][:, None], memory, mask)
+                z, after = self.layers.step(_joined(x.values[:, i], context[:, 0]), hidden)
+            else:
+                z, after = self.layers.step(_joined(x.values[:, i], fed), hidden)
+                context, seen = self.cross_attention.attend(z[:, None], memory, mask)
+            output = self._attentional(context[:, 0], z)
+            if x.padding != "none":
+                real = x.real[:, i, None]
+                after = tuple(
+                    torch.where(real, new, old) for new, old in zip(after, hidden, strict=True)
+                )
+            state.hidden = after
+            if fed is not None:
+                state.fed = output if x.padding == "none" else torch.where(real, output, fed)
+            outputs.append(output)
+            weights.append(seen)
+        self.cross_attention.record_steps(weights)
+        return torch.stack(outputs, 1)
+
+    def _attentional(self, context: Tensor, z: Tensor) -> Tensor:
+        """tanh(W [c; z])."""
+        return torch.tanh(self.output(torch.cat([context, z], -1)))
+
+
+def check_directions(config: RecurrentEncoderConfig, d_model: int) -> None:
     """Raises SettingError when the two directions of the encoder cannot share the width."""
-    if d_model % 2:
+    if config.bidirectional and d_model % 2:
         raise SettingError(
             f"d_model = {d_model} must be even for a bidirectional recurrent encoder"
         )
 
 
-def _mean(memory: Padded) -> Tensor:
-    """Mean (n, m) of the real vectors of each row; zero if there are none."""
-    total = memory.values.masked_fill(~memory.real[:, :, None], 0.0).sum(1)
-    return total / memory.lengths.clamp(min=1)[:, None]
+def _joined(x: Tensor, fed: Tensor) -> Tensor:
+    """Input of a step: [x; fed], (r, m) each."""
+    return torch.cat([x, fed.to(x.dtype)], -1)

@@ -311,6 +311,7 @@ class RecurrentState(MemoryRows):
 
     hidden:  tensors (layers, r, m), an LSTM's h and c or a GRU's h; None for zeros.
     summary: (r, m), the source in one vector, where that is all that is seen of it.
+    fed:     (r, m), output of the step before, where it is an input of the next.
     """
 
     def __init__(
@@ -319,10 +320,12 @@ class RecurrentState(MemoryRows):
         memory_layers: Sequence[KeyValue] = (),
         hidden: tuple[Tensor, ...] | None = None,
         summary: Tensor | None = None,
+        fed: Tensor | None = None,
     ) -> None:
         super().__init__(memory, list(memory_layers))
         self.hidden = hidden
         self.summary = summary
+        self.fed = fed
 
     def extend(self, rows: int, t: int) -> None:
         """Record that `rows` hypotheses advance by t positions."""
@@ -342,6 +345,8 @@ class RecurrentState(MemoryRows):
             self.hidden = tuple(part.index_select(1, rows) for part in self.hidden)
         if self.summary is not None:
             self.summary = self.summary.index_select(0, rows)
+        if self.fed is not None:
+            self.fed = self.fed.index_select(0, rows)
 
 
 def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
