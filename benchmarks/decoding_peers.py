@@ -113,7 +113,7 @@ def pytorch(model: EncoderDecoder, precision: Precision = "float32") -> Peer:
 
 def native(model: EncoderDecoder, config: EncoderDecoderConfig, precision: Precision) -> Peer:
     """Our translator with the native engine."""
-    engine = NativeEngine(NativeModel(model, config, precision))
+    engine = NativeEngine(NativeModel(model, config, precision), torch.get_num_threads)
     return translated(model, TranslatorConfig(DecodingOptions(), 10**6, native=engine))
 
 

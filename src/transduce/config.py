@@ -14,7 +14,7 @@ import difflib
 import functools
 import inspect
 import itertools
-import textwrap
+import sys
 import tomllib
 import types
 import typing
@@ -40,7 +40,7 @@ def section(cls: type[T]) -> type[T]:
     The docstring under each field is its help text.
     """
     cls.__pydantic_config__ = pydantic.ConfigDict(  # type: ignore[attr-defined]
-        extra="forbid", use_attribute_docstrings=True
+        extra="forbid"
     )
     return dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
@@ -56,11 +56,9 @@ def field_help(cls: type) -> dict[str, str]:
 
 def _own_help(cls: type) -> dict[str, str]:
     """The docstrings of fields in the body of a section itself."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    except OSError:
+    body = _classes_of(cls.__module__).get(cls.__name__)
+    if body is None:
         return {}
-    assert isinstance(body, ast.ClassDef)
     return {
         field.target.id: " ".join(text.value.value.split())
         for field, text in itertools.pairwise(body.body)
@@ -70,6 +68,16 @@ def _own_help(cls: type) -> dict[str, str]:
         and isinstance(text.value, ast.Constant)
         and isinstance(text.value.value, str)
     }
+
+
+@functools.cache
+def _classes_of(module: str) -> dict[str, ast.ClassDef]:
+    """Top-level classes in the source file of a module, by name; none without the file."""
+    try:
+        source = inspect.getsource(sys.modules[module])
+    except (OSError, TypeError):
+        return {}
+    return {one.name: one for one in ast.parse(source).body if isinstance(one, ast.ClassDef)}
 
 
 @dataclasses.dataclass(frozen=True)

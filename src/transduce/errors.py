@@ -110,6 +110,26 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+NEEDS_TORCH = "needs PyTorch, which is not installed; install transduce, not transduce-runtime"
+"""End of a message in an installation without PyTorch."""
+
+
+def lacks_torch(error: ImportError) -> bool:
+    """True if a module cannot be imported for lack of PyTorch."""
+    return (error.name or "").partition(".")[0] == "torch"
+
+
+@contextmanager
+def needing_torch(what: str) -> Iterator[None]:
+    """Convert the ImportError of an installation without PyTorch to a SettingError."""
+    try:
+        yield
+    except ImportError as error:
+        if not lacks_torch(error):
+            raise
+        raise SettingError(f"{what} {NEEDS_TORCH}") from None
+
+
 OUT_OF_MEMORY = (
     "out of memory; lower training.batch_tokens, decoding.batch_tokens or --beam-size, or use a "
     "smaller model"

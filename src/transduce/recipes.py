@@ -16,8 +16,8 @@ from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to
 from transduce.config_paths import literal
 from transduce.errors import RunError, SettingError
 from transduce.renamed_settings import overrides_with_new_names, with_new_names
-from transduce.tasks import TASKS
 from transduce.tasks.run_files import check_files
+from transduce.tasks.table import TASKS
 from transduce.tasks.task import Recipe
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.fine_tuning import FineTuneConfig

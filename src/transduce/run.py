@@ -8,7 +8,7 @@ import itertools
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -17,24 +17,23 @@ from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, sma
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
 from transduce.deprecation import forwarded
-from transduce.errors import DataError, RunError, TransduceError
+from transduce.errors import DataError, RunError
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.parts import NOTHING, KnockOut
 from transduce.nn.kernels.linear import Precision
 from transduce.recipes import read_recipe
+from transduce.run_calls import STREAM_TEXTS, RunCalls
 from transduce.run_engine import EngineName, device_for, native_support, with_engine
-from transduce.tasks import TASKS, decoding_as, explainer_of
-from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.common import check_model_size
 from transduce.tasks.explained_without import explain_without
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
-from transduce.tasks.per_input import Cancelled
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.segments import Segment
 from transduce.tasks.speech.transcriber import Transcriber
+from transduce.tasks.table import TASKS, decoding_as, explainer_of
 from transduce.tasks.task import Evaluation, Prediction, Split, TextStream
-from transduce.tasks.translation.translations import Alignment, Translation
+from transduce.tasks.translation.translations import Alignment
 from transduce.tasks.translation.translator import Translator
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.curves import kept_scores
@@ -43,11 +42,8 @@ logger = logging.getLogger("transduce")
 
 P = TypeVar("P", bound=Prediction)
 
-STREAM_TEXTS = 512
-"""Texts of an iterable that are translated together."""
 
-
-class Run:
+class Run(RunCalls):
     """A trained model, loaded from its run directory: `transduce.load(path)`.
 
     predictor: made by the task, for its inputs.  model: the network.  precision, engine: as in
@@ -122,28 +118,6 @@ class Run:
             )
         return Conversation(self.predictor, options)
 
-    def attempt(
-        self,
-        inputs: Sequence[str | Sequence[str]],
-        options: GivenOptions | Sequence[GivenOptions] = None,
-        first: int = 0,
-        cancelled: Cancelled | None = None,
-    ) -> Sequence[Prediction | TransduceError]:
-        """The prediction for each input, or its error, in order, whatever the task.
-
-        Options that cannot be followed, and images that cannot be read, are errors of their inputs
-        alone; all others are answered as by `predict`.
-
-        options: of all inputs, or a sequence with one for each; a mapping holds only settings that
-        differ from the recipe's.  first: number of the first input in a longer sequence of them.
-        cancelled: called between steps with the index of an input, from 0.  An input for which it
-        returns true leaves its batch, and its answer is a CancelledError.
-        """
-        parts = [(one,) if isinstance(one, str) else tuple(one) for one in inputs]
-        if options is None or isinstance(options, DecodingOptions | Mapping):
-            options = [options] * len(parts)
-        return attempt(self.predictor, parts, options, first, cancelled)
-
     def transcribe(
         self, audio: str | os.PathLike[str] | bytes, options: DecodingOptions | None = None
     ) -> Iterator[Segment]:
@@ -174,52 +148,6 @@ class Run:
                 "into text; use predict"
             )
         return self.predictor
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, texts: str, options: DecodingOptions | None = None
-    ) -> Translation: ...
-    @overload
-    def __call__(
-        self, texts: Iterable[str], options: DecodingOptions | None = None
-    ) -> Iterator[Translation]: ...
-    def __call__(
-        self, texts: str | Iterable[str], options: DecodingOptions | None = None
-    ) -> Translation | Iterator[Translation]:
-        """The same as `translate`."""
-        return self.translate(texts, options)
-
-    @overload
-    def translate(  # type: ignore[overload-overlap]
-        self, texts: str, options: DecodingOptions | None = None
-    ) -> Translation: ...
-    @overload
-    def translate(
-        self, texts: Iterable[str], options: DecodingOptions | None = None
-    ) -> Iterator[Translation]: ...
-    def translate(
-        self, texts: str | Iterable[str], options: DecodingOptions | None = None
-    ) -> Translation | Iterator[Translation]:
-        """The translation of one text, or, lazily, of each text of an iterable, in order.
-
-        options: for decoding; by default the recipe's.
-        """
-        if isinstance(texts, str):
-            return self.translator.translate([texts], options)[0]
-        return self._stream(texts, options)
-
-    def translate_batch(
-        self,
-        texts: Sequence[str],
-        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
-        first: int = 0,
-    ) -> list[Translation]:
-        """Translations of a sequence of texts; options of all, or a list with one for each.
-
-        first: number of the first text in a longer input, for messages and the random streams of
-        sampling.
-        """
-        return self.translator.translate(texts, options, first)
 
     def stream(
         self,
@@ -369,14 +297,6 @@ class Run:
 
     def _parameters(self) -> int:
         return sum({p.data_ptr(): p.numel() for p in self.model.parameters()}.values())
-
-    def _stream(
-        self, texts: Iterable[str], options: DecodingOptions | None
-    ) -> Iterator[Translation]:
-        rest, first = iter(texts), 0
-        while chunk := list(itertools.islice(rest, STREAM_TEXTS)):
-            yield from self.translate_batch(chunk, options, first)
-            first += len(chunk)
 
 
 def _draft(translator: Translator) -> DraftModel:

@@ -16,7 +16,7 @@ from transduce.errors import RunError
 from transduce.limits import read_json
 from transduce.recipes import as_recipe, read_recipe
 from transduce.run_directory import FITTED, claimed, is_begun_by_this_job, model_card
-from transduce.tasks import TASKS
+from transduce.tasks.table import TASKS
 from transduce.tasks.task import Recipe
 from transduce.training.distributed import Ranks, process_group, restarts
 from transduce.training.fit_memory import FoundBudget

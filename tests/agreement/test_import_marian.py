@@ -352,7 +352,7 @@ def test_decoding_is_set_as_the_model_says(tmp_path: Path) -> None:
     run, _, _ = imported(tmp_path / "marian", tmp_path / "run")
     decoding: Any = run.recipe.decoding  # type: ignore[attr-defined]
     assert (decoding.beam_size, decoding.stop, decoding.length_penalty) == (6, "exact", "none")
-    assert decoding.max_lengths(torch.tensor([3, 30])).tolist() == [LONGEST - 2] * 2
+    assert [decoding.max_length_for(n) for n in (3, 30)] == [LONGEST - 2] * 2
 
 
 def test_tokenizers_agree(talker: tuple[Any, Path], tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_tags_count_for_all_lines(tmp_path: Path) -> None:
     data = write_tsv(tmp_path / "a.tsv", pairs * 20)
     settings = ("training.steps=2", "data.filters.max_length=9")
     translator = transduce.load(train_tiny(data, tmp_path / "run", *settings)[0]).translator
-    tags = ExpectedTags(dataclasses.replace(translator.recipe.data), translator.source)  # type: ignore
+    tags = ExpectedTags(translator.recipe.data.tags(), translator.source)  # type: ignore
     tags.used = True
     tagged = translator.configured(dataclasses.replace(translator.config, expected_tags=tags))
     decode = translator.source.decode

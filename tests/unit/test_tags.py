@@ -24,7 +24,7 @@ def complaints(
 
 
 def of(tokenizer: Tokenizer, *overrides: str) -> ExpectedTags:
-    return ExpectedTags(tiny_recipe(Path("a.tsv"), *overrides).data, tokenizer)
+    return ExpectedTags(tiny_recipe(Path("a.tsv"), *overrides).data.tags(), tokenizer)
 
 
 @pytest.fixture(scope="module")

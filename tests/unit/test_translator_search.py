@@ -85,13 +85,13 @@ def test_equal_lines_are_decoded_once_but_sampled_each(
 ) -> None:
     read: list[int] = []
     translator: Any = run.translator
-    search = translator._search
+    search = translator.search
 
     def counted(segments: list[Any], *rest: Any) -> Any:
         read.append(len(segments))
         return search(segments, *rest)
 
-    monkeypatch.setattr(translator, "_search", counted)
+    monkeypatch.setattr(translator, "search", counted)
     options = DecodingOptions(method=method, n_best=2, temperature=2.0)
     demanding = dataclasses.replace(options, constraints=("a a",))
     texts = ["abc", "de", "abc", "abc", "de", "abc"]

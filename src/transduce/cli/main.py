@@ -23,7 +23,14 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 import transduce
 from transduce.cli.console import log_to_stderr, print_error
-from transduce.errors import OUT_OF_MEMORY, SettingError, TransduceError, is_out_of_memory
+from transduce.errors import (
+    NEEDS_TORCH,
+    OUT_OF_MEMORY,
+    SettingError,
+    TransduceError,
+    is_out_of_memory,
+    lacks_torch,
+)
 
 VERB_GROUPS = {
     "Training": {
@@ -77,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Threads spinning at OpenMP barriers slow a busy machine down up to four times.  The variable
     # has an effect only before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Looking for plugins of pydantic reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     log_to_stderr()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -95,6 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # no space left, no permission
         where = f"{error.filename}: " if error.filename else ""
         print_error(f"{where}{error.strerror or error}")
+        return TransduceError.exit_code
+    except ImportError as error:
+        if not lacks_torch(error):
+            raise
+        print_error(f"`transduce {arguments[0]}` {NEEDS_TORCH}")
         return TransduceError.exit_code
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):

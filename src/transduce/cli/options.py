@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from transduce.run import Run
     from transduce.tasks.task import Predictor
-    from transduce.tasks.translation.translator import Translator
+    from transduce.tasks.translation.text_translator import TextTranslator
 
 logger = logging.getLogger("transduce")
 
@@ -44,6 +44,8 @@ ON_THE_COMMAND_LINE = {
     "stop_strings": "May be repeated.",
 }
 # Settings with another option (method has --sample), with one of their own in each verb, or none.
+HINTS = typing.get_type_hints(DecodingOptions)
+HELP = field_help(DecodingOptions)
 OWN = ("method", "n_best", "ensemble", "language_model_weight", "stop", "free_end")
 SHARED = [f.name for f in dataclasses.fields(DecodingOptions) if f.name not in OWN]
 
@@ -88,18 +90,17 @@ def _options_of(*names: str, shown: bool = True) -> Callable[[type[T]], type[T]]
     Type, name and help come from the setting; `over` checks the bounds.  shown: False to leave the
     options, which the verb always refuses with a message, out of `--help`.
     """
-    hints = typing.get_type_hints(DecodingOptions)
-    texts = field_help(DecodingOptions)
 
     def with_options(cls: type[T]) -> type[T]:
         for name in names:
-            hint = tuple[str, ...] if typing.get_origin(hints[name]) is tuple else hints[name]
-            text = f"{texts.get(name, '')} {ON_THE_COMMAND_LINE.get(name, '')}".strip()
+            hint = tuple[str, ...] if typing.get_origin(HINTS[name]) is tuple else HINTS[name]
+            text = f"{HELP.get(name, '')} {ON_THE_COMMAND_LINE.get(name, '')}".strip()
             group = GROUP_OF.get(name, DECODING_GROUP)
             parameter = Parameter(name=_spelled(name), help=text, group=group, show=shown)
             cls.__annotations__[name] = Annotated[hint | None, parameter]
             setattr(cls, name, None)
-        return dataclass(frozen=True, kw_only=True)(cls)
+        # each generated method is compiled at every start
+        return dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
 
     return with_options
 
@@ -123,17 +124,19 @@ class Decoding:
             raise SettingError(f"{_spelled(name)} applies only to tasks that decode; remove it")
         return None
 
-    def over(self, predictor: Predictor | Translator, n_best: int | None = 1) -> DecodingOptions:
+    def over(
+        self, predictor: Predictor | TextTranslator, n_best: int | None = 1
+    ) -> DecodingOptions:
         """The recipe's decoding options, overridden by these; n_best None keeps the recipe's.
 
         Raises SettingError for an invalid value, and for an option without effect here.
         """
-        from transduce.tasks.translation.translator import Translator
+        from transduce.tasks.translation.text_translator import TextTranslator
 
         recipe = predictor.options
         assert recipe is not None
         given = self._given()
-        translator = predictor if isinstance(predictor, Translator) else None
+        translator = predictor if isinstance(predictor, TextTranslator) else None
         for name, outputs in without_meaning(_output_kind(predictor)).items():
             if name in given:
                 raise SettingError(f"{_spelled(name)} applies only to {outputs}; remove it")
@@ -212,12 +215,13 @@ class SpeechDecoding(Decoding):
     """Decoding options of a verb for recordings."""
 
 
-def _output_kind(predictor: Predictor | Translator) -> OutputKind:
-    from transduce.tasks.speech.recogniser import Recogniser
-    from transduce.tasks.translation.translator import Translator
+def _output_kind(predictor: Predictor | TextTranslator) -> OutputKind:
+    from transduce.tasks.translation.text_translator import TextTranslator
 
-    if isinstance(predictor, Translator):
+    if isinstance(predictor, TextTranslator):
         return "translation"
+    from transduce.tasks.speech.recogniser import Recogniser
+
     return "speech" if isinstance(predictor, Recogniser) else "continuation"
 
 
@@ -248,13 +252,15 @@ class Machine:
 
     def load(self, run: Path) -> Run:
         """Load a run onto the device.  Raises RunError, or SettingError for the device."""
-        import torch
+        from transduce.runtime.run import load_complete
 
-        import transduce
+        return load_complete(run, self.device, self.precision, self.engine, self.threads)
 
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
-        return transduce.load(run, self.device, self.precision, self.engine)
+    def load_light(self, run: Path) -> Run:
+        """Load a run for translation, without PyTorch where possible.  Raises as `load`."""
+        from transduce.runtime.run import load_light
+
+        return load_light(run, self.device, self.precision, self.engine, self.threads)
 
     def load_together(
         self,
@@ -267,9 +273,9 @@ class Machine:
 
         Raises the errors of `load` and `Run.with_models`.
         """
-        model = self.load(run)
         if not (ensemble or language_model or draft):
-            return model
+            return self.load_light(run)
+        model = self.load(run)
         whole = dataclasses.replace(self, precision="float32")  # a draft is small
         return model.with_models(
             [self.load(path) for path in ensemble],

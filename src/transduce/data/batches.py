@@ -383,12 +383,3 @@ def pad_rows(tokens: NDArray[Any], starts: Ints, lengths: Ints, before: tuple[in
     real = np.arange(width) < (lengths + begin + 1)[:, None]
     padding: Literal["none", "right"] = "none" if (lengths == lengths[0]).all() else "right"
     return Padded(torch.from_numpy(values), torch.from_numpy(real), padding)
-
-
-def in_batches(order: Sequence[int], lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Items ordered by falling lengths, cut so that only a single item may exceed `tokens`."""
-    at = 0
-    while at < len(order):
-        rows = list(order[at : at + max(1, tokens // lengths[order[at]])])
-        at += len(rows)
-        yield rows

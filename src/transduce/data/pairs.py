@@ -21,6 +21,7 @@ from transduce.data.formats import is_plain
 from transduce.data.lines import read_lines
 from transduce.data.tables import HUB, hub_rows, jsonl_rows, parquet_rows
 from transduce.errors import DataError, reading
+from transduce.text.characters import mark
 
 GLANCES = 32
 GLANCE_BYTES = 2**16
@@ -229,14 +230,6 @@ def _name_of(config: PairsConfig) -> str:
     if isinstance(config, ParallelFiles):
         return f"{config.source}, {config.target}"
     return str(config.path)
-
-
-def mark(tag: str) -> str:
-    """Format a tag for use before a source.
-
-    Tags are ordinary text: to translate with one, write it before the source.
-    """
-    return f"<{' '.join(tag.split())}> "
 
 
 def without_marks(source: str) -> str:

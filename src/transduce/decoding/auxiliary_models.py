@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transduce.decoding.ensemble import Ensemble, LanguageModel
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints, SearchHooks
-from transduce.decoding.speculative import SpeculativeDecoder
 from transduce.decoding.step_model import StepModel
 from transduce.errors import SettingError
+
+if TYPE_CHECKING:
+    from transduce.decoding.ensemble import LanguageModel
 
 
 class DraftModel(NamedTuple):
@@ -71,11 +72,15 @@ class AuxiliaryModels:
         max_target_length: positions of the model's decoder; None for no limit.
         """
         if self.draft is not None:
+            from transduce.decoding.speculative import SpeculativeDecoder
+
             max_target_length = smallest_limit(max_target_length, self.draft.max_target_length)
             return SpeculativeDecoder(model, self.draft.model, eos, max_target_length), SearchHooks(
                 sentence_constraints
             )
         if self.others or self.language_model is not None or options.coverage_penalty:
+            from transduce.decoding.ensemble import Ensemble
+
             ensemble = Ensemble([model, *self.others], self.language_model, options)
             return ensemble, ensemble.hooks(sentence_constraints)
         return model, SearchHooks(sentence_constraints)

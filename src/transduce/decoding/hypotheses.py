@@ -13,11 +13,12 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from transduce.decoding.options import DecodingOptions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LengthPenalty = Callable[[int], float]
 DEAD = float("-inf")

@@ -6,15 +6,12 @@ No import of torch: the command line derives its options from this section.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from transduce.config import check_fields, parse, section, to_dict
 from transduce.errors import SettingError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -37,6 +34,9 @@ FOR_TRANSLATIONS = (
 FOR_CONTINUATIONS = ("max_tokens", "stop_strings")
 # ... and of speech only.
 FOR_SPEECH = ("ctc_weight",)
+
+NOT_WITH_SHORTLIST = ("prefix", "constraints", "avoid", "coverage_penalty")
+"""Options that name target tokens directly, or read the model's own state."""
 
 OutputKind = Literal["translation", "continuation", "speech"]
 """Kind of what a task decodes; captions are continuations of nothing."""
@@ -194,11 +194,9 @@ class DecodingOptions:
         """Hypotheses decoded in parallel per sentence."""
         return self.beam_size if self.method == "beam" else self.n_best
 
-    def max_lengths(self, source_lengths: Tensor) -> Tensor:
-        """Maximum tokens (n,) before the end of sentence, for source lengths (n,)."""
-        # float64: float32 would round the product for a long source differently from Python
-        scaled = (source_lengths.cpu().double() * self.max_length_ratio).long()
-        return scaled + self.max_length_extra
+    def max_length_for(self, source_length: int) -> int:
+        """Maximum tokens before the end of sentence, for a given source length."""
+        return int(source_length * self.max_length_ratio) + self.max_length_extra
 
     def min_length_for(self, source_length: int) -> int:
         """Minimum tokens before the end of sentence, for a given source length."""
@@ -208,3 +206,12 @@ class DecodingOptions:
 def decisive(options: Mapping[str, Any]) -> dict[str, Any]:
     """Subset of serialised options that affects outputs."""
     return {name: value for name, value in options.items() if name != "batch_tokens"}
+
+
+def check_shortlist(options: DecodingOptions) -> None:
+    """Raises SettingError for options that cannot be combined with a shortlist."""
+    for name in NOT_WITH_SHORTLIST:
+        if getattr(options, name):
+            raise SettingError(
+                f"decoding.shortlist cannot be combined with decoding.{name}; remove one of them"
+            )

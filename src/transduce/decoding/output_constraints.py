@@ -6,18 +6,16 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from transduce.decoding.banned_phrases import BannedPhrases
 from transduce.decoding.constraint_trie import ConstraintState, ConstraintTrie, Phrase
-from transduce.decoding.filters import Filter, apply_all
-from transduce.decoding.hypotheses import DEAD, ActiveHypotheses
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.token_surfaces import TokenSurfaces, last_is_letter
 from transduce.errors import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger("transduce")
 
@@ -121,49 +119,3 @@ def _sayable(
 def _phrase(text: str, token_surfaces: TokenSurfaces) -> Phrase:
     ids = token_surfaces.phrase(text)
     return Phrase(ids, last_is_letter(token_surfaces.text_of(ids)))
-
-
-def ban_phrases(sentence_constraints: Sequence[OutputConstraints]) -> Filter:
-    """Rule out tokens that complete a banned phrase."""
-
-    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
-        rows: list[int] = []
-        columns: list[int] = []
-        for i, sentence in enumerate(active.sentences):
-            banned = sentence_constraints[sentence].banned
-            if banned is None:
-                continue
-            for j, ids in enumerate(active.tokens[i].tolist()):
-                found = banned.after(ids)
-                rows += [i * active.width + j] * len(found)
-                columns += found
-        if rows:
-            where = torch.tensor([rows, columns], device=log_probs.device)
-            log_probs.view(-1, log_probs.shape[2])[where[0], where[1]] = DEAD
-
-    return apply
-
-
-def force_prefix(
-    sentence_constraints: Sequence[OutputConstraints], filters: Sequence[Filter]
-) -> Filter:
-    """Force the prefix of each sentence, then apply the filters."""
-    longest = max(len(output_constraints.prefix) for output_constraints in sentence_constraints)
-
-    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
-        forced = []
-        if active.length < longest:
-            prefixes = [sentence_constraints[sentence].prefix for sentence in active.sentences]
-            forced = [
-                (i, p[active.length]) for i, p in enumerate(prefixes) if active.length < len(p)
-            ]
-        if not forced:
-            return apply_all(filters, log_probs, active)
-        rows, tokens = torch.tensor(forced, device=log_probs.device).unbind(1)
-        own = log_probs[rows, :, tokens]  # (forced, w)
-        apply_all(filters, log_probs, active)
-        log_probs[rows] = DEAD
-        log_probs[rows, :, tokens] = own
-        return None
-
-    return apply

@@ -25,6 +25,7 @@ from transduce.decoding.constrained_search import (
     constrained_beam_search,
     require_constraints,
 )
+from transduce.decoding.constraint_filters import ban_phrases, force_prefix
 from transduce.decoding.filters import (
     Filter,
     apply_all,
@@ -35,7 +36,7 @@ from transduce.decoding.filters import (
 )
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates, Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks, ban_phrases, force_prefix
+from transduce.decoding.output_constraints import NO_HOOKS, SearchHooks
 from transduce.decoding.results import SearchResults, StoppingCriterion
 from transduce.decoding.strategies import (
     Strategy,

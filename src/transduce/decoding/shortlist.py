@@ -18,17 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.decoding.hypotheses import DEAD, Hypothesis
-from transduce.decoding.options import DecodingOptions
 from transduce.decoding.step_model import StepModel
-from transduce.errors import SettingError
 from transduce.nn.state import State
 from transduce.sequence import Padded
 from transduce.text.tokenizer import EOS, SPECIAL_TOKENS
 
 Ints = NDArray[np.integer[Any]]
 N_SPECIAL = len(SPECIAL_TOKENS)
-GLOBAL_IDS = ("prefix", "constraints", "avoid", "coverage_penalty")
-"""Options that name target tokens directly, or read the model's own state."""
 
 
 class Shortlist(NamedTuple):
@@ -108,12 +104,3 @@ class ShortlistedModel:
             [dataclasses.replace(h, tokens=[ids[token] for token in h.tokens]) for h in of_sentence]
             for of_sentence in found
         ]
-
-
-def check_shortlist(options: DecodingOptions) -> None:
-    """Raises SettingError for options that cannot be combined with a shortlist."""
-    for name in GLOBAL_IDS:
-        if getattr(options, name):
-            raise SettingError(
-                f"decoding.shortlist cannot be combined with decoding.{name}; remove one of them"
-            )

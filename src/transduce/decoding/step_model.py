@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from transduce.nn.heads.vocabulary import VocabularyHead
-from transduce.sequence import Padded
+    from transduce.nn.heads.vocabulary import VocabularyHead
+    from transduce.sequence import Padded
 
 
 class StepModel(Protocol):

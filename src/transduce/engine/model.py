@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from transduce.engine.library import engine_library
 from transduce.engine.shape import model_shape, unsupported
-from transduce.errors import RunError, SettingError
+from transduce.engine.weights import EngineWeights
+from transduce.errors import SettingError
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from transduce.models.stacks import max_sequence_length
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.kernels.linear import Precision
-from transduce.nn.positions import beyond_positions
 from transduce.sequence import Padded
-
-_LOAD_ERRORS = ("", "is unknown", "has another shape than the settings say", "is not finite")
-_NO_MEMORY = len(_LOAD_ERRORS)
 
 
 class NativeState:
@@ -52,7 +47,7 @@ class NativeState:
         self.length -= count
 
 
-class NativeModel:
+class NativeModel(EngineWeights):
     """An encoder-decoder in the engine, with `start`, `advance` and `step` as in PyTorch.
 
     Results agree with PyTorch's to rounding, and do not depend on the batch: to the bit.  Calls of
@@ -75,41 +70,12 @@ class NativeModel:
             raise SettingError(f"the native engine does not support {reason}")
         self.head: VocabularyHead = model.head
         self.config = config
-        self.library: Any = engine_library(instructions)
-        shape = model_shape(model, config, precision)
-        self.source_size: int = shape.source_size
-        self.pointer = self.library.engine_new(shape)
-        assert self.pointer, "a shape that was built"
-        self._finalizer = weakref.finalize(self, self.library.engine_delete, self.pointer)
-        self._kept = self._load(model.state_dict())
-        assert self.library.engine_complete(self.pointer), "weights are missing"
-
-    def _load(self, weights: dict[str, Tensor]) -> list[Tensor]:
-        """Give every weight to the engine; returns those that it keeps reading."""
-        kept = []
-        for name, weight in weights.items():
-            part = name.removesuffix(".weight")
-            if part == name:
-                continue
-            found = weight.detach().to("cpu", torch.float32).contiguous()
-            bias = weights.get(f"{part}.bias")
-            if bias is not None:
-                bias = bias.detach().to("cpu", torch.float32).contiguous()
-            status = self.library.engine_load(
-                self.pointer,
-                part.encode(),
-                found.data_ptr(),
-                None if bias is None else bias.data_ptr(),
-                len(found),
-                found[0].numel(),
-            )
-            if status == _NO_MEMORY:
-                raise MemoryError("the native engine ran out of memory")
-            if status:
-                raise RunError(f"weight {name} {_LOAD_ERRORS[status]}")
-            if "norm" in part or part.endswith((".embedding", ".table")):
-                kept += [found] if bias is None else [found, bias]
-        return kept
+        weights = {
+            name: weight.detach().to("cpu", torch.float32).numpy()
+            for name, weight in model.state_dict().items()
+        }
+        limits = max_sequence_length(config.encoder), max_sequence_length(config.decoder)
+        super().__init__(model_shape(model, config, precision), weights, limits, instructions)
 
     @property
     def can_rewind(self) -> bool:
@@ -185,10 +151,3 @@ class NativeModel:
         if done < 0:
             raise MemoryError("the native engine ran out of memory")
         assert done, "ids out of range"
-
-    def check_lengths(self, source: int, target: int) -> None:
-        """Raises DataError beyond learned positions, as the PyTorch model does."""
-        for length, stack in ((source, self.config.encoder), (target, self.config.decoder)):
-            limit = max_sequence_length(stack)
-            if limit is not None and length > limit:
-                raise beyond_positions(limit)

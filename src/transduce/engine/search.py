@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from transduce.engine.library import Cancelled, SearchOptions
-from transduce.engine.model import NativeModel
+from transduce.engine.weights import EngineWeights
 from transduce.errors import TransduceError
 
 # Numbers of the enums in search.h.
@@ -47,7 +47,7 @@ class SearchRules:
 
 
 def search(
-    model: NativeModel,
+    model: EngineWeights,
     sources: Sequence[Sequence[int]],
     limits: Sequence[int],
     min_lengths: Sequence[int],

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
 
-from transduce.engine.library import ModelShape, StackShape
+from transduce.engine.library import ModelShape
+from transduce.engine.pair_shape import ACTIVATIONS, POSITIONS, pair_shape
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from transduce.models.stacks import StackConfig
-from transduce.nn.attention import head_width
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.transformer import TransformerConfig
-
-# Numbers of the enums in products.h and model.h.
-PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
-ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "swiglu")
-POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi")
-assert set(PRECISIONS) == set(get_args(Precision))
 
 
 def unsupported(config: object) -> str | None:
@@ -45,28 +37,5 @@ def model_shape(
     source, target = model.front_end, model.target_front_end
     assert isinstance(source, TextFrontEnd) and isinstance(target, TextFrontEnd)
     assert source.scale == target.scale and source.segments is target.segments is None
-    return ModelShape(
-        _stack_shape(config.encoder, config.d_model),
-        _stack_shape(config.decoder, config.d_model),
-        config.d_model,
-        source.embedding.num_embeddings,
-        target.embedding.num_embeddings,
-        PRECISIONS.index(precision),
-        source.scale,
-    )
-
-
-def _stack_shape(stack: StackConfig, d_model: int) -> StackShape:
-    assert isinstance(stack, TransformerConfig)
-    return StackShape(
-        stack.n_layers,
-        stack.n_heads,
-        head_width(d_model, stack.n_heads, stack.d_head),
-        stack.d_ff,
-        ACTIVATIONS.index(stack.activation),
-        stack.norm_order == "pre",
-        POSITIONS.index(stack.positions),
-        stack.max_positions,
-        stack.embedding_norm,
-        stack.norm_epsilon,
-    )
+    sizes = source.embedding.num_embeddings, target.embedding.num_embeddings
+    return pair_shape(config, *sizes, precision)

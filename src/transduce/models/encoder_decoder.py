@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor, nn
 
 from transduce.config import section
@@ -17,34 +15,23 @@ from transduce.models.stacks import (
     build_encoder,
     check_stack,
 )
+from transduce.models.transformer_pair import EncoderDecoderBase
 from transduce.nn.attention import record_into
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
-from transduce.nn.initialise import InitMethod, embedding_, initialise
+from transduce.nn.initialise import embedding_, initialise
 from transduce.nn.state import State
-from transduce.nn.transformer import Count, TransformerConfig, TransformerDecoder
+from transduce.nn.transformer import TransformerConfig, TransformerDecoder
 from transduce.sequence import Padded
 
 
 @section
-class EncoderDecoderConfig:
+class EncoderDecoderConfig(EncoderDecoderBase):
     """An encoder-decoder; the defaults are the paper's base model."""
 
-    d_model: Count = 512
-    """Width of the model, everywhere."""
-    tie: Literal["none", "two-way", "three-way"] = "three-way"
-    """Weight tying: two-way shares target embedding and output matrix, three-way also the source
-    embedding (the paper; needs a joint vocabulary)."""
-    init: InitMethod = "xavier"
-    """Initialisation: Xavier for matrices and unit variance for scaled embeddings (xavier), or N(0,
-    0.02²) for all (normal); the better choice depends on the data."""
     encoder: EncoderConfig = TransformerConfig()
     decoder: DecoderConfig = TransformerConfig()
-    scale_embeddings: bool = True
-    """Multiply embeddings by √d_model, as in the paper."""
-    output_bias: bool = False
-    """Bias on the logits; imported models ban tokens with it."""
 
     def __post_init__(self) -> None:
         for stack in (self.encoder, self.decoder):

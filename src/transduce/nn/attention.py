@@ -8,26 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.errors import SettingError
 from transduce.nn.kernels import bf16_attention
 from transduce.nn.masks import Mask
 from transduce.nn.positions import RotaryAngles, rotate
 from transduce.nn.state import KeyValue, KeyValueCache
+from transduce.nn.transformer_config import head_width
 from transduce.nn.unpadding import NO_PADDING, Unpadding
 
 NOTHING_HIDDEN = Mask()
-
-
-def head_width(d_model: int, n_heads: int, d_head: int | None = None) -> int:
-    """The width of a head, by default d_model / n_heads.  Raises SettingError if that is none."""
-    if min(d_model, n_heads, 1 if d_head is None else d_head) < 1:
-        given = f"d_model = {d_model}, n_heads = {n_heads}, d_head = {d_head}"
-        raise SettingError(f"widths and numbers of heads are at least 1, not {given}")
-    if d_head is None and d_model % n_heads:
-        raise SettingError(
-            f"n_heads = {n_heads} does not divide d_model = {d_model}; change one, or set d_head"
-        )
-    return d_model // n_heads if d_head is None else d_head
 
 
 def attention_with_weights(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transduce.nn.attention import CrossAttention, SelfAttention
 from transduce.nn.feed_forward import GatedFeedForward
+from transduce.nn.transformer_config import InitMethod as InitMethod
 
 NORMAL = 0.02
 """Standard deviation of first weights of the kind "normal"."""
-InitMethod = Literal["xavier", "normal"]
 DRAWING = {"normal_", "uniform_", "kaiming_uniform_"}
 """Functions that fill a tensor with random numbers; other initialisers in `torch.nn.init` call
 them."""

@@ -13,15 +13,14 @@ Positions count from 0 at the first real token of a row.
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.errors import DataError
-
-PositionKind = Literal["sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi", "none"]
+from transduce.nn.transformer_config import PositionKind as PositionKind
+from transduce.nn.transformer_config import beyond_positions as beyond_positions
 
 
 def position_ids(real: Tensor, padding: str, packed: Tensor | None = None) -> Tensor:
@@ -128,14 +127,6 @@ class SinusoidalPositions(Positions):
         room = 1 << max(bound - 1, 63).bit_length()  # few table sizes, so that few are made
         table = _sinusoids(room, x.shape[-1], self.halves, x.dtype, x.device)
         return x + F.embedding(at, table)
-
-
-def beyond_positions(limit: int) -> DataError:
-    """The error of a sequence with more tokens than learned positions."""
-    return DataError(
-        f"a sequence has more than {limit} tokens, the limit of the model's learned positions; "
-        "shorten it or train with a larger max_positions"
-    )
 
 
 class LearnedPositions(Positions):

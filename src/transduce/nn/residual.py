@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 from torch import Tensor, nn
 
 from transduce.nn.dropout import Dropout
-
-NormOrder = Literal["post", "pre"]
+from transduce.nn.transformer_config import NormOrder as NormOrder
 
 
 class PostNorm(nn.Module):

@@ -2,58 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import cast
 
-from pydantic import Field
 from torch import Tensor, nn
 
-from transduce.config import section
-from transduce.errors import SettingError
-from transduce.nn.attention import CrossAttention, SelfAttention, head_width
+from transduce.nn.attention import CrossAttention, SelfAttention
 from transduce.nn.dropout import Dropout
-from transduce.nn.feed_forward import Activation, build_feed_forward
+from transduce.nn.feed_forward import build_feed_forward
 from transduce.nn.masks import Mask, causal_mask, key_mask, past_mask
-from transduce.nn.positions import PositionKind, RotaryAngles, build_positions, position_ids
-from transduce.nn.residual import RESIDUALS, NormOrder, final_norm
+from transduce.nn.positions import RotaryAngles, build_positions, position_ids
+from transduce.nn.residual import RESIDUALS, final_norm
 from transduce.nn.state import DecoderState, KeyValue, KeyValueCache
+from transduce.nn.transformer_config import Count as Count
+from transduce.nn.transformer_config import Share as Share
+from transduce.nn.transformer_config import TransformerConfig as TransformerConfig
+from transduce.nn.transformer_config import check_heads as check_heads
+from transduce.nn.transformer_config import head_width
 from transduce.nn.unpadding import NO_PADDING, Unpadding
 from transduce.sequence import Padded
-
-Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
-
-
-@section
-class TransformerConfig:
-    """One stack of Transformer layers.  The defaults are the paper's base model (Table 3)."""
-
-    kind: Literal["transformer"] = "transformer"
-    n_layers: Count = 6
-    """Number of layers, N in the paper."""
-    n_heads: Count = 8
-    """Attention heads, h in the paper; must divide d_model unless d_head is set."""
-    d_head: Count | None = None
-    """Width of a head, d_k in the paper; by default d_model / n_heads."""
-    d_ff: Count = 2048
-    """Inner width of the feed-forward network."""
-    activation: Activation = "relu"
-    """Non-linearity of the feed-forward network."""
-    norm_order: NormOrder = "post"
-    """Layer norm after each residual sum (post, the paper) or before each sublayer (pre)."""
-    positions: PositionKind = "sinusoidal"
-    """Position encoding."""
-    max_positions: Count = 1024
-    """Longest sequence that learned positions can take; other kinds have no limit."""
-    dropout: Share = 0.1
-    """Dropped from each sublayer's output and from embeddings plus positions (section 5.4)."""
-    attention_dropout: Share = 0.0
-    """Dropped from the attention weights."""
-    feed_forward_dropout: Share = 0.0
-    """Dropped from the inner activations of the feed-forward network."""
-    embedding_norm: bool = False
-    """A layer norm over embeddings plus positions, at the bottom of the stack, as in BERT."""
-    norm_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    """Added to the variance in every layer norm."""
 
 
 class EncoderLayer(nn.Module):
@@ -215,10 +181,3 @@ class TransformerDecoder(nn.Module):
 def embedding_norm(config: TransformerConfig, d_model: int) -> nn.Module:
     """Norm between embeddings and the first layer."""
     return nn.LayerNorm(d_model, config.norm_epsilon) if config.embedding_norm else nn.Identity()
-
-
-def check_heads(config: TransformerConfig, d_model: int) -> None:
-    """Raises SettingError when the heads do not fit the width."""
-    width = head_width(d_model, config.n_heads, config.d_head)
-    if config.positions == "rotary" and width % 2:
-        raise SettingError(f"rotary positions need an even head width, not {width}")

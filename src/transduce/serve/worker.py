@@ -139,10 +139,10 @@ class Worker:
 
     def n_tokens(self, inputs: Sequence[Input], answers: Sequence[Answer]) -> tuple[int, int]:
         """Source and target tokens of translations; zeros for other tasks."""
+        from transduce.tasks.translation.text_translator import TextTranslator
         from transduce.tasks.translation.translations import Translation
-        from transduce.tasks.translation.translator import Translator
 
-        if not isinstance(self.run.predictor, Translator):
+        if not isinstance(self.run.predictor, TextTranslator):
             return 0, 0
         texts = [text for text in inputs if isinstance(text, str)]
         read = sum(map(len, self.run.predictor.source.encode_batch(texts)))
@@ -151,10 +151,10 @@ class Worker:
 
     def count_tokens(self, texts: Sequence[str], written: bool) -> int:
         """Tokens of some texts, as the model reads them, or as it has written them."""
-        from transduce.tasks.translation.translator import Translator
+        from transduce.tasks.translation.text_translator import TextTranslator
 
         predictor: Any = self.run.predictor  # with text in or out, it has a tokenizer
-        if isinstance(predictor, Translator):
+        if isinstance(predictor, TextTranslator):
             tokenizer = predictor.target if written else predictor.source
         else:
             tokenizer = predictor.tokenizer

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, InputError, SettingError, TransduceError
 from transduce.tasks.per_input import Attempting, Cancelled, OwnOptions
-from transduce.tasks.task import Prediction, Predictor
+
+if TYPE_CHECKING:
+    from transduce.tasks.task import Prediction, Predictor
 
 GivenOptions = DecodingOptions | Mapping[str, Any] | None
 """Options of one input: all of them, only changes to the recipe's, or the recipe's."""

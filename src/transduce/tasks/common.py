@@ -31,7 +31,8 @@ from transduce.tasks.run_files import check_files
 from transduce.tasks.sections import SplitsConfig, TrainingData
 from transduce.tasks.splits import check_trainable
 from transduce.tasks.task import Recipe
-from transduce.text import Tokenizer, load_tokenizer
+from transduce.tasks.vocabularies import saved_tokenizer
+from transduce.text import Tokenizer
 from transduce.training import sharding
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.weights import check_weights, load_weights, read_tensors, weights_of
@@ -200,12 +201,6 @@ def check_recompute(training: TrainingConfig, *stacks: StackConfig) -> None:
     """Raises SettingError for gradient checkpointing without Transformer layers."""
     if training.recompute and not any(isinstance(stack, TransformerConfig) for stack in stacks):
         raise SettingError("training.recompute: this model has no Transformer layers; remove it")
-
-
-def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:
-    """Tokenizer of that name in a run directory, or None."""
-    found = sorted(run.glob(f"{name}.*"))
-    return load_tokenizer(found[0]) if found else None
 
 
 def cached_tokenizer(cache: Path, facts: Any, make: Callable[[], Tokenizer]) -> Tokenizer:

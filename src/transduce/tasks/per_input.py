@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, TransduceError
-from transduce.tasks.task import Prediction
+from transduce.tasks.prediction import Prediction
 
 Cancelled = Callable[[int], bool]
 """Called between steps with the place of an input in its call: is it cancelled?"""

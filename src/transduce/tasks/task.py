@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
@@ -22,14 +22,14 @@ from transduce.metrics.significance import (
     few_items,
     paired_bootstrap,
 )
+from transduce.tasks.prediction import Prediction as Prediction
+from transduce.tasks.prediction import TextStream as TextStream
 from transduce.tasks.sections import RootedData
 from transduce.training.config import TrainingConfig
 from transduce.training.trainer import Outcome
 
 logger = logging.getLogger("transduce")
 
-TextStream = Generator[str, None, None]
-"""Parts of a text as they are decoded; closing it ends the search."""
 Split = Literal["train", "valid", "test"]
 Example = tuple[tuple[str, ...], str]
 """An input, with the parts of `Predictor.inputs`, and one reference answer."""
@@ -47,17 +47,6 @@ class Recipe:
     data: RootedData
     model: Any
     training: TrainingConfig = TrainingConfig()
-
-
-class Prediction(Protocol):
-    """Output of a model for one input."""
-
-    @property
-    def text(self) -> str:
-        """Answer as one line; a translation has as many lines as its source."""
-
-    def fields(self) -> dict[str, Any]:
-        """Fields of a JSON object: answer, probabilities, scores, other candidates."""
 
 
 class Predictor(Protocol):

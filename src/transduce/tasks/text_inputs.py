@@ -24,13 +24,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.config import parse, section
-from transduce.data.batches import in_batches
+from transduce.data.length_batches import in_batches
 from transduce.errors import RunError, SettingError
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.stacks import max_sequence_length
 from transduce.sequence import Padded
-from transduce.tasks.common import base_settings, saved_tokenizer
+from transduce.tasks.common import base_settings
 from transduce.tasks.unknown_tokens import UnknownTokens, tell_of_training_texts
+from transduce.tasks.vocabularies import saved_tokenizer
 from transduce.text import (
     BOS,
     EOS,

@@ -13,6 +13,14 @@ from transduce.text.listed import ListedConfig, ListedTokenizer
 _TAG = re.compile(r"<[^<>\s]+> ")
 
 
+def mark(tag: str) -> str:
+    """Format a tag for use before a source.
+
+    Tags are ordinary text: to translate with one, write it before the source.
+    """
+    return f"<{' '.join(tag.split())}> "
+
+
 def leading_tags(text: str) -> list[str]:
     """Tags at the beginning of a text, each with its blank."""
     tags = []

@@ -6,10 +6,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -19,15 +17,7 @@ from torch import Tensor, nn
 from transduce.errors import RunError
 from transduce.training.sharding import assign
 from transduce.training.weight_names import names_today
-
-FORMAT = 2
-"""Format version of the run directory; newer ones are refused."""
-
-SUM = "transduce_sha256"
-"""Header key of a weights file: checksum of its tensors."""
-
-LOW_RANK = ("lora_a", "lora_b", "lora_scale")
-"""Names beside a `weight`: the parts A, B and scale of its low-rank update scale · B·A."""
+from transduce.training.weights_header import FORMAT, LOW_RANK, SUM, opened
 
 
 def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
@@ -152,30 +142,6 @@ def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if SUM in metadata and metadata[SUM] != checksum(tensors):
         raise RunError(f"{path} is damaged (checksum mismatch); copy or train it again")
     return {today: tensors[name] for name, today in names_today(tensors).items()}, metadata
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
-    """Open a safetensors file; yields it with its header texts.
-
-    Raises RunError if it is missing, damaged or of a newer format.
-    """
-    if not path.is_file():
-        raise RunError(f"{path}: no such file; is this a finished run directory?")
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            texts = dict(file.metadata() or {})
-            version = texts.get("transduce_format", "1")
-            if not version.isdecimal() or len(version) > 9 or int(version) > FORMAT:
-                raise RunError(
-                    f"{path} has format {version}, but this version of transduce reads formats up "
-                    f"to {FORMAT}; upgrade transduce"
-                )
-            yield file, texts
-    except (OSError, safetensors.SafetensorError) as error:
-        raise RunError(
-            f"{path} is not a complete safetensors file ({error}); copy or train it again"
-        ) from None
 
 
 def sha256_of(path: Path) -> str:

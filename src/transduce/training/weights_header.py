@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import safetensors
+
+from transduce.errors import RunError
 from transduce.training.weight_names import names_today
-from transduce.training.weights import opened
+
+FORMAT = 2
+"""Format version of the run directory; newer ones are refused."""
+
+SUM = "transduce_sha256"
+"""Header key of a weights file: checksum of its tensors."""
+
+LOW_RANK = ("lora_a", "lora_b", "lora_scale")
+"""Names beside a `weight`: the parts A, B and scale of its low-rank update scale · B·A."""
 
 ORIGIN = "transduce_origin"
 """Header key of a run's weights: their origin, a step or a mean."""
@@ -42,7 +54,35 @@ def read_header(path: Path) -> WeightsHeader:
 
     Raises RunError if it is missing, damaged or of a newer format.
     """
-    with opened(path) as (file, texts):
+    with opened(path, "np") as (file, texts):
         names = names_today(file.keys())
         shapes = {names[name]: tuple(file.get_slice(name).get_shape()) for name in names}
         return WeightsHeader(shapes, texts)
+
+
+@contextmanager
+def opened(
+    path: Path, framework: Literal["pt", "np"] = "pt"
+) -> Iterator[tuple[Any, dict[str, str]]]:
+    """Open a safetensors file; yields it with its header texts.
+
+    framework: of the tensors that it gives: PyTorch, or NumPy without PyTorch.
+
+    Raises RunError if it is missing, damaged or of a newer format.
+    """
+    if not path.is_file():
+        raise RunError(f"{path}: no such file; is this a finished run directory?")
+    try:
+        with safetensors.safe_open(path, framework=framework) as file:
+            texts = dict(file.metadata() or {})
+            version = texts.get("transduce_format", "1")
+            if not version.isdecimal() or len(version) > 9 or int(version) > FORMAT:
+                raise RunError(
+                    f"{path} has format {version}, but this version of transduce reads formats up "
+                    f"to {FORMAT}; upgrade transduce"
+                )
+            yield file, texts
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RunError(
+            f"{path} is not a complete safetensors file ({error}); copy or train it again"
+        ) from None

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 from torch import Tensor, nn
 
 from transduce.nn.heads.vocabulary import VocabularyHead
-
-Precision = Literal["float32", "bf16", "int8"]
+from transduce.nn.kernels.precision import Precision as Precision
 
 
 def replace_linear(model: nn.Module, make: Callable[[Tensor, Tensor | None], nn.Module]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from transduce.data.batches import in_batches
+from transduce.data.length_batches import in_batches
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints, SearchHooks, constraints_of

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.audio.read import read_audio
-from transduce.data.batches import in_batches
+from transduce.data.length_batches import in_batches
 from transduce.data.workers import available_cores, chunks
 from transduce.decoding import ctc
 from transduce.decoding.hypotheses import Hypothesis

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.data.batches import in_batches
+from transduce.data.length_batches import in_batches
 from transduce.data.masking import Masking, goes_on, hold_spaces
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError

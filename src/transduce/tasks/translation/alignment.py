@@ -13,17 +13,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from transduce.data.batches import in_batches
+from transduce.data.length_batches import in_batches
 from transduce.errors import DataError, SettingError
 from transduce.inspect.alignment import Symmetry, attended_above, most_attended, symmetrised
 from transduce.inspect.attention import record_attention
 from transduce.sequence import Padded
+from transduce.tasks.translation.cross_attention import check_layer
 from transduce.tasks.translation.scoring import (
     SCORED_TOGETHER,
     SCORED_TOKENS,
     max_scored_length,
 )
-from transduce.tasks.translation.translations import check_layer
 from transduce.tasks.translation.translator import Translator
 from transduce.text import BOS, EOS, PAD
 from transduce.text.pharaoh import Link

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from transduce.data.batches import in_batches
+from transduce.data.length_batches import in_batches
 from transduce.decoding.auxiliary_models import smallest_limit
 from transduce.decoding.hypotheses import Hypothesis, length_penalty
 from transduce.decoding.options import DecodingOptions
@@ -280,7 +280,7 @@ def with_ctranslate2(
 def positions_for(translator: TrainedTranslator) -> int:
     """Positions to write: enough for the longest source, and its output by the recipe's options."""
     max_source_length = translator.config.max_source_length
-    outputs = int(translator.options.max_lengths(torch.tensor([max_source_length])))
+    outputs = translator.options.max_length_for(max_source_length)
     needed = max(max_source_length, min(outputs, MAX_POSITIONS - 1)) + 1
     return max(POSITIONS, 1 << (needed - 1).bit_length())
 

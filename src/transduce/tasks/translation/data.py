@@ -22,8 +22,8 @@ from transduce.data.pairs import (
 )
 from transduce.data.rows import Side
 from transduce.data.workers import available_cores
-from transduce.errors import DataError, RunError, SettingError
-from transduce.tasks.common import base_settings, cached_tokenizer, saved_tokenizer
+from transduce.errors import DataError, SettingError
+from transduce.tasks.common import base_settings, cached_tokenizer
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.splits import bounds_of, own_section, split_fingerprint
 from transduce.tasks.task import Split
@@ -34,6 +34,7 @@ from transduce.tasks.translation.recipe import (
     read_pairs_of,
 )
 from transduce.tasks.unknown_tokens import tell_of_training_texts
+from transduce.tasks.vocabularies import missing_tokenizers, saved_tokenizers, saved_vocabularies
 from transduce.text import AnyTokenizer, FileConfig, Tokenizer, train_tokenizer
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.display import ProgressCounter
@@ -43,10 +44,10 @@ logger = logging.getLogger("transduce")
 
 def vocabularies(recipe: TranslationRecipe, run: Path) -> tuple[Tokenizer, Tokenizer]:
     """Vocabularies of the run directory, or new ones learnt from the training pairs."""
-    if (saved := _saved(run)) is not None:
+    if (saved := saved_tokenizers(run)) is not None:
         return saved
     if checkpoints_of(run):  # their weights are of those very tokenizers
-        raise _missing(run)
+        raise missing_tokenizers(run)
     if recipe.fine_tune is not None:
         return _base_vocabularies(recipe, Path(recipe.fine_tune.run), run)
     corpora = [split_fingerprint(part, "train", fingerprint) for part, _ in recipe.data.corpora()]
@@ -101,33 +102,6 @@ def _save(source: Tokenizer, target: Tokenizer, run: Path) -> None:
     else:
         source.save(run / f"source_tokenizer{source.suffix}")
         target.save(run / f"target_tokenizer{target.suffix}")
-
-
-def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Vocabularies of a run directory; identical objects if joint.
-
-    Raises RunError if one is missing.
-    """
-    if (saved := _saved(run)) is None:
-        raise _missing(run)
-    return saved
-
-
-def _saved(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
-    """Vocabularies of the run directory, or None if one is missing, as after a kill."""
-    if (joint := saved_tokenizer(run)) is not None:
-        return joint, joint
-    source, target = (
-        saved_tokenizer(run, "source_tokenizer"),
-        saved_tokenizer(run, "target_tokenizer"),
-    )
-    if source is None or target is None:
-        return None
-    return source, target
-
-
-def _missing(run: Path) -> RunError:
-    return RunError(f"{run} has no tokenizer files; is it a complete run directory?")
 
 
 def encoded_pairs(

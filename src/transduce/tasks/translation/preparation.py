@@ -5,19 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from transduce.decoding.options import DecodingOptions
+from transduce.decoding.options import DecodingOptions, check_shortlist
 from transduce.decoding.output_constraints import OutputConstraints, constraints_of
-from transduce.decoding.shortlist import check_shortlist
 from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.decoding.work import check_work
 from transduce.errors import RunError, SettingError, TransduceError
-from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.tasks.per_input import OwnOptions, checked
 from transduce.tasks.translation.splitting import Lines, head_of, split_source
 from transduce.tasks.translation.translator_config import SourceSegment, TranslatorConfig
@@ -41,9 +36,14 @@ class Preparation:
     """Checks options, and cuts texts into the pieces that are decoded."""
 
     def __init__(
-        self, model: EncoderDecoder, source: Tokenizer, target: Tokenizer, config: TranslatorConfig
+        self,
+        source: Tokenizer,
+        target: Tokenizer,
+        config: TranslatorConfig,
+        has_cross_attention: Callable[[], bool],
     ) -> None:
-        self._model = model
+        """has_cross_attention: called where an option needs it."""
+        self._has_cross_attention = has_cross_attention
         self._source = source
         self._target = target
         self._config = config
@@ -77,11 +77,11 @@ class Preparation:
                 found.append(Prepared(lines, own, segments))
         return found
 
-    def limits(self, sources: Sequence[Sequence[int]], options: DecodingOptions) -> Tensor:
-        """Most tokens (n,) of the output for each source."""
-        limits = options.max_lengths(torch.tensor([len(ids) for ids in sources]))
-        max_target_length = self._config.max_target_length
-        return limits if max_target_length is None else limits.clamp(max=max_target_length)
+    def limits(self, sources: Iterable[Sequence[int]], options: DecodingOptions) -> list[int]:
+        """Most tokens of the output for each source."""
+        lengths = [options.max_length_for(len(ids)) for ids in sources]
+        most = self._config.max_target_length
+        return lengths if most is None else [min(length, most) for length in lengths]
 
     def source_pieces(self, lines: Lines, rows: Sequence[list[int]]) -> Iterator[list[list[int]]]:
         """For each line of a text its source ids, in the pieces that it is translated in.
@@ -165,7 +165,7 @@ class Preparation:
         self, segment: SourceSegment, options: DecodingOptions, number: int
     ) -> None:
         output_constraints = segment.output_constraints
-        room = int(self.limits([segment.ids], options)) if output_constraints.min_tokens else 0
+        room = self.limits([segment.ids], options)[0] if output_constraints.min_tokens else 0
         if output_constraints.min_tokens > room:
             what = "constraints" if options.constraints else "prefix"
             remedy = "raise max_length_extra"
@@ -176,7 +176,7 @@ class Preparation:
     def _check_search(self, options: DecodingOptions) -> None:
         """Raises SettingError or RunError for options that the search cannot follow."""
         config = self._config
-        max_source_length = int(self.limits([range(config.max_source_length)], options))
+        (max_source_length,) = self.limits([range(config.max_source_length)], options)
         check_work(options, max_source_length, "max_length_ratio, max_length_extra")
         if config.engine is not None:
             config.engine.check(options)
@@ -185,12 +185,8 @@ class Preparation:
         config.auxiliary.check(options)
         if options.shortlist and config.shortlist is None:
             raise RunError("this run has no shortlist; make one with transduce shortlist RUN")
-        if options.coverage_penalty and not self._has_attention:
+        if options.coverage_penalty and not self._has_cross_attention():
             raise RunError(
                 "coverage_penalty needs cross-attention, but this model's decoder has a fixed "
                 "context; remove it"
             )
-
-    @functools.cached_property
-    def _has_attention(self) -> bool:
-        return any(name.endswith("cross_attention") for name, _ in self._model.named_modules())

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from transduce.config import did_you_mean, merge, parse, section, to_dict
 from transduce.data.filters import FilterConfig
-from transduce.data.pairs import PairsConfig, inputs_of, read_pairs, without_marks
+from transduce.data.pairs import PairsConfig, ParallelFiles, inputs_of, read_pairs, without_marks
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
@@ -32,6 +32,7 @@ from transduce.tasks.common import (
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split
 from transduce.tasks.task import Recipe, Split
+from transduce.tasks.translation.tags import CorpusTags
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.text.sampling import Alpha, check_sampling
 from transduce.training.fine_tuning import FineTuneConfig
@@ -82,6 +83,14 @@ class DataConfig(SplitsConfig):
             (dataclasses.replace(self, train=pairs, train_weight=1.0, mix=()), weight)
             for pairs, weight in [(self.train, self.train_weight), *mixed]
             if weight
+        ]
+
+    def tags(self) -> list[CorpusTags]:
+        """Tags of the training pairs, for each corpus."""
+        trained = [part.train for part, _ in self.corpora() if part.train is not None]
+        return [
+            CorpusTags(pairs.tag, not isinstance(pairs, ParallelFiles) and bool(pairs.tag_columns))
+            for pairs in trained
         ]
 
     def files(self) -> list[Path]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from transduce.data.batches import in_batches
+from transduce.data.length_batches import in_batches
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.positions import LearnedPositions
 from transduce.sequence import Padded

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from transduce.data.pairs import ParallelFiles, mark
-from transduce.tasks.translation.recipe import DataConfig
 from transduce.text import Tokenizer
-from transduce.text.characters import CharacterTokenizer, leading_tags
+from transduce.text.characters import CharacterTokenizer, leading_tags, mark
 
 logger = logging.getLogger("transduce")
 
@@ -16,25 +15,28 @@ NAMED = 40
 """Limit on the tags listed in a message."""
 
 
+class CorpusTags(NamedTuple):
+    """Tags of one corpus of training data: the same for all of it, and from columns of its rows."""
+
+    tag: str
+    from_columns: bool
+
+
 class ExpectedTags:
     """Warns once if a source has no tag, or an unknown one, which may be a typo."""
 
-    def __init__(self, data: DataConfig, source: Tokenizer) -> None:
-        """data: training data. Tags are expected if all of it has them."""
-        corpora = [part.train for part, _ in data.corpora() if part.train is not None]
-        by_column = [not isinstance(p, ParallelFiles) and bool(p.tag_columns) for p in corpora]
-        self.used = any(by_column) or any(pairs.tag for pairs in corpora)
+    def __init__(self, corpora: Sequence[CorpusTags], source: Tokenizer) -> None:
+        """corpora: the training data. Tags are expected if all of it has them."""
+        self.used = any(map(any, corpora))
         """True if any training data has tags."""
-        self._expected = bool(corpora) and all(
-            pairs.tag or columns for pairs, columns in zip(corpora, by_column, strict=True)
-        )
+        self._expected = bool(corpora) and all(map(any, corpora))
         self._normalize = source.normalizer.apply
         self._known: list[str] = []
         """Known tags; empty if they are not recorded."""
         if isinstance(source, CharacterTokenizer):
             self._known = sorted(source.tags)
-        elif not any(by_column):
-            self._known = sorted({self._normalize(mark(pairs.tag)) for pairs in corpora})
+        elif not any(corpus.from_columns for corpus in corpora):
+            self._known = sorted({self._normalize(mark(corpus.tag)) for corpus in corpora})
 
     def check(self, texts: Iterable[str], first: int = 0) -> None:
         """Warn of the first text with a wrong beginning, if none was warned of before.

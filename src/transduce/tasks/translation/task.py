@@ -36,7 +36,7 @@ from transduce.tasks.common import (
 from transduce.tasks.provenance import record_provenance
 from transduce.tasks.splits import sampled
 from transduce.tasks.task import Evaluation, Example, Split, Task
-from transduce.tasks.translation.data import encoded_pairs, saved_vocabularies, vocabularies
+from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
 from transduce.tasks.translation.recipe import (
     TranslationRecipe,
@@ -50,6 +50,7 @@ from transduce.tasks.translation.translator import Translator
 from transduce.tasks.translation.translator_config import TranslatorConfig
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
 from transduce.training.loss import LossSums, cross_entropy
@@ -314,7 +315,7 @@ def new_translator(
         target_language=recipe.target_language,
         alignment_head=(-1, None) if taught is None else (taught.layer, taught.head),
         shortlist=shortlist,
-        expected_tags=ExpectedTags(recipe.data, source),
+        expected_tags=ExpectedTags(recipe.data.tags(), source),
         unknown_tokens=UnknownTokens(source),
     )
     return TrainedTranslator(recipe, model, source, target, config)

@@ -9,34 +9,26 @@ from typing import Any, Self
 
 import torch
 
-from transduce.data.batches import in_batches
 from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.decoding.search import SearchRequest, search, search_steps
+from transduce.decoding.search import SearchRequest, search_steps
+from transduce.decoding.search import search as run_search
 from transduce.decoding.shortlist import ShortlistedModel
 from transduce.decoding.stable_prefix import stable_prefix
 from transduce.decoding.step_model import StepModel
-from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.errors import SettingError, TransduceError
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.sequence import Padded
-from transduce.tasks.per_input import (
-    NEVER,
-    Cancellation,
-    Cancelled,
-    OwnOptions,
-    named,
-    of_each,
-)
-from transduce.tasks.task import TextStream
-from transduce.tasks.translation.outputs import Outputs
-from transduce.tasks.translation.preparation import Preparation, Prepared
+from transduce.tasks.per_input import Cancellation, named
+from transduce.tasks.prediction import TextStream
+from transduce.tasks.translation.cross_attention import attended
+from transduce.tasks.translation.preparation import Prepared
 from transduce.tasks.translation.scoring import score_pairs
-from transduce.tasks.translation.splitting import Lines, joined, lines_of
-from transduce.tasks.translation.translations import Alignment, Translation, attended
+from transduce.tasks.translation.splitting import joined, lines_of
+from transduce.tasks.translation.text_translator import TextTranslator
+from transduce.tasks.translation.translations import Alignment
 from transduce.tasks.translation.translator_config import (
-    Question,
     SourceSegment,
     TranslatorConfig,
     batch_key,
@@ -46,13 +38,8 @@ from transduce.text import BOS, EOS, PAD, Tokenizer
 from transduce.text.tokenizer import REPLACEMENT
 
 
-class Translator:
-    """Turns source texts into target texts.
-
-    A text of several lines is translated line by line, and keeps its line breaks.
-    """
-
-    inputs = ("source",)
+class Translator(TextTranslator):
+    """Turns source texts into target texts with a PyTorch model, or with an engine beside it."""
 
     def __init__(
         self,
@@ -62,21 +49,16 @@ class Translator:
         config: TranslatorConfig,
     ) -> None:
         self.model = model
-        self.source = source
-        self.target = target
-        self.config = config
-        self._preparation = Preparation(model, source, target, config)
+        super().__init__(source, target, config)
         self._unknown_targets = UnknownTokens(target)
-        self._outputs = Outputs(source, target, config.target_language)
 
     def configured(self, config: TranslatorConfig) -> Self:
         """A translator with the same model and tokenizers, configured otherwise."""
         return type(self)(self.model, self.source, self.target, config)
 
-    @property
-    def options(self) -> DecodingOptions:
-        """Default options of a call, from the recipe."""
-        return self.config.options
+    def has_cross_attention(self) -> bool:
+        """True if attention of the target to the source can be read."""
+        return any(name.endswith("cross_attention") for name, _ in self.model.named_modules())
 
     @property
     def device(self) -> torch.device:
@@ -84,59 +66,10 @@ class Translator:
         return next(self.model.parameters()).device
 
     @property
-    def token_surfaces(self) -> TokenSurfaces:
-        """Surface forms of the target's tokens."""
-        return self._preparation.token_surfaces
-
-    @property
     def step_model(self) -> StepModel:
         """Model that decodes: in the native engine, or the PyTorch one."""
         native = self.config.native
         return self.model.eval() if native is None else native.model
-
-    def translate(
-        self,
-        texts: Sequence[str],
-        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
-        first: int = 0,
-    ) -> list[Translation]:
-        """Translate each text, in order; blank texts stay blank.
-
-        options: by default the recipe's; or a list with options for each text.  first: number of
-        the first text in a longer input, for messages and for the random streams of sampling.
-
-        Raises SettingError for a prefix or a phrase that the vocabulary cannot spell, and
-        RunError for a coverage penalty with a model without cross-attention.
-        """
-        return self._translated(list(map(lines_of, texts)), options, first)
-
-    def translate_lines(
-        self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
-    ) -> list[Translation]:
-        """Translate texts of one line each; line breaks within are handled as in training."""
-        return self._translated([Lines((text,)) for text in texts], options, first)
-
-    def attempt(
-        self,
-        texts: Sequence[str],
-        options: DecodingOptions | Sequence[OwnOptions] | None = None,
-        first: int = 0,
-        cancelled: Cancelled | None = None,
-    ) -> list[Translation | TransduceError]:
-        """Translation of each text, or the error in its options, in order.
-
-        cancelled: called between steps with the index of a text, from 0; if true, the text leaves
-        its batch and its result is a CancelledError. Other texts are not affected.
-        """
-        prepared = self._prepared(list(map(lines_of, texts)), options, first)
-        cancellation = Cancellation(cancelled)
-        fine = [one for one in prepared if isinstance(one, Prepared)]
-        found = iter(self._decoded(fine, first, cancellation))
-        answers: list[Translation | TransduceError] = []
-        for i, one in enumerate(prepared):
-            answer = next(found) if isinstance(one, Prepared) else one
-            answers.append(cancellation.error(i) or answer)
-        return answers
 
     def stream(
         self,
@@ -158,7 +91,7 @@ class Translator:
         if self.config.engine is not None:
             raise SettingError("streaming needs the built-in search; remove --engine")
         options = dataclasses.replace(options, n_best=1)
-        (prepared,) = self._prepared([lines_of(text)], options, number)
+        (prepared,) = self.prepared([lines_of(text)], options, number)
         if isinstance(prepared, TransduceError):
             raise named(prepared, f"line {number + 1}")
         return self._parts(prepared, Cancellation(cancelled and (lambda place: cancelled())))
@@ -187,15 +120,6 @@ class Translator:
                 "an ensemble, language model or draft needs the built-in search; remove --engine"
             )
 
-    def predict(
-        self,
-        inputs: Sequence[tuple[str, ...]],
-        options: DecodingOptions | Sequence[DecodingOptions] | None = None,
-        first: int = 0,
-    ) -> list[Translation]:
-        """As `translate`, for inputs of one text each."""
-        return self.translate([text for (text,) in inputs], options, first)
-
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each target text, end included, given its source.
 
@@ -222,17 +146,6 @@ class Translator:
             weights.float().cpu(),
         )
 
-    def check(self, options: DecodingOptions) -> None:
-        """Raises SettingError or RunError for options that this model cannot follow."""
-        self._preparation.check(options)
-
-    def source_pieces(self, text: str) -> list[list[int]]:
-        """The source ids of a text, in the pieces that it is translated in."""
-        lines = lines_of(text)
-        rows = self.source.encode_batch(lines.texts)
-        pieces = self._preparation.source_pieces(lines, rows)
-        return list(itertools.chain.from_iterable(pieces))
-
     def check_pairs(
         self,
         pairs: Sequence[tuple[str, str]],
@@ -247,82 +160,7 @@ class Translator:
                 names = (f"pair {number}" for number in itertools.count(first + 1))
                 unknown.check_named(([pair[side]] for pair in pairs), rows, names)
 
-    def _prepared(
-        self,
-        texts: Sequence[Lines],
-        options: DecodingOptions | Sequence[OwnOptions] | None,
-        first: int,
-    ) -> list[Prepared | TransduceError]:
-        each = of_each(options, self.options, len(texts))
-        return self._preparation.prepare(texts, each, first)
-
-    def _translated(
-        self,
-        texts: Sequence[Lines],
-        options: DecodingOptions | Sequence[DecodingOptions] | None,
-        first: int,
-    ) -> list[Translation]:
-        """The translations; raises the first error instead, before anything is decoded."""
-        fine = []
-        for i, one in enumerate(self._prepared(texts, options, first)):
-            if isinstance(one, TransduceError):
-                raise named(one, f"line {first + i + 1}")
-            fine.append(one)
-        return self._decoded(fine, first, NEVER)
-
-    def _decoded(
-        self, prepared: Sequence[Prepared], first: int, cancellation: Cancellation
-    ) -> list[Translation]:
-        """The translations of some texts; nothing is meant by the one of a cancelled text."""
-        together: dict[DecodingOptions, list[SourceSegment]] = {}
-        for one in prepared:
-            if one.segments:
-                together.setdefault(batch_key(one.options), []).extend(one.segments)
-        found: dict[int, list[list[Hypothesis]]] = {}
-        for shared, segments in together.items():
-            for segment, best in zip(
-                segments, self._decode(segments, shared, cancellation), strict=True
-            ):
-                found.setdefault(segment.text, []).append(best)
-                if best and cancellation.error(segment.text) is None:
-                    output = f"line {first + segment.text + 1}: the output"
-                    segment.output_constraints.warn_unless_met_by(best[0].tokens, output)
-        return [
-            self._outputs.translation(one, found[one.segments[0].text] if one.segments else [])
-            for one in prepared
-        ]
-
-    def _decode(
-        self,
-        segments: Sequence[SourceSegment],
-        options: DecodingOptions,
-        cancellation: Cancellation,
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses for each piece, decoded in batches of like lengths; equal pieces once."""
-        sampled = options.method == "sample"
-        if options.minimum_risk != "none":
-            count = options.candidates if sampled else options.beam_size
-            options = dataclasses.replace(options, n_best=count)
-        questions = [segment.question(sampled) for segment in segments]
-        distinct: dict[Question, list[SourceSegment]] = {}
-        for question, segment in zip(questions, segments, strict=True):
-            distinct.setdefault(question, []).append(segment)
-        order = sorted(distinct, key=lambda question: len(question[0]), reverse=True)
-        lengths = [len(ids) + 1 for ids, _, _ in order]
-        texts = {
-            question: [segment.text for segment in equal] for question, equal in distinct.items()
-        }
-        results: dict[Question, list[Hypothesis]] = {}
-        together = 1 if self.config.auxiliary.draft is not None else options.batch_tokens
-        for rows in in_batches(range(len(order)), lengths, together):
-            asked = [order[i] for i in rows if not all(map(cancellation, texts[order[i]]))]
-            if asked:
-                hook = cancellation.in_search([texts[question] for question in asked])
-                found = self._search([distinct[question][0] for question in asked], options, hook)
-                results.update(zip(asked, found, strict=True))
-        return [results.get(question, []) for question in questions]
-
-    def _search(
+    def search(
         self,
         segments: Sequence[SourceSegment],
         options: DecodingOptions,
@@ -331,10 +169,10 @@ class Translator:
         """Hypotheses for each of some pieces, decoded together."""
         sources = [segment.ids for segment in segments]
         if (engine := self.config.engine_for(options, segments)) is not None:
-            limits = self._preparation.limits(sources, options).tolist()
+            limits = self.preparation.limits(sources, options)
             return engine.search(segments, limits, options, cancelled)
         shortlisted = self.shortlisted(sources, options)
-        found = search(self.search_request(segments, options, shortlisted, cancelled))
+        found = run_search(self.search_request(segments, options, shortlisted, cancelled))
         return found if shortlisted is None else shortlisted.widened(found)
 
     def search_request(
@@ -347,7 +185,8 @@ class Translator:
         """The search for the translations of some pieces, ready to run."""
         self.model.eval()
         config = self.config
-        batch = self._batch([[*segment.ids, EOS] for segment in segments])
+        sources = [segment.ids for segment in segments]
+        batch = self._batch([[*ids, EOS] for ids in sources])
         sentence_constraints = [segment.output_constraints for segment in segments]
         scorer, hooks = config.auxiliary.scorer(
             self.step_model, config.max_target_length, EOS, options, sentence_constraints
@@ -360,7 +199,7 @@ class Translator:
             scorer.step,
             state,
             Padded.unpadded(torch.full((len(segments), 1), BOS, device=self.device)),
-            self._preparation.limits([segment.ids for segment in segments], options),
+            torch.tensor(self.preparation.limits(sources, options)),
             EOS,
             (BOS, PAD),
             options,
@@ -400,12 +239,12 @@ class Translator:
                 if shortlisted is not None:
                     ids = shortlisted.ids[ids].tolist()
                 whole = joined([before, ids], self.target)
-                text = self._outputs.line(whole, source).rstrip(REPLACEMENT)
+                text = self.outputs.line(whole, source).rstrip(REPLACEMENT)
                 if len(text) > len(written):
                     yield text[len(written) :]
                     written = text
             before = joined([before, ids], self.target)
-        yield self._outputs.line(before, source)[len(written) :]
+        yield self.outputs.line(before, source)[len(written) :]
 
     def shortlisted(
         self, sources: list[list[int]], options: DecodingOptions

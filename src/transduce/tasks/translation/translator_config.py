@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels, smallest_limit
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
-from transduce.decoding.shortlist import Shortlist
 from transduce.decoding.step_model import StepModel
 from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.unknown_tokens import UnknownTokens
+
+if TYPE_CHECKING:
+    from transduce.decoding.shortlist import Shortlist
 
 Question = tuple[tuple[int, ...], OutputConstraints, int]
 """A source's ids, constraints of its output, its random stream."""

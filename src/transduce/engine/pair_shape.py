@@ -1,0 +1,60 @@
+"""Shape of an encoder-decoder as the engine reads it, from its settings alone."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, get_args
+
+from transduce.engine.library import ModelShape, StackShape
+from transduce.nn.kernels.precision import Precision
+from transduce.nn.transformer_config import TransformerConfig, head_width
+
+if TYPE_CHECKING:
+    from transduce.models.encoder_decoder import EncoderDecoderConfig
+    from transduce.models.transformer_pair import TransformerPairConfig
+
+# Numbers of the enums in products.h and model.h.
+PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
+ACTIVATIONS = ("relu", "gelu", "gelu-tanh", "silu", "swiglu")
+POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "rotary", "alibi")
+assert set(PRECISIONS) == set(get_args(Precision))
+
+
+def pair_shape(
+    config: EncoderDecoderConfig | TransformerPairConfig,
+    source_size: int,
+    target_size: int,
+    precision: Precision,
+) -> ModelShape:
+    """The shape of a supported model for vocabularies of these sizes."""
+    encoder, decoder = config.encoder, config.decoder
+    assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
+    return ModelShape(
+        _stack_shape(encoder, config.d_model),
+        _stack_shape(decoder, config.d_model),
+        config.d_model,
+        source_size,
+        target_size,
+        PRECISIONS.index(precision),
+        math.sqrt(config.d_model) if config.scale_embeddings else 1.0,
+    )
+
+
+def max_positions(stack: TransformerConfig) -> int | None:
+    """Maximum number of positions of a stack; None for no limit."""
+    return stack.max_positions if stack.positions == "learned" else None
+
+
+def _stack_shape(stack: TransformerConfig, d_model: int) -> StackShape:
+    return StackShape(
+        stack.n_layers,
+        stack.n_heads,
+        head_width(d_model, stack.n_heads, stack.d_head),
+        stack.d_ff,
+        ACTIVATIONS.index(stack.activation),
+        stack.norm_order == "pre",
+        POSITIONS.index(stack.positions),
+        stack.max_positions,
+        stack.embedding_norm,
+        stack.norm_epsilon,
+    )

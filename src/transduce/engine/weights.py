@@ -1,0 +1,88 @@
+"""The weights of a model in the engine, read without PyTorch."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.engine.library import ModelShape, engine_library
+from transduce.errors import RunError
+from transduce.nn.transformer_config import beyond_positions
+
+Weights = Mapping[str, NDArray[np.float32]]
+"""By name, in float32."""
+_LOAD_ERRORS = ("", "is unknown", "has another shape than the settings say", "is not finite")
+_NO_MEMORY = len(_LOAD_ERRORS)
+
+
+class EngineWeights:
+    """A model in the engine.  Calls may run in different threads.
+
+    library, pointer: of the engine.  source_size: of the source vocabulary.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        weights: Weights,
+        max_positions: tuple[int | None, int | None],
+        instructions: str | None = None,
+    ) -> None:
+        """weights: by their names in the PyTorch model, tied ones under each name.  max_positions:
+        of encoder and decoder.  instructions: see `instructions`; by default the best.
+
+        Raises SettingError where the engine cannot be compiled, RunError for damaged weights.
+        """
+        self.library: Any = engine_library(instructions)
+        self.source_size: int = shape.source_size
+        self._max_positions = max_positions
+        self.pointer = self.library.engine_new(shape)
+        if not self.pointer:
+            raise RunError("the native engine does not support a model of these sizes")
+        self._finalizer = weakref.finalize(self, self.library.engine_delete, self.pointer)
+        self._kept = self._load(weights)
+        if not self.library.engine_complete(self.pointer):
+            raise RunError("weights are missing; they belong to another model")
+
+    def _load(self, weights: Weights) -> list[NDArray[np.float32]]:
+        """Give every weight to the engine; returns those that it keeps reading."""
+        kept = []
+        for name, weight in weights.items():
+            part, _, kind = name.rpartition(".")
+            if kind == "bias" and f"{part}.weight" in weights:
+                continue
+            bias = weights.get(f"{part}.bias")
+            if kind != "weight":
+                raise RunError(f"weight {name} {_LOAD_ERRORS[1]}")
+            fits = bias is None or bias.shape == weight.shape[:1]
+            if weight.ndim not in (1, 2) or not weight.size or not fits:
+                raise RunError(f"weight {name} {_LOAD_ERRORS[2]}")
+            if bias is not None and not np.isfinite(bias).all():
+                raise RunError(f"weight {part}.bias {_LOAD_ERRORS[3]}")
+            found = np.ascontiguousarray(weight, np.float32)
+            bias = None if bias is None else np.ascontiguousarray(bias, np.float32)
+            status = self.library.engine_load(
+                self.pointer,
+                part.encode(),
+                found.ctypes.data,
+                None if bias is None else bias.ctypes.data,
+                len(found),
+                found[0].size,
+            )
+            if status == _NO_MEMORY:
+                raise MemoryError("the native engine ran out of memory")
+            if status:
+                raise RunError(f"weight {name} {_LOAD_ERRORS[status]}")
+            if "norm" in part or part.endswith((".embedding", ".table")):
+                kept += [found] if bias is None else [found, bias]
+        return kept
+
+    def check_lengths(self, source: int, target: int) -> None:
+        """Raises DataError beyond learned positions, as the PyTorch model does."""
+        for length, limit in zip((source, target), self._max_positions, strict=True):
+            if limit is not None and length > limit:
+                raise beyond_positions(limit)

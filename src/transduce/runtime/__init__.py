@@ -1,0 +1,1 @@
+"""Translation in the native engine, in a process without PyTorch."""

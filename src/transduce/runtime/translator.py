@@ -1,0 +1,192 @@
+"""Translator over the native engine, without PyTorch; what the engine lacks, PyTorch does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.decoding.hypotheses import Hypothesis
+from transduce.decoding.options import DecodingOptions
+from transduce.engine.pair_shape import max_positions, pair_shape
+from transduce.engine.weights import EngineWeights
+from transduce.errors import RunError, TransduceError, needing_torch
+from transduce.models.transformer_pair import TransformerPairConfig
+from transduce.nn.kernels.precision import Precision
+from transduce.runtime.settings import read_settings
+from transduce.tasks.per_input import Cancelled, OwnOptions
+from transduce.tasks.prediction import TextStream
+from transduce.tasks.translation.native_engine import NativeEngine, needs_other_search
+from transduce.tasks.translation.tags import ExpectedTags
+from transduce.tasks.translation.text_translator import TextTranslator
+from transduce.tasks.translation.translations import Translation
+from transduce.tasks.translation.translator_config import SourceSegment, TranslatorConfig
+from transduce.tasks.unknown_tokens import UnknownTokens
+from transduce.tasks.vocabularies import saved_vocabularies
+from transduce.text import Tokenizer
+from transduce.training.numpy_weights import read_arrays
+
+if TYPE_CHECKING:
+    from transduce.tasks.translation.translator import Translator
+
+Options = DecodingOptions | Sequence[DecodingOptions] | None
+
+
+class NativeTranslator(TextTranslator):
+    """Translator of a run directory in the native engine.
+
+    Calls with options that the engine's own search does not follow, and everything else that a
+    `Translator` can do, go to the one with PyTorch, which is loaded by the first of them.
+    """
+
+    def __init__(
+        self,
+        source: Tokenizer,
+        target: Tokenizer,
+        config: TranslatorConfig,
+        engine: NativeEngine[EngineWeights],
+        complete: Callable[[], Translator],
+    ) -> None:
+        """complete: loads the translator with PyTorch."""
+        super().__init__(source, target, config)
+        self._engine = engine
+        self._complete = complete
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._complete(), name)
+
+    def has_cross_attention(self) -> bool:
+        """True: the engine has Transformers only."""
+        return True
+
+    def search(
+        self,
+        segments: Sequence[SourceSegment],
+        options: DecodingOptions,
+        cancelled: Callable[[int], bool] | None,
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses for each of some pieces, decoded together."""
+        limits = self.preparation.limits([segment.ids for segment in segments], options)
+        return self._engine.search(segments, limits, options, cancelled)
+
+    def check(self, options: DecodingOptions) -> None:
+        """Raises SettingError or RunError for options that this model cannot follow."""
+        other = self._translator_for(options)
+        super().check(options) if other is None else other.check(options)
+
+    def translate(
+        self, texts: Sequence[str], options: Options = None, first: int = 0
+    ) -> list[Translation]:
+        """As `Translator.translate`."""
+        other = self._translator_for(options)
+        if other is None:
+            return super().translate(texts, options, first)
+        return other.translate(texts, options, first)
+
+    def translate_lines(
+        self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
+    ) -> list[Translation]:
+        """As `Translator.translate_lines`."""
+        other = self._translator_for(options)
+        if other is None:
+            return super().translate_lines(texts, options, first)
+        return other.translate_lines(texts, options, first)
+
+    def attempt(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions | Sequence[OwnOptions] | None = None,
+        first: int = 0,
+        cancelled: Cancelled | None = None,
+    ) -> list[Translation | TransduceError]:
+        """As `Translator.attempt`."""
+        other = self._translator_for(options)
+        if other is None:
+            return super().attempt(texts, options, first, cancelled)
+        return other.attempt(texts, options, first, cancelled)
+
+    def stream(
+        self,
+        text: str,
+        options: DecodingOptions | None = None,
+        number: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> TextStream:
+        """As `Translator.stream`; always with PyTorch."""
+        with needing_torch("streaming"):
+            translator = self._complete()
+        return translator.stream(text, options, number, cancelled)
+
+    def _translator_for(
+        self, options: DecodingOptions | Sequence[OwnOptions] | None
+    ) -> Translator | None:
+        """The translator with PyTorch where any options need it; None for this one.
+
+        Raises SettingError, which names an option, without PyTorch.
+        """
+        options = options or self.options
+        each = [options] if isinstance(options, DecodingOptions) else options
+        for own in set(each):
+            name = needs_other_search(own) if isinstance(own, DecodingOptions) else None
+            if name is not None:
+                with needing_torch(f"decoding.{name} = {getattr(own, name)!r}"):
+                    return self._complete()
+        return None
+
+
+def load_translator(
+    run: Path, precision: Precision, threads: Callable[[], int], complete: Callable[[], Translator]
+) -> NativeTranslator:
+    """The translator of a run directory, in the engine.
+
+    threads: called at each search.  complete: loads the translator with PyTorch.
+
+    Raises RunError for a run that is damaged or needs PyTorch, SettingError where the engine cannot
+    be had.
+    """
+    settings = read_settings(run)
+    source, target = saved_vocabularies(run)
+    model = settings.model
+    shape = pair_shape(model, source.size, target.size, precision)
+    weights = tied(read_arrays(run / "weights.safetensors"), model)
+    check_biases(weights, model)
+    limits = max_positions(model.encoder), max_positions(model.decoder)
+    engine = NativeEngine(EngineWeights(shape, weights, limits), threads)
+    config = TranslatorConfig(
+        options=settings.decoding,
+        max_source_length=settings.max_source_length,
+        max_target_length=None if limits[1] is None else limits[1] - 1,  # the first is BOS
+        target_language=settings.target_language,
+        expected_tags=ExpectedTags(settings.tags, source),
+        unknown_tokens=UnknownTokens(source),
+    )
+    return NativeTranslator(source, target, config, engine, complete)
+
+
+def tied(
+    weights: dict[str, NDArray[np.float32]], model: TransformerPairConfig
+) -> dict[str, NDArray[np.float32]]:
+    """Weights with every name of a tied matrix; files have only the first."""
+    names = ["target_front_end.embedding.weight", "head.weight"] if model.tie != "none" else []
+    if model.tie == "three-way":
+        names = ["front_end.embedding.weight", *names]
+    found = dict(weights)
+    for name in names[1:]:
+        if names[0] not in weights or name in weights:
+            raise RunError(f"the weights do not have model.tie = {model.tie!r}")
+        found[name] = weights[names[0]]
+    return found
+
+
+def check_biases(weights: dict[str, NDArray[np.float32]], model: TransformerPairConfig) -> None:
+    """Raises RunError unless each layer has a bias, and each embedding none."""
+    for name in weights:
+        part, _, kind = name.rpartition(".")
+        bare = part.endswith((".embedding", ".table")) or (part == "head" and not model.output_bias)
+        if kind == "weight" and (f"{part}.bias" in weights) == bare:
+            raise RunError(f"{part} has {'a' if bare else 'no'} bias; it is of another model")

@@ -1,0 +1,42 @@
+"""Tokenizers kept in a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transduce.errors import RunError
+from transduce.text import Tokenizer, load_tokenizer
+
+
+def saved_tokenizer(run: Path, name: str = "tokenizer") -> Tokenizer | None:
+    """Tokenizer of that name in a run directory, or None."""
+    found = sorted(run.glob(f"{name}.*"))
+    return load_tokenizer(found[0]) if found else None
+
+
+def saved_vocabularies(run: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Vocabularies of a run directory; identical objects if joint.
+
+    Raises RunError if one is missing.
+    """
+    if (saved := saved_tokenizers(run)) is None:
+        raise missing_tokenizers(run)
+    return saved
+
+
+def saved_tokenizers(run: Path) -> tuple[Tokenizer, Tokenizer] | None:
+    """Vocabularies of the run directory, or None if one is missing, as after a kill."""
+    if (joint := saved_tokenizer(run)) is not None:
+        return joint, joint
+    source, target = (
+        saved_tokenizer(run, "source_tokenizer"),
+        saved_tokenizer(run, "target_tokenizer"),
+    )
+    if source is None or target is None:
+        return None
+    return source, target
+
+
+def missing_tokenizers(run: Path) -> RunError:
+    """The error of a run directory without its tokenizers."""
+    return RunError(f"{run} has no tokenizer files; is it a complete run directory?")

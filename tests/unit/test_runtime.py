@@ -1,0 +1,244 @@
+"""Translation without PyTorch in the process: the same answers, and PyTorch where it is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+import transduce
+from helpers.native import needs_native
+from helpers.tiny_run import tiny_settings
+from transduce import DecodingOptions, Run, RunError, SettingError
+from transduce.config import to_toml
+from transduce.recipes import read_recipe
+from transduce.runtime.run import NativeRun, load_light
+from transduce.runtime.settings import read_settings
+from transduce.training.numpy_weights import read_arrays
+from transduce.training.weights import read_tensors, write_tensors, write_weights
+
+KEPT = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
+NORM = "decoder.layers.0.feed_forward_residual.norm"
+TEXTS = ["ab", "", "cde\nab", "abcabc", "xyz"]
+WITHOUT_TORCH = """
+import io, sys
+sys.modules["torch"] = None  # importing it raises
+from transduce.cli.main import main
+run = sys.argv[1]
+print(main(["translate", run, sys.argv[2], "--engine", "native", "--n-best", "2"]))
+print(main(["translate", run, sys.argv[2], "--engine", "native", "--sample"]))
+print(main(["translate", run, sys.argv[2], "--engine", "pytorch"]))
+print(main(["translate", run + "-rnn", sys.argv[2], "--engine", "auto"]))
+print(main(["evaluate", run]))
+from transduce.runtime.run import load_light
+from transduce.serve.service import Service
+from transduce.serve.runs import read_specs
+from transduce.serve.settings import ServeSettings
+from transduce.serve.worker import Worker
+from pathlib import Path
+worker = Worker(load_light(Path(run), "auto", "int8", "auto", 1))
+print([one.text for one in worker.attempt(["ab"], [None], 0, lambda place: False)])
+Service(read_specs([Path(run)]), load_light, ServeSettings())
+assert not any(name.startswith("torch") and sys.modules[name] for name in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def light() -> Run:
+    return load_light(KEPT, "cpu", "float32", "native", 1)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Run:
+    return transduce.load(KEPT, "cpu", engine="native")
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    return shutil.copytree(KEPT, tmp_path / "run")
+
+
+@needs_native
+def test_a_process_without_torch(whole: Run, copied: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("ab\ncde\n", encoding="utf-8")
+    other = shutil.copytree(copied, tmp_path / "run-rnn")
+    text = (other / "recipe.toml").read_text(encoding="utf-8")
+    text = text.replace('kind = "transformer"', 'kind = "recurrent"', 1)
+    (other / "recipe.toml").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, copied, tmp_path / "lines.txt"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    options = dataclasses.replace(whole.translator.options, n_best=2)
+    found = whole.translate_batch(["ab", "cde"], options)
+    best = [
+        f"{i} ||| {one.text} ||| {one.score:.6f}"
+        for i, translation in enumerate(found)
+        for one in translation.candidates
+    ]
+    ends = ["0", "2", "1", "1", "1"]
+    (int8,) = transduce.load(KEPT, "cpu", "int8", "native").translate_batch(["ab"])
+    assert done.stdout.splitlines() == [*best, *ends, str([int8.text])]
+    said = done.stderr.splitlines()
+    needed = "needs PyTorch, which is not installed; install transduce, not transduce-runtime"
+    assert said[0].endswith(f"decoding.method = 'sample' {needed}")
+    assert said[1].endswith(f"`transduce translate` {needed}")
+    assert "the native engine has no model.encoder.kind = 'recurrent'; without" in said[2]
+    assert said[3].endswith(f"`transduce evaluate` {needed}") and len(said) == 4
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"beam_size": 1},
+        {"beam_size": 3, "n_best": 3, "length_penalty": "mean", "stop": "exact"},
+        {"minimum_risk": "chrf"},
+        {"min_length": 4, "max_length_extra": 1},
+        {"prefix": "a"},
+        {"constraints": ("ab",)},
+        {"method": "sample", "n_best": 2},
+    ],
+    ids=str,
+)
+def test_the_same_answers_to_the_bit(light: Run, whole: Run, changes: dict[str, Any]) -> None:
+    assert isinstance(light, NativeRun)
+    options = dataclasses.replace(whole.translator.options, **changes)
+    light.translator.check(options)
+    assert light.translate_batch(TEXTS, options) == whole.translate_batch(TEXTS, options)
+    assert light.attempt(TEXTS, [options] * 5) == whole.attempt(TEXTS, [options] * 5)
+
+
+@needs_native
+def test_what_it_lacks_is_done_with_torch(light: Run, whole: Run) -> None:
+    assert "".join(light.stream("cde")) == whole.translate("cde").text
+    assert list(light.score([("ab", "a")])) == list(whole.score([("ab", "a")]))
+    assert light.recipe == whole.recipe and light.engine == "native"
+    assert light.translator.align("ab", "a").source == whole.align("ab", "a").source
+    with pytest.raises(AttributeError, match="unheard"):
+        light.unheard  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("data.train.tag=x", "languages.target=de", "data.filters.max_length=9"),
+        ("data.train.tag_columns=[1]", "languages.target=['de', 'fr']"),
+        ("data.train_weight=0.0", 'data.mix=[{pairs={path="b.tsv", kind="tsv", tag="y"}}]'),
+        ("evaluation.target_language=de", "decoding.beam_size=3", "model.scale_embeddings=false"),
+    ],
+)
+def test_settings_are_those_of_the_recipe(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    settings = tiny_settings(tmp_path / "a.tsv", *overrides)
+    (tmp_path / "recipe.toml").write_text(to_toml(settings), encoding="utf-8")
+    recipe: Any = read_recipe(tmp_path)
+    (tmp_path / "recipe.toml").write_text(to_toml(recipe), encoding="utf-8")
+    found = read_settings(tmp_path)
+    assert vars(found.model) == vars(recipe.model)
+    assert found.decoding == recipe.decoding
+    assert found.max_source_length == recipe.data.filters.max_length
+    assert found.tags == recipe.data.tags()
+    assert found.target_language == recipe.target_language
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_arrays_are_the_tensors(tmp_path: Path, dtype: torch.dtype) -> None:
+    tensors = {"a.weight": torch.randn(3, 4).to(dtype), "b.weight": torch.ones(2).to(dtype)}
+    write_weights(tmp_path / "w.safetensors", tensors)
+    found = read_arrays(tmp_path / "w.safetensors")
+    assert {name: one.shape for name, one in found.items()} == {
+        "a.weight": (3, 4),
+        "b.weight": (2,),
+    }
+    for name, one in found.items():
+        assert one.dtype == np.float32
+        assert np.array_equal(one, tensors[name].float().numpy())
+    with (tmp_path / "w.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x01")
+    with pytest.raises(RunError, match="checksum mismatch"):
+        read_arrays(tmp_path / "w.safetensors")
+
+
+def test_names_of_format_1(tmp_path: Path) -> None:
+    arrays = {"source.embedding.weight": np.ones((2, 2), np.float32), "encoder.a": np.ones(1)}
+    safetensors.numpy.save_file(arrays, tmp_path / "w.safetensors")
+    assert set(read_arrays(tmp_path / "w.safetensors")) == {
+        "front_end.embedding.weight",
+        "encoder.a",
+    }
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.pop(f"{NORM}.weight"), "residual.norm"),
+        (
+            lambda w: w.update({"more.weight": torch.ones(2), "more.bias": torch.ones(2)}),
+            "weight more.weight is unknown",
+        ),
+        (lambda w: w.update({"head.bias": torch.ones(2)}), "head has a bias"),
+        (lambda w: w.pop("encoder.layers.0.feed_forward.inner.bias"), "inner has no bias"),
+        (lambda w: w[f"{NORM}.bias"].fill_(torch.nan), "norm.bias is not finite"),
+        (lambda w: w[f"{NORM}.weight"].fill_(torch.inf), "norm.weight is not finite"),
+        (lambda w: w.update({f"{NORM}.weight": torch.ones(3)}), "has another shape"),
+        (lambda w: w.update({f"{NORM}.bias": torch.ones(3)}), "has another shape"),
+        (lambda w: w.update({f"{NORM}.weight": torch.ones(0)}), "has another shape"),
+        (lambda w: w.update({f"{NORM}.weight": torch.ones(1, 2, 3)}), "has another shape"),
+        (lambda w: w.update({f"{NORM}.lora_a": torch.ones(1)}), "low-rank adapter"),
+        (lambda w: w.update({f"{NORM}.weight": torch.ones(3).long()}), "unsupported type I64"),
+    ],
+)
+def test_weights_of_another_model_are_refused(copied: Path, change: Any, message: str) -> None:
+    weights = read_tensors(copied / "weights.safetensors")
+    change(weights)
+    write_tensors(copied / "weights.safetensors", weights)
+    with pytest.raises(RunError, match=message):
+        NativeRun(copied, "float32", 1)
+    with pytest.raises(RunError):  # with PyTorch too
+        load_light(copied, "cpu", "float32", "native", 1)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("n_layers = ", "n_layers = 2", RunError),
+        ("n_heads = ", "n_heads = 3", SettingError),
+        ("d_ff = ", "d_ff = 1000000", RunError),
+        ("d_model = ", "d_model = 99999998", RunError),
+        ('task = "', 'task = "dialogue', RunError),
+    ],
+)
+def test_hostile_settings(copied: Path, before: str, after: str, kind: type[Exception]) -> None:
+    text = (copied / "recipe.toml").read_text(encoding="utf-8")
+    lines = [
+        after + '"' * (before[-1] == '"') if line.startswith(before) else line
+        for line in text.splitlines()
+    ]
+    (copied / "recipe.toml").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(kind):
+        NativeRun(copied, "float32", 1)
+
+
+def test_other_runs_and_devices_get_torch(light: Run) -> None:
+    classifier = load_light(KEPT.parent / "classification", "auto", "float32", "auto", None)
+    assert isinstance(classifier, Run)
+    assert isinstance(load_light(KEPT, "cpu", "float32", "pytorch", None), Run)
+    with pytest.raises(SettingError, match="runs on a CPU only"):
+        load_light(KEPT, "cuda", "float32", "native", None)
+    assert light.translate("ab", DecodingOptions(beam_size=1)).text
