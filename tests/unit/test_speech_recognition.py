@@ -189,6 +189,31 @@ def test_the_base_run_gives_model_normalisation_and_vocabulary(
     assert found.keys() == base.keys()
 
 
+def test_a_translation_starts_from_recognition(
+    path: Path, tunes: dict[str, Any], tmp_path: Path
+) -> None:
+    """All is the base run's but the words of the other language."""
+    train = {**tunes, "text": "reversed", "transcript": "text"}
+    recipe = settings(
+        train, "training.steps=1", task="speech-translation", fine_tune={"run": str(path)}
+    )
+    for name in ("audio", "model", "text"):
+        del recipe[name]
+    recipe["training"]["schedule"] = {"kind": "constant", "peak": 1e-9}
+    run = transduce.train(recipe, tmp_path / "run")[0]
+    assert (run / FILE).read_bytes() == (path / FILE).read_bytes()
+    spoken, base = (run / "transcript_tokenizer.json", path / "tokenizer.json")
+    assert spoken.read_bytes() == base.read_bytes()
+    found, theirs = (read_tensors(one / "weights.safetensors") for one in (run, path))
+    assert found.keys() == theirs.keys()
+    new = {name for name in found if not torch.allclose(found[name], theirs[name], atol=1e-6)}
+    assert new == {"target_front_end.embedding.weight"}
+    assert transduce.load(run, "cpu").recipe.text.transcript_tokenizer.kind == "characters"
+    back = {**recipe, "task": "speech-recognition", "fine_tune": {"run": str(run)}}
+    with pytest.raises(RunError, match="can start from 'speech-recognition'"):
+        transduce.train(back, tmp_path / "back")
+
+
 def training_of(recipe: Any, cache: Path, spoken: bool = False) -> SpeechTraining:
     data = {s: read_recordings_of(recipe.data, recipe.audio, s, cache) for s in ("train", "valid")}
     tokenizer = train_tokenizer(CharactersConfig(), [*TONES])

@@ -268,12 +268,14 @@ def tokenizer_for(
     run: Path,
     texts: Iterable[str],
     name: str = "tokenizer",
+    name_in_base: str = "",
 ) -> Tokenizer:
     """Tokenizer of a run before training, saved in its directory under `name`.
 
     config: section `text` of a recipe, with a `TokenizerConfig` as `name`.  Taken from the
-    directory, else from the base run, else learnt from `texts`, which are read only then. Raises
-    RunError if a required tokenizer is missing.
+    directory, else from the base run, else learnt from `texts`, which are read only then.
+    name_in_base: its name there, by default the same.  Raises RunError if a required tokenizer is
+    missing.
     """
     saved = saved_tokenizer(run, name)
     if saved is not None:
@@ -282,11 +284,11 @@ def tokenizer_for(
         raise no_tokenizer(run)
     own: TokenizerConfig = getattr(config, name)
     if fine_tune is not None:
-        base = Path(fine_tune.run)
-        tokenizer = saved_tokenizer(base, name)
+        base, theirs_is = Path(fine_tune.run), name_in_base or name
+        tokenizer = saved_tokenizer(base, theirs_is)
         if tokenizer is None:
             raise no_tokenizer(base)
-        theirs = base_settings(base).get("text", {}).get(name)
+        theirs = base_settings(base).get("text", {}).get(theirs_is)
         if theirs and getattr(parse(type(config), {name: theirs}), name) != own:
             raise SettingError(
                 f"text.{name} differs from {base}, but its weights need the same tokenizer; "

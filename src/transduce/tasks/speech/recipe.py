@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
@@ -15,7 +15,14 @@ from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
 from transduce.models.speech import SpeechConfig
 from transduce.models.stacks import max_sequence_length
-from transduce.tasks.common import check_recompute, check_selection, rooted, with_base_section
+from transduce.tasks.common import (
+    base_settings,
+    check_recompute,
+    check_selection,
+    named_base,
+    rooted,
+    with_base_section,
+)
 from transduce.tasks.speech.prompt import PromptConfig
 from transduce.tasks.speech.recordings import RecordingDataConfig
 from transduce.tasks.task import Recipe
@@ -23,7 +30,9 @@ from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.training.config import TrainingConfig
 from transduce.training.fine_tuning import FineTuneConfig
 
-OF_THE_BASE = ("text.tokenizer", "text.transcript_tokenizer")
+TRANSCRIPTS = "transcript_tokenizer"
+"""Name of the tokenizer of CTC, in `text` and as a file of the run."""
+OF_THE_BASE = ("text.tokenizer", f"text.{TRANSCRIPTS}")
 """Settings of the base run that a fine-tuned run keeps, beside model and audio."""
 
 
@@ -129,7 +138,26 @@ class SpeechTranslationRecipe(SpeechRecipe):
 R = TypeVar("R", bound=SpeechRecipe)
 
 
-def parse_speech(kind: type[R], settings: Mapping[str, Any], where: str) -> R:
-    """Settings of a file as a recipe; with `fine_tune`, model and audio are the other run's."""
-    filled = with_base_section(settings, (kind.task,), "audio", OF_THE_BASE)
+def parse_speech(
+    kind: type[R], settings: Mapping[str, Any], where: str, bases: Sequence[str] = ()
+) -> R:
+    """Settings of a file as a recipe; with `fine_tune`, model and audio are the other run's.
+
+    bases: tasks of runs to start from, beside the recipe's own.
+    """
+    filled = with_base_section(settings, (kind.task, *bases), "audio", OF_THE_BASE)
     return rooted(parse(kind, filled, where))
+
+
+def with_recognised_transcripts(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fill in `text.transcript_tokenizer` as `text.tokenizer` of a recognition run to start from.
+
+    Raises RunError for a base that is not a run.
+    """
+    base, text = named_base(settings), settings.get("text", {})
+    if base is None or not isinstance(text, Mapping) or TRANSCRIPTS in text:
+        return settings
+    theirs = base_settings(base)
+    if theirs.get("task") != "speech-recognition" or "tokenizer" not in theirs.get("text", {}):
+        return settings
+    return {**settings, "text": {**text, TRANSCRIPTS: theirs["text"]["tokenizer"]}}

@@ -34,10 +34,12 @@ from transduce.tasks.common import (
 )
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
 from transduce.tasks.speech.recipe import (
+    TRANSCRIPTS,
     SpeechRecipe,
     SpeechRecognitionRecipe,
     SpeechTranslationRecipe,
     parse_speech,
+    with_recognised_transcripts,
 )
 from transduce.tasks.speech.recogniser import Recogniser, every, positions_of
 from transduce.tasks.speech.recordings import SplitRecordings, read_recordings_of
@@ -50,6 +52,9 @@ from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.trainer import Outcome, train
 
 logger = logging.getLogger("transduce")
+
+OF_THE_WORDS = ("target_front_end.", "head.")
+"""Weights that belong to the language written, by the beginnings of their names."""
 
 
 class SpeechBatch(NamedTuple):
@@ -223,13 +228,23 @@ def train_speech(recipe: SpeechRecipe, run: Path, resume: bool) -> Outcome:
         logger.info("%s: %d recordings; of the data: %s", split, len(found), found.store.report)
         data[split] = found
     normalisation = normalisation_for(recipe.audio, recipe.fine_tune, run, data["train"])
-    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, data["train"].texts)
+    tokens_of = None if _recognises(recipe) else recipe.fine_tune
+    tokenizer = tokenizer_for(recipe.text, tokens_of, run, data["train"].texts)
     transcripts = _transcript_tokenizer(recipe, run, data["train"])
     recogniser = Recogniser(recipe, tokenizer, normalisation, cache, transcripts)
     recogniser.model.to(find_device(recipe.training.device))
     warn_of_few(recipe.data, len(data["valid"]), "recordings")
-    task = SpeechTraining(recogniser, data)
-    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+    task, base = SpeechTraining(recogniser, data), recipe.fine_tune
+    reinit = () if tokens_of is base else OF_THE_WORDS
+    return train(task, recipe.training, run, resume, base, reinit=reinit, started=started)
+
+
+def _recognises(recipe: SpeechRecipe) -> bool:
+    """True if the recipe translates, and the run to start from only recognises."""
+    base = recipe.fine_tune
+    if base is None or not isinstance(recipe, SpeechTranslationRecipe):
+        return False
+    return not any(Path(base.run).glob(f"{TRANSCRIPTS}.*"))
 
 
 def _transcript_tokenizer(
@@ -244,7 +259,8 @@ def _transcript_tokenizer(
             f"{train.names[transcripts.index('')]} has no transcript; name its column as "
             "data.train.transcript"
         )
-    return tokenizer_for(recipe.text, recipe.fine_tune, run, transcripts, "transcript_tokenizer")
+    theirs = "tokenizer" if _recognises(recipe) else TRANSCRIPTS
+    return tokenizer_for(recipe.text, recipe.fine_tune, run, transcripts, TRANSCRIPTS, theirs)
 
 
 def load_speech(recipe: SpeechRecipe, run: Path, device: str) -> Recogniser:
@@ -253,7 +269,7 @@ def load_speech(recipe: SpeechRecipe, run: Path, device: str) -> Recogniser:
     normalisation = load_normalisation(recipe.audio, run)
     transcripts: Tokenizer | None = None
     if isinstance(recipe, SpeechTranslationRecipe):
-        transcripts = tokenizer_of(run, "transcript_tokenizer")
+        transcripts = tokenizer_of(run, TRANSCRIPTS)
     build = functools.partial(Recogniser, recipe, tokenizer, normalisation, cache, transcripts)
     return with_weights(build, run, device)
 
@@ -264,8 +280,9 @@ def parse_recognition(settings: Mapping[str, Any], where: str) -> SpeechRecognit
 
 
 def parse_translation(settings: Mapping[str, Any], where: str) -> SpeechTranslationRecipe:
-    """Settings of a file as a recipe of speech translation."""
-    return parse_speech(SpeechTranslationRecipe, settings, where)
+    """Settings of a file as a recipe of speech translation, which can start from recognition."""
+    filled = with_recognised_transcripts(settings)
+    return parse_speech(SpeechTranslationRecipe, filled, where, ("speech-recognition",))
 
 
 SPEECH_RECOGNITION = Task(
