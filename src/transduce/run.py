@@ -62,7 +62,8 @@ class Run(RunCalls):
         self.path, self.precision = path, precision
         self.recipe = read_recipe(path)
         check_model_size(to_dict(self.recipe.model), path)
-        self.predictor = TASKS[self.recipe.task].load(self.recipe, path, device_for(engine, device))
+        place = device_for(engine, precision, device)
+        self.predictor = TASKS[self.recipe.task].load(self.recipe, path, place)
         self.model = self.predictor.model
         self.predictor, self.engine = with_engine(
             self.predictor, self.recipe, path, engine, precision
@@ -219,7 +220,7 @@ class Run(RunCalls):
                     f"{self.path}; train it with text.tokenizer = "
                     '{ kind = "file", path = ... }, the file of that run'
                 )
-            scorer = LanguageModel(predictor.model.eval(), predictor.window)
+            scorer = LanguageModel(predictor.step_model, predictor.window)
         together = copy.copy(self)
         together.others = tuple(
             other for other in (*ensemble, language_model, draft) if other is not None

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 from typing import Literal
 
+from transduce.engine.build import build_refusal
 from transduce.engine.instructions import chosen_instructions
+from transduce.engine.model import NativeModel
+from transduce.engine.shape import unsupported
 from transduce.errors import RunError, SettingError
-from transduce.nn.kernels.bf16 import relative_slowdown, to_bf16
-from transduce.nn.kernels.int8 import to_int8
+from transduce.nn.kernels.bf16 import to_bf16
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
+from transduce.tasks.language_model.dialogue import TrainedDialogue
+from transduce.tasks.language_model.native import NativeContinuations
+from transduce.tasks.language_model.task import TrainedLanguageModel
 from transduce.tasks.task import Predictor, Recipe
 from transduce.tasks.translation.ctranslate2 import with_ctranslate2
-from transduce.tasks.translation.native import native_refusal, with_native
+from transduce.tasks.translation.native import with_native
 from transduce.tasks.translation.task import TrainedTranslator
 
 logger = logging.getLogger("transduce")
 
 EngineName = Literal["auto", "native", "pytorch", "ctranslate2"]
+CPU_ENGINES = ("native", "ctranslate2")
+_SERVED = {
+    "native": (TrainedTranslator, TrainedLanguageModel, TrainedDialogue),
+    "ctranslate2": (TrainedTranslator,),
+}
+"""Predictors that an engine can decode for."""
 
 
-def device_for(engine: EngineName, device: str) -> str:
-    """The device that an engine runs on.  Raises SettingError for another than the given one."""
-    if engine not in ("native", "ctranslate2"):
+def device_for(engine: EngineName, precision: Precision, device: str) -> str:
+    """The device of an engine and a precision.  Raises SettingError for another than the given."""
+    if engine not in CPU_ENGINES and precision != "int8":
         return device
     if device not in ("auto", "cpu"):
-        raise SettingError(
-            f"engine {engine!r} runs on a CPU only, not on {device!r}; remove one of them"
-        )
+        what = f"engine {engine!r}" if engine in CPU_ENGINES else "precision 'int8'"
+        raise SettingError(f"{what} runs on a CPU only, not on {device!r}; remove one of them")
     return "cpu"
 
 
@@ -38,9 +49,17 @@ def with_engine(
 ) -> tuple[Predictor, EngineName]:
     """The predictor with an engine behind it, and the engine that is used.
 
-    path: of the run, for messages.  Raises RunError for a task that the engine does not serve,
-    SettingError for a model that it cannot follow.
+    On a CPU, bf16 and int8 are precisions of the native engine.  path: of the run, for messages.
+    Raises RunError for a task that the engine does not serve, SettingError for a model or a
+    precision that cannot be followed.
     """
+    on_cpu = next(predictor.model.parameters()).device.type == "cpu"
+    if engine not in CPU_ENGINES and precision != "float32" and on_cpu:
+        if refusal := native_refusal(predictor, recipe.model):
+            raise SettingError(
+                f"precision {precision!r} on a CPU needs the native engine ({refusal}); use float32"
+            )
+        engine = "native"
     if engine == "auto":
         if native_refusal(predictor, recipe.model) is not None:
             return with_engine(predictor, recipe, path, "pytorch", precision)
@@ -49,24 +68,43 @@ def with_engine(
         except SettingError as error:
             logger.warning("decoding with PyTorch: %s", error)
             return with_engine(predictor, recipe, path, "pytorch", precision)
-    model = predictor.model
-    if engine != "pytorch":
-        if not isinstance(predictor, TrainedTranslator):
-            raise RunError(
-                f"{path} is a run of the task {recipe.task!r}; engine {engine!r} applies only to "
-                "translation; remove --engine"
-            )
+    if engine == "pytorch":
+        if precision == "bf16":
+            to_bf16(predictor.model)
+        elif on_cpu:
+            pack_for_few_rows(predictor.model)
+        return predictor, engine
+    if not isinstance(predictor, _SERVED[engine]):
+        decoded = "translation, language models and dialogue"
+        raise RunError(
+            f"{path} is a run of the task {recipe.task!r}; engine {engine!r} applies only to "
+            f"{decoded if engine == 'native' else 'translation'}; remove --engine"
+        )
+    if isinstance(predictor, TrainedTranslator):
         put_behind = {"native": with_native, "ctranslate2": with_ctranslate2}[engine]
         return put_behind(predictor, precision), engine
-    if precision == "int8":
-        to_int8(model)
-    elif precision == "bf16":
-        if warning := relative_slowdown(next(model.parameters()).device):
-            logger.warning(warning)
-        to_bf16(model)
-    elif next(model.parameters()).device.type == "cpu":
-        pack_for_few_rows(model)
+    assert isinstance(predictor, TrainedLanguageModel | TrainedDialogue)
+    model = NativeModel(predictor.model, predictor.recipe.model, precision)
+    predictor = copy.copy(predictor)
+    predictor.native = NativeContinuations(model, predictor.window)
     return predictor, engine
+
+
+def native_refusal(predictor: Predictor, model: object) -> str | None:
+    """Reason that a predictor with this model configuration cannot use the engine; None if it can.
+
+    Nothing is compiled for it.
+    """
+    if not isinstance(predictor, _SERVED["native"]):
+        return "it decodes only translations, continuations and replies"
+    if next(predictor.model.parameters()).device.type != "cpu":
+        return "it runs on a CPU only"
+    if (setting := unsupported(model)) is not None:
+        return f"it does not support {setting}"
+    try:
+        return build_refusal(chosen_instructions())
+    except SettingError as error:
+        return str(error)
 
 
 def native_support(predictor: Predictor, recipe: Recipe) -> str:

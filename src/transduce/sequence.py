@@ -74,6 +74,18 @@ class Padded(NamedTuple):
         real = torch.arange(longest)[None, :] < lengths[:, None]
         return Padded(values, real, "none" if bool((lengths == longest).all()) else "right")
 
+    @staticmethod
+    def left_padded(rows: Sequence[Sequence[int]], padding: int = 0) -> Padded:
+        """Pad lists of token ids on the left, so that all end at the same column.
+
+        At least one row, each of at least one id.
+        """
+        width = max(map(len, rows))
+        values = torch.tensor([[padding] * (width - len(row)) + list(row) for row in rows])
+        lengths = torch.tensor([len(row) for row in rows])
+        real = torch.arange(width) >= width - lengths[:, None]
+        return Padded(values, real, "none" if bool(real.all()) else "any")
+
 
 def moved(x: Tensor, device: torch.device | str) -> Tensor:
     """The same values on another device, without a wait for the work that a GPU still has."""

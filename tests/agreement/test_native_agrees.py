@@ -132,7 +132,7 @@ def test_reduced_precision_is_close(instructions: str, precision: Precision, err
 def test_a_model_beyond_the_engine_is_named() -> None:
     assert unsupported(PRESETS["rnn-dot"]) == "model.encoder.kind = 'recurrent'"
     assert unsupported(PRESETS["convolution"]) == "model.encoder.kind = 'convolution'"
-    assert unsupported(object()) == "models other than encoder-decoders of text"
+    assert unsupported(object()) == "models other than encoder-decoders and decoders of text"
 
 
 @pytest.mark.parametrize("precision", get_args(Precision))

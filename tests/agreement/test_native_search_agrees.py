@@ -138,7 +138,7 @@ def test_threads_change_nothing(threads: int) -> None:
         torch.set_num_threads(before)
 
 
-RULES = SearchRules(4, 2, "gnmt", 0.6, "exact", False, BOS, EOS, PAD)
+RULES = SearchRules(4, 2, "gnmt", 0.6, "exact", False, EOS, (BOS, PAD))
 
 
 def made(translator: TrainedTranslator) -> NativeModel:
@@ -151,14 +151,15 @@ def test_a_cancelled_sentence_leaves_and_others_do_not_notice() -> None:
     model = made(random_translator())
     sources = [[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]]
     limits, least = [30, 30, 30], [30, 30, 30]
-    right = search(model, sources, limits, least, RULES)
+    prompts = [[BOS]] * 3
+    right = search(model, sources, prompts, limits, least, RULES)
     asked: list[int] = []
 
     def cancelled(sentence: int) -> bool:
         asked.append(sentence)
         return sentence == 1 and asked.count(1) == 3
 
-    found = search(model, sources, limits, least, RULES, cancelled)
+    found = search(model, sources, prompts, limits, least, RULES, cancelled)
     assert asked.count(1) == 3 and asked.count(0) >= 30
     assert (found[0], found[2]) == (right[0], right[2]) and found[1] == []
 
@@ -168,7 +169,7 @@ def test_an_error_of_a_callback_ends_the_search() -> None:
         raise ValueError("on purpose")
 
     with pytest.raises(ValueError, match="on purpose"):
-        search(made(random_translator()), [[5, EOS]], [9], [0], RULES, broken)
+        search(made(random_translator()), [[5, EOS]], [[BOS]], [9], [0], RULES, broken)
 
 
 @pytest.mark.parametrize("options", [{}, {"no_repeat_ngram": 2}])

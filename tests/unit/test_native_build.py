@@ -19,7 +19,13 @@ from transduce.engine.instructions import (
     chosen_instructions,
     instruction_sets,
 )
-from transduce.engine.library import ModelShape, StackShape, engine_library
+from transduce.engine.library import (
+    Cancelled,
+    ModelShape,
+    SearchOptions,
+    StackShape,
+    engine_library,
+)
 from transduce.errors import SettingError
 
 
@@ -136,4 +142,65 @@ def test_what_is_out_of_range_is_refused(instructions: str) -> None:
     ids = torch.tensor([5], dtype=torch.int32)
     assert library.engine_complete(model) == 0
     assert library.state_new(model, ids.data_ptr(), ids.data_ptr(), 1) is None
+    library.engine_delete(model)
+
+
+@needs_native
+@pytest.mark.parametrize("instructions", INSTRUCTIONS)
+def test_what_is_out_of_range_of_a_decoder_alone_is_refused(instructions: str) -> None:
+    library = engine_library(instructions)
+    stack = StackShape(1, 2, 4, 8, 0, 1, 3, 4, 0, 1e-5)  # four learned positions
+    model = library.engine_new(ModelShape(StackShape(), stack, 8, 0, 9, 0, 1.0))
+    values = torch.zeros(24, 8)
+    at = values.data_ptr()
+    layer = b"decoder.layers.0."
+    for name, rows, columns in (
+        (b"front_end.embedding", 9, 8),
+        (b"head", 9, 8),
+        (b"decoder.positions.table", 4, 8),
+        (b"decoder.norm", 8, 1),
+        (layer + b"self_attention.query_key_value", 24, 8),
+        (layer + b"self_attention.output", 8, 8),
+        (layer + b"self_attention_residual.norm", 8, 1),
+        (layer + b"feed_forward.inner", 8, 8),
+        (layer + b"feed_forward.outer", 8, 8),
+        (layer + b"feed_forward_residual.norm", 8, 1),
+    ):
+        assert library.engine_complete(model) == 0
+        assert library.engine_load(model, name, at, at, rows, columns) == 0, name
+    for name in (b"target_front_end.embedding", b"encoder.norm", layer + b"cross_attention.query"):
+        assert library.engine_load(model, name, at, at, 9, 8) == 1, name
+    assert library.engine_complete(model) == 1
+    one = torch.tensor([1], dtype=torch.int32)
+    assert library.state_new(model, one.data_ptr(), one.data_ptr(), 1) is None
+    state = library.state_new(model, None, None, 0)
+
+    def step(ids: list[int], counts: list[int], attention: int | None = None) -> int:
+        given = [torch.tensor(values, dtype=torch.int32) for values in (ids, counts)]
+        pointers = (values.data_ptr() for values in given)
+        found: int = library.state_step(
+            state, *pointers, len(counts), None, None, None, attention, 9
+        )
+        return found
+
+    assert step([9], [1]) == step([-1], [1]) == step([1], [-1]) == step([], []) == 0
+    assert step([1], [1], attention=at) == 0
+    assert step([1] * 5, [5]) == 3
+    assert step([1, 2, 3], [1, 2]) == 1
+    assert step([1], [1]) == step([1] * 3, [1] * 3) == 0
+    assert step([1, 1], [0, 2]) == 1 and step([1], [0, 1]) == 3
+    options = {"beam": 1, "n_best": 1, "eos": 3, "window": 4, "kept": 3}
+
+    def found(**changes: int) -> bool:
+        arguments = SearchOptions(**{**options, **changes})
+        rows = [one.data_ptr()] * 4
+        results = library.search_run(model, None, None, *rows, 1, arguments, Cancelled())
+        library.search_delete(results)
+        return results is not None
+
+    assert found()
+    for changes in ({"eos": 9}, {"kept": 5}, {"kept": 0}, {"window": 5}, {"window": -1}):
+        assert not found(**changes), changes
+    assert not found(beam=0) and not found(n_forbidden=-1)
+    library.state_delete(state)
     library.engine_delete(model)

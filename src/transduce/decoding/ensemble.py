@@ -11,9 +11,8 @@ from torch import Tensor
 
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints, SearchHooks
-from transduce.decoding.step_model import StepModel
+from transduce.decoding.step_model import NextTokenModel, StepModel
 from transduce.decoding.window import WindowedState
-from transduce.models.decoder_only import DecoderOnly
 from transduce.nn.state import State
 from transduce.sequence import Padded
 
@@ -24,7 +23,7 @@ MIN_COVERAGE = 1e-9
 class LanguageModel(NamedTuple):
     """A model of the target language.  window: its context in positions."""
 
-    model: DecoderOnly
+    model: NextTokenModel
     window: int
 
 

@@ -33,3 +33,13 @@ class StepModel(Protocol):
     def step_attended(self, target: Padded, state: Any) -> tuple[Tensor, Tensor]:
         """Logits as of `step`, and the cross-attention (r, t, s) of the last layer, the mean of
         its heads."""
+
+
+class NextTokenModel(Protocol):
+    """Decoder alone that decodes step by step: `DecoderOnly`, or one in the native engine."""
+
+    def start(self) -> Any:
+        """The state before the first token."""
+
+    def last_logits(self, target: Padded, state: Any) -> Tensor:
+        """Logits (r, 1, v) of the next token after `target` (r, t), padded on the left alone."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from transduce.models.decoder_only import DecoderOnly
+from transduce.decoding.step_model import NextTokenModel
 from transduce.sequence import Padded
 
 KEPT = 0.75
@@ -19,7 +19,7 @@ KEPT = 0.75
 class WindowedState:
     """A decoder's state, and the ids that it holds."""
 
-    def __init__(self, model: DecoderOnly, window: int) -> None:
+    def __init__(self, model: NextTokenModel, window: int) -> None:
         """window: most positions of a row, at least 2."""
         assert window >= 2, window
         self.model = model
@@ -43,8 +43,7 @@ class WindowedState:
                 held = Padded(held.values[:, first:], keep[:, first:], "any")
                 self.state, target = self.model.start(), held
         self.held = held
-        hidden = self.model.advance(target, self.state).values
-        return self.model.head(hidden[:, -1:])  # type: ignore[no-any-return]
+        return self.model.last_logits(target, self.state)
 
     def _keep(self, real: Tensor) -> Tensor | None:
         """(r, t) `real` after cutting rows that are too long; None if there are none.
@@ -55,7 +54,12 @@ class WindowedState:
         if not bool(too_long.any()):
             return None
         from_the_end = real.flip(1).cumsum(1).flip(1)
-        return real & ~(too_long & (from_the_end > max(1, int(KEPT * self.window))))
+        return real & ~(too_long & (from_the_end > kept_tokens(self.window)))
+
+
+def kept_tokens(window: int) -> int:
+    """Tokens that are left of a row beyond the window."""
+    return max(1, int(KEPT * window))
 
 
 def windowed_step(target: Padded, state: WindowedState) -> Tensor:

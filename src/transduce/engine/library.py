@@ -48,7 +48,9 @@ class SearchOptions(Structure):
 
     _fields_ = (
         *((name, c_int32) for name in ("beam", "n_best", "length_penalty", "stop", "free_end")),
-        *((name, c_int32) for name in ("bos", "eos", "pad", "threads")),
+        *((name, c_int32) for name in ("ends_at_limit", "eos", "window", "kept", "threads")),
+        ("n_forbidden", c_int32),
+        ("forbidden", POINTER(c_int32)),
         ("alpha", c_double),
     )
 
@@ -63,12 +65,12 @@ _FUNCTIONS = {  # result, arguments
     "engine_complete": (c_int32, (c_void_p,)),
     "state_new": (c_void_p, (c_void_p, c_void_p, c_void_p, c_int32)),
     "state_delete": (None, (c_void_p,)),
-    "state_step": (c_int32, (*(c_void_p,) * 5, c_int32)),
+    "state_step": (c_int32, (*(c_void_p,) * 3, c_int32, *(c_void_p,) * 4, c_int32)),
     "state_select": (c_int32, (c_void_p, c_void_p, c_int32)),
     "state_rewind": (None, (c_void_p, c_int32)),
     "search_run": (
         c_void_p,
-        (*(c_void_p,) * 5, c_int32, POINTER(SearchOptions), Cancelled),
+        (*(c_void_p,) * 7, c_int32, POINTER(SearchOptions), Cancelled),
     ),
     "search_delete": (None, (c_void_p,)),
     "search_not_a_number": (c_int32, (c_void_p,)),

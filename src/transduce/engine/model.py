@@ -1,4 +1,4 @@
-"""A model in the engine, with the interface of `EncoderDecoder` for decoding."""
+"""A model in the engine, with the interface of `EncoderDecoder` or `DecoderOnly` for decoding."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from torch import Tensor
 from transduce.engine.shape import model_shape, unsupported
 from transduce.engine.weights import EngineWeights
 from transduce.errors import SettingError
+from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from transduce.models.stacks import max_sequence_length
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.kernels.linear import Precision
+from transduce.nn.transformer_config import beyond_positions
 from transduce.sequence import Padded
+
+# Results of `state_step`, as in interface.cpp.
+_STEPPED, _STEP_NO_MEMORY, _NO_POSITIONS_LEFT = 1, 2, 3
 
 
 class NativeState:
@@ -24,12 +29,12 @@ class NativeState:
     length: positions decoded so far, padding included.
     """
 
-    def __init__(self, model: NativeModel, pointer: int, lengths: Sequence[int]) -> None:
-        """pointer: of the engine's state.  lengths: (n) of the sources."""
+    def __init__(self, model: NativeModel, pointer: int, lengths: Sequence[int] = ()) -> None:
+        """pointer: of the engine's state.  lengths: (n) of the sources; none for a decoder
+        alone."""
         self.length = 0
         self.pointer = pointer
-        self.rows = len(lengths)
-        self.memory_length = max(lengths)
+        self.memory_length = max(lengths, default=0)
         self._library = model.library
         self._finalizer = weakref.finalize(self, self._library.state_delete, pointer)
         self._model = model  # its weights are read by every step
@@ -39,7 +44,6 @@ class NativeState:
         ids = rows.to("cpu", torch.int32).contiguous()
         done = self._library.state_select(self.pointer, ids.data_ptr(), len(ids))
         assert done, "rows out of range"
-        self.rows = len(ids)
 
     def rewind(self, count: int) -> None:
         """Forget the last `count` positions of every hypothesis."""
@@ -48,16 +52,16 @@ class NativeState:
 
 
 class NativeModel(EngineWeights):
-    """An encoder-decoder in the engine, with `start`, `advance` and `step` as in PyTorch.
+    """A model in the engine, with `start`, `advance` and `step` as in PyTorch.
 
-    Results agree with PyTorch's to rounding, and do not depend on the batch: to the bit.  Calls of
-    different states may run in different threads.
+    Results agree with PyTorch's to rounding, and do not depend on the batch, nor on the number of
+    tokens of a step: to the bit.  Calls of different states may run in different threads.
     """
 
     def __init__(
         self,
-        model: EncoderDecoder,
-        config: EncoderDecoderConfig,
+        model: EncoderDecoder | DecoderOnly,
+        config: EncoderDecoderConfig | DecoderOnlyConfig,
         precision: Precision = "float32",
         instructions: str | None = None,
     ) -> None:
@@ -74,7 +78,11 @@ class NativeModel(EngineWeights):
             name: weight.detach().to("cpu", torch.float32).numpy()
             for name, weight in model.state_dict().items()
         }
-        limits = max_sequence_length(config.encoder), max_sequence_length(config.decoder)
+        encoder = config.encoder if isinstance(config, EncoderDecoderConfig) else None
+        limits = (
+            None if encoder is None else max_sequence_length(encoder),
+            max_sequence_length(config.decoder),
+        )
         super().__init__(model_shape(model, config, precision), weights, limits, instructions)
 
     @property
@@ -82,72 +90,94 @@ class NativeModel(EngineWeights):
         """True: every state has `rewind`."""
         return True
 
-    def start(self, source: Padded) -> NativeState:
-        """Encode the source ids (b, s)."""
+    def start(self, source: Padded | None = None) -> NativeState:
+        """Encode the source ids (b, s); None for a decoder alone."""
+        if source is None:
+            return NativeState(self, self._made(None, None, 0))
         lengths = source.lengths.tolist()
         self.check_lengths(max(lengths), 0)
         ids = source.values[source.real].to("cpu", torch.int32).contiguous()
         assert int(ids.min()) >= 0 and int(ids.max()) < self.source_size, "ids out of range"
         sizes = torch.tensor(lengths, dtype=torch.int32)
-        pointer = self.library.state_new(
-            self.pointer, ids.data_ptr(), sizes.data_ptr(), len(lengths)
-        )
-        if not pointer:
-            raise MemoryError("the native engine ran out of memory")
+        pointer = self._made(ids.data_ptr(), sizes.data_ptr(), len(lengths))
         return NativeState(self, pointer, lengths)
 
     def advance(self, target: Padded, state: NativeState) -> Padded:
         """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
-        outputs = torch.empty(target.values.shape[1], state.rows, self.config.d_model)
-        for at, ids in self._columns(target, state):
-            self._step(state, ids, outputs=outputs[at])
-        return target.with_values(outputs.transpose(0, 1))
+        outputs = torch.empty(_tokens(target), self.config.d_model)
+        self._step(target, state, outputs=outputs)
+        return target.with_values(_spread(outputs, target))
 
     def step(self, target: Padded, state: NativeState) -> Tensor:
         """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
         t."""
-        logits = torch.empty(target.values.shape[1], state.rows, len(self.head.weight))
-        for at, ids in self._columns(target, state):
-            self._step(state, ids, logits=logits[at])
-        return logits.transpose(0, 1)
+        logits = torch.empty(_tokens(target), len(self.head.weight))
+        self._step(target, state, logits=logits)
+        return _spread(logits, target)
+
+    def last_logits(self, target: Padded, state: NativeState) -> Tensor:
+        """Logits (r, 1, v) of the next token after `target` (r, t), padded on the left alone."""
+        logits = torch.empty(len(target.values), 1, len(self.head.weight))
+        self._step(target, state, last_logits=logits)
+        return logits
 
     def step_attended(self, target: Padded, state: NativeState) -> tuple[Tensor, Tensor]:
         """Logits as of `step`, and the cross-attention (r, t, s) of the last layer, the mean of
         its heads."""
-        t = target.values.shape[1]
-        logits = torch.empty(t, state.rows, len(self.head.weight))
-        weights = torch.zeros(t, state.rows, state.memory_length)
-        for at, ids in self._columns(target, state):
-            self._step(state, ids, logits=logits[at], attention=weights[at])
-        return logits.transpose(0, 1), weights.transpose(0, 1)
+        logits = torch.empty(_tokens(target), len(self.head.weight))
+        weights = torch.zeros(len(logits), state.memory_length)
+        self._step(target, state, logits=logits, attention=weights)
+        return _spread(logits, target), _spread(weights, target)
 
-    def _columns(self, target: Padded, state: NativeState) -> list[tuple[int, Tensor]]:
-        """The ids (r,) of each position, -1 for padding; the state is counted forward."""
-        rows, t = target.values.shape
-        assert rows == state.rows, (rows, state.rows)
-        state.length += t
-        self.check_lengths(0, state.length)
-        ids = target.values.to("cpu", torch.int32)
-        if target.padding != "none":
-            ids = ids.masked_fill(~target.real.cpu(), -1)
-        return list(enumerate(ids.t().contiguous()))
+    def _made(self, ids: int | None, lengths: int | None, n: int) -> int:
+        """A state of the engine."""
+        pointer: int | None = self.library.state_new(self.pointer, ids, lengths, n)
+        if not pointer:
+            raise MemoryError("the native engine ran out of memory")
+        return pointer
 
     def _step(
         self,
+        target: Padded,
         state: NativeState,
-        ids: Tensor,
         outputs: Tensor | None = None,
         logits: Tensor | None = None,
+        last_logits: Tensor | None = None,
         attention: Tensor | None = None,
     ) -> None:
+        """Advance the state by the tokens of `target`, row by row; what is given is written."""
+        rows, t = target.values.shape
+        if target.padding == "none":
+            ids, counts = target.values, torch.full((rows,), t, dtype=torch.int32)
+        else:
+            ids, counts = target.values[target.real], target.real.sum(1, dtype=torch.int32).cpu()
+        ids = ids.to("cpu", torch.int32).contiguous()
+        written = (outputs, logits, last_logits, attention)
         done = self.library.state_step(
             state.pointer,
             ids.data_ptr(),
-            None if outputs is None else outputs.data_ptr(),
-            None if logits is None else logits.data_ptr(),
-            None if attention is None else attention.data_ptr(),
+            counts.data_ptr(),
+            rows,
+            *(None if one is None else one.data_ptr() for one in written),
             state.memory_length,
         )
-        if done < 0:
+        if done == _STEP_NO_MEMORY:
             raise MemoryError("the native engine ran out of memory")
-        assert done, "ids out of range"
+        if done == _NO_POSITIONS_LEFT:
+            raise beyond_positions(self.config.decoder.max_positions)  # type: ignore[union-attr]
+        assert done == _STEPPED, "ids out of range"
+        state.length += t
+
+
+def _tokens(target: Padded) -> int:
+    """Number of positions that are not padding."""
+    return target.real.numel() if target.padding == "none" else int(target.real.sum())
+
+
+def _spread(rows: Tensor, target: Padded) -> Tensor:
+    """Rows (n, ...) of the real positions of `target` (r, t), as (r, t, ...); zeros elsewhere."""
+    if target.padding == "none":
+        return rows.view(*target.real.shape, -1)
+    spread = rows.new_zeros(*target.real.shape, rows.shape[1])
+    spread[target.real.cpu()] = rows
+    return spread

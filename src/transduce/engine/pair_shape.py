@@ -1,4 +1,4 @@
-"""Shape of an encoder-decoder as the engine reads it, from its settings alone."""
+"""Shape of a model as the engine reads it, from its settings alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from transduce.nn.kernels.precision import Precision
 from transduce.nn.transformer_config import TransformerConfig, head_width
 
 if TYPE_CHECKING:
+    from transduce.models.decoder_only import DecoderOnlyConfig
     from transduce.models.encoder_decoder import EncoderDecoderConfig
     from transduce.models.transformer_pair import TransformerPairConfig
 
@@ -26,12 +27,28 @@ def pair_shape(
     target_size: int,
     precision: Precision,
 ) -> ModelShape:
-    """The shape of a supported model for vocabularies of these sizes."""
-    encoder, decoder = config.encoder, config.decoder
-    assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
+    """The shape of a supported encoder-decoder for vocabularies of these sizes."""
+    assert isinstance(config.encoder, TransformerConfig)
+    encoder = _stack_shape(config.encoder, config.d_model)
+    return _shape(config, encoder, source_size, target_size, precision)
+
+
+def decoder_shape(config: DecoderOnlyConfig, size: int, precision: Precision) -> ModelShape:
+    """The shape of a supported decoder without a memory, for a vocabulary of this size."""
+    return _shape(config, StackShape(), 0, size, precision)
+
+
+def _shape(
+    config: EncoderDecoderConfig | TransformerPairConfig | DecoderOnlyConfig,
+    encoder: StackShape,
+    source_size: int,
+    target_size: int,
+    precision: Precision,
+) -> ModelShape:
+    assert isinstance(config.decoder, TransformerConfig)
     return ModelShape(
-        _stack_shape(encoder, config.d_model),
-        _stack_shape(decoder, config.d_model),
+        encoder,
+        _stack_shape(config.decoder, config.d_model),
         config.d_model,
         source_size,
         target_size,

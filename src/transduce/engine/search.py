@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from ctypes import c_int32
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transduce.engine.library import Cancelled, SearchOptions
 from transduce.engine.weights import EngineWeights
@@ -16,6 +18,8 @@ from transduce.errors import TransduceError
 # Numbers of the enums in search.h.
 LENGTH_PENALTIES = ("none", "mean", "gnmt")
 STOPS = ("first", "exact", "present")
+
+Ints = NDArray[np.int32]
 
 
 class Found(NamedTuple):
@@ -31,7 +35,12 @@ class Found(NamedTuple):
 class SearchRules:
     """Options of `decoding.options.DecodingOptions` that the engine's search follows.
 
-    bos, eos, pad: ids.  threads: sentences are shared among so many, without effect on outputs.
+    eos: id of the end of sentence.  forbidden: ids that are never emitted.
+    threads: sentences are shared among so many, without effect on outputs.
+    ends_at_limit: a hypothesis ends with as many tokens as its limit; without it, an end of
+    sentence follows.
+    window, kept: most positions of a hypothesis, and tokens that are left of a longer one
+    (`decoding.window`); 0 for no limit.
     """
 
     beam_size: int
@@ -40,38 +49,41 @@ class SearchRules:
     alpha: float
     stop: str
     free_end: bool
-    bos: int
     eos: int
-    pad: int
+    forbidden: tuple[int, ...]
     threads: int = 1
+    ends_at_limit: bool = False
+    window: int = 0
+    kept: int = 0
 
 
 def search(
     model: EngineWeights,
     sources: Sequence[Sequence[int]],
+    prompts: Sequence[Sequence[int]],
     limits: Sequence[int],
     min_lengths: Sequence[int],
     rules: SearchRules,
     cancelled: Callable[[int], bool] | None = None,
 ) -> list[list[Found]]:
-    """The `n_best` hypotheses of each source, best first.
+    """The `n_best` hypotheses of each sentence, best first.
 
-    limits, min_lengths: tokens before the end of sentence, at most and at least.  cancelled: called
-    after each step with the index of each live sentence; if true, the sentence is done.
+    sources: none for a decoder alone.  prompts: ids that every hypothesis of a sentence begins
+    with, at least one, and that it does not contain.  limits, min_lengths: tokens before the end of
+    sentence, at most and at least.  cancelled: called after each step with the index of each live
+    sentence; if true, the sentence is done.
 
     Raises TransduceError if the logits are NaN.
     """
-    model.check_lengths(max(map(len, sources)), max(limits) + 1)
-    lengths = np.array([len(ids) for ids in sources], dtype=np.int32)
-    flat = np.fromiter(itertools.chain.from_iterable(sources), np.int32, int(lengths.sum()))
+    longest = rules.window or max(map(len, prompts)) + max(limits)
+    model.check_lengths(max(map(len, sources), default=0), longest)
     bounds = [np.array(values, dtype=np.int32) for values in (limits, min_lengths)]
+    arrays = [*_flat(sources), *_flat(prompts), *bounds]
     errors: list[BaseException] = []
     pointer = model.library.search_run(
         model.pointer,
-        flat.ctypes.data,
-        lengths.ctypes.data,
-        *(values.ctypes.data for values in bounds),
-        len(lengths),
+        *(values.ctypes.data for values in arrays),
+        len(prompts),
         _options(rules),
         _callback(cancelled, errors),
     )
@@ -86,9 +98,16 @@ def search(
                 f"the model's scores are NaN after {at} tokens; its weights are damaged, or its "
                 "precision is too low (try float32)"
             )
-        return _read(model.library, pointer, len(lengths))
+        return _read(model.library, pointer, len(prompts))
     finally:
         model.library.search_delete(pointer)
+
+
+def _flat(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Ids of all rows, one after another, and their lengths."""
+    lengths = np.array([len(ids) for ids in rows], dtype=np.int32)
+    every = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(lengths.sum()))
+    return every, lengths
 
 
 def _options(rules: SearchRules) -> SearchOptions:
@@ -98,10 +117,13 @@ def _options(rules: SearchRules) -> SearchOptions:
         LENGTH_PENALTIES.index(rules.length_penalty),
         STOPS.index(rules.stop),
         rules.free_end,
-        rules.bos,
+        rules.ends_at_limit,
         rules.eos,
-        rules.pad,
+        rules.window,
+        rules.kept,
         rules.threads,
+        len(rules.forbidden),
+        (c_int32 * len(rules.forbidden))(*rules.forbidden),
         rules.alpha,
     )
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from transduce.engine.library import ModelShape
-from transduce.engine.pair_shape import ACTIVATIONS, POSITIONS, pair_shape
+from transduce.engine.pair_shape import ACTIVATIONS, POSITIONS, decoder_shape, pair_shape
+from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.transformer import TransformerConfig
@@ -18,10 +20,14 @@ def unsupported(config: object) -> str | None:
 
 
 def _unsupported(config: object) -> Iterator[str]:
-    if not isinstance(config, EncoderDecoderConfig):
-        yield "models other than encoder-decoders of text"
+    if isinstance(config, EncoderDecoderConfig):
+        stacks = {"encoder": config.encoder, "decoder": config.decoder}
+    elif isinstance(config, DecoderOnlyConfig):
+        stacks = {"decoder": config.decoder}
+    else:
+        yield "models other than encoder-decoders and decoders of text"
         return
-    for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+    for side, stack in stacks.items():
         if not isinstance(stack, TransformerConfig):
             yield f"model.{side}.kind = {stack.kind!r}"
         elif stack.activation not in ACTIVATIONS:
@@ -31,11 +37,20 @@ def _unsupported(config: object) -> Iterator[str]:
 
 
 def model_shape(
-    model: EncoderDecoder, config: EncoderDecoderConfig, precision: Precision
+    model: EncoderDecoder | DecoderOnly,
+    config: EncoderDecoderConfig | DecoderOnlyConfig,
+    precision: Precision,
 ) -> ModelShape:
-    """The shape of a supported model."""
-    source, target = model.front_end, model.target_front_end
-    assert isinstance(source, TextFrontEnd) and isinstance(target, TextFrontEnd)
-    assert source.scale == target.scale and source.segments is target.segments is None
-    sizes = source.embedding.num_embeddings, target.embedding.num_embeddings
-    return pair_shape(config, *sizes, precision)
+    """The shape of a supported model; source size 0 for a decoder alone."""
+    if isinstance(model, EncoderDecoder):
+        assert isinstance(config, EncoderDecoderConfig)
+        sizes = vocabulary_size(model.front_end), vocabulary_size(model.target_front_end)
+        return pair_shape(config, *sizes, precision)
+    assert isinstance(config, DecoderOnlyConfig)
+    return decoder_shape(config, vocabulary_size(model.front_end), precision)
+
+
+def vocabulary_size(front_end: FrontEnd) -> int:
+    """Entries of the vocabulary of a front end of texts without segments."""
+    assert isinstance(front_end, TextFrontEnd) and front_end.segments is None
+    return front_end.embedding.num_embeddings

@@ -64,6 +64,10 @@ class DecoderOnly(nn.Module):
         t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
 
+    def last_logits(self, target: Padded, state: DecoderState) -> Tensor:
+        """Logits (r, 1, v) of the next token after `target` (r, t), padded on the left alone."""
+        return self.head(self.advance(target, state).values[:, -1:])  # type: ignore[no-any-return]
+
     def forward(self, target: Padded) -> Tensor:
         """Logits (b, t, v) of the next token after each position."""
         return self.step(target, self.start())

@@ -25,7 +25,10 @@ class Keys {
   std::vector<const float*> keys, values;  // each (heads.total())
 
   void clear() { keys.clear(), values.clear(); }
-  void add(const float* key, const float* value) { keys.push_back(key), values.push_back(value); }
+  void add(const float* key, const float* value) {
+    keys.resize(values.size());  // what filled it up
+    keys.push_back(key), values.push_back(value);
+  }
   void fill_up() {
     while (keys.size() % W) keys.push_back(keys.back());
   }

@@ -5,41 +5,47 @@
 
 namespace {
 
-bool read_sentences(const Model& model, const int32_t* ids, const int32_t* lengths, int32_t n,
+enum StepStatus { OUT_OF_RANGE, STEPPED, STEP_NO_MEMORY, NO_POSITIONS_LEFT };
+
+// Positions of a stack; more than any sequence has unless they are learned.
+int64_t positions_of(const Stack& stack) {
+  return stack.shape.positions == LEARNED ? stack.shape.max_positions : INT64_MAX;
+}
+
+// n sentences with ids below `size`, of `least` or more tokens.
+bool read_sentences(const int32_t* ids, const int32_t* lengths, int32_t n, int size, int least,
                     Sentences& to) {
-  const StackShape& shape = model.encoder.shape;
-  to.starts.push_back(0);
   for (int i = 0; i < n; i++) {
-    const bool too_long = shape.positions == LEARNED && lengths[i] > shape.max_positions;
-    if (lengths[i] < 1 || too_long) return false;
-    to.starts.push_back(to.starts.back() + lengths[i]);
-  }
-  for (int i = 0; i < to.starts.back(); i++) {
-    if (ids[i] < 0 || ids[i] >= model.shape.source_size) return false;
-    to.ids.push_back(ids[i]);
+    if (lengths[i] < least) return false;
+    for (int j = 0; j < lengths[i]; j++, ids++) {
+      if (*ids < 0 || *ids >= size) return false;
+      to.add(*ids);
+    }
+    to.end();
   }
   return n >= 1;
 }
 
-bool can_step(const State& state, const int32_t* tokens) {
-  const StackShape& shape = state.model.decoder.shape;
-  for (int r = 0; r < state.rows(); r++) {
-    const bool too_long = shape.positions == LEARNED && state.length(r) >= shape.max_positions;
-    if (tokens[r] < -1 || tokens[r] >= state.model.shape.target_size || too_long) return false;
+bool read_sources(const Model& model, const int32_t* ids, const int32_t* lengths, int32_t n,
+                  Sentences& to) {
+  for (int i = 0; i < n; i++) {
+    if (lengths[i] > positions_of(model.encoder)) return false;
   }
-  return true;
+  return read_sentences(ids, lengths, n, model.shape.source_size, 1, to);
 }
 
-bool is_valid(const SearchOptions& o, const Model& model, const int32_t* limits, int32_t n) {
-  const int size = model.shape.target_size;
-  auto is_id = [&](int id) { return id >= 0 && id < size; };
-  const StackShape& decoder = model.decoder.shape;
-  for (int i = 0; i < n; i++) {
-    const bool too_long = decoder.positions == LEARNED && limits[i] >= decoder.max_positions;
-    if (limits[i] < 0 || too_long) return false;
+bool are_valid(const Questions& questions, const SearchOptions& o, const Model& model) {
+  const int64_t positions = positions_of(model.decoder);
+  for (int i = 0; i < questions.count(); i++) {
+    const int64_t most = o.window ? o.window
+                                  : (int64_t)questions.prompts.length(i) + questions.limits[i];
+    if (questions.limits[i] < 0 || most > positions) return false;
   }
-  return o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1 && is_id(o.bos) && is_id(o.eos) &&
-         is_id(o.pad);
+  auto is_id = [&](int id) { return id >= 0 && id < model.shape.target_size; };
+  const bool ids = is_id(o.eos) && o.n_forbidden >= 0 &&
+                   std::all_of(o.forbidden, o.forbidden + o.n_forbidden, is_id);
+  const bool window = o.window == 0 || (o.kept >= 1 && o.kept <= o.window);
+  return ids && window && o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1;
 }
 
 }  // namespace
@@ -71,11 +77,14 @@ EXPORT int32_t engine_load(Model* model, const char* name, const float* weight, 
 }
 EXPORT int32_t engine_complete(const Model* model) { return model->complete(); }
 
-// Encode n sentences, their ids one after another.  Null for ids or lengths out of range.
+// Encode n sentences, their ids one after another; without an encoder n is 0.  Null for ids or
+// lengths out of range.
 EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* lengths, int32_t n) {
   try {
+    if (!model->complete()) return nullptr;
+    if (!model->has_encoder()) return n ? nullptr : new State(*model);
     Sentences sources;
-    if (!model->complete() || !read_sentences(*model, ids, lengths, n, sources)) return nullptr;
+    if (!read_sources(*model, ids, lengths, n, sources)) return nullptr;
     return new State(*model, sources);
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -83,24 +92,36 @@ EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* l
 }
 EXPORT void state_delete(State* state) { delete state; }
 
-// Advance by a token for each row.  outputs (rows, width), logits (rows, target_size) and attention
-// (rows, stride) of the last layer's cross-attention are written unless null.
-// 1 for success, 0 for ids out of range, -1 without memory.
-EXPORT int32_t state_step(State* state, const int32_t* tokens, float* outputs, float* logits,
-                   float* attention, int32_t stride) {
+// Advance n hypotheses, each by some tokens, the ids of all one after another.  Written unless null:
+// outputs (tokens, width), logits (tokens, target_size), last_logits (n, target_size), for which
+// each hypothesis needs a token, and attention (tokens, stride) of the last layer to the source.
+// See StepStatus.
+EXPORT int32_t state_step(State* state, const int32_t* ids, const int32_t* counts, int32_t n,
+                          float* outputs, float* logits, float* last_logits, float* attention,
+                          int32_t stride) {
   try {
-    if (!can_step(*state, tokens)) return 0;
-    for (int r = 0; r < state->rows() && attention; r++) {
-      if (state->memory_length(r) > stride) return 0;
+    const Model& model = state->model;
+    const bool first = !model.has_encoder() && !state->rows();
+    Sentences given;
+    if (n != state->rows() && !first) return OUT_OF_RANGE;
+    if (!read_sentences(ids, counts, n, model.shape.target_size, last_logits ? 1 : 0, given)) {
+      return OUT_OF_RANGE;
     }
-    const float* found = state->step(tokens, attention, stride);
-    if (outputs) {
-      memcpy(outputs, found, 4 * (size_t)state->rows() * state->model.shape.width);
+    for (int r = 0; r < n; r++) {
+      const int64_t length = first ? 0 : state->length(r);
+      if (length + counts[r] > positions_of(model.decoder)) return NO_POSITIONS_LEFT;
+      if (attention && (!model.has_encoder() || state->memory_length(r) > stride)) {
+        return OUT_OF_RANGE;
+      }
     }
-    if (logits) state->logits(found, logits);
-    return 1;
+    const float* found = state->step(given, attention, stride);
+    const size_t tokens = given.ids.size();
+    if (outputs) memcpy(outputs, found, 4 * tokens * model.shape.width);
+    if (logits) state->logits(found, (int)tokens, logits);
+    if (last_logits) state->last_logits(given, found, last_logits);
+    return STEPPED;
   } catch (const std::bad_alloc&) {
-    return -1;
+    return STEP_NO_MEMORY;
   }
 }
 
@@ -118,18 +139,25 @@ EXPORT int32_t state_select(State* state, const int32_t* rows, int32_t n) {
 }
 EXPORT void state_rewind(State* state, int32_t count) { state->rewind(count); }
 
-// Search for n sentences, their ids one after another.  limits, min_lengths (n): tokens before an
-// end.  cancelled: called after a step with the number of each live sentence, or null.  Null for
-// ids or options out of range.
-EXPORT Results* search_run(const Model* model, const int32_t* ids, const int32_t* lengths,
+// Search for n sentences: their sources (without an encoder not read) and prompts, the ids of each
+// one after another; limits, min_lengths (n): tokens before an end.  cancelled: called after a step
+// with the number of each live sentence, or null.  Null for ids or options out of range.
+EXPORT Results* search_run(const Model* model, const int32_t* sources, const int32_t* source_lengths,
+                           const int32_t* prompts, const int32_t* prompt_lengths,
                            const int32_t* limits, const int32_t* min_lengths, int32_t n,
                            const SearchOptions* options, Cancelled cancelled) {
   try {
-    Sentences sources;
-    if (!model->complete() || !read_sentences(*model, ids, lengths, n, sources)) return nullptr;
-    if (!is_valid(*options, *model, limits, n)) return nullptr;
+    Questions questions{{}, {}, limits, min_lengths};
+    const int size = model->shape.target_size;
+    if (!model->complete()) return nullptr;
+    if (!read_sentences(prompts, prompt_lengths, n, size, 1, questions.prompts)) return nullptr;
+    if (model->has_encoder() &&
+        !read_sources(*model, sources, source_lengths, n, questions.sources)) {
+      return nullptr;
+    }
+    if (!are_valid(questions, *options, *model)) return nullptr;
     auto results = std::make_unique<Results>();
-    search_all(*model, sources, limits, min_lengths, *options, cancelled, *results);
+    search_all(*model, questions, *options, cancelled, *results);
     return results.release();
   } catch (const std::exception&) {
     return nullptr;

@@ -1,8 +1,8 @@
 // Encoder and decoder layers, over rows without padding.
 //
 // The encoder runs over the real positions of all sentences, one after another.  The decoder
-// advances each hypothesis by one token: its keys and values of all layers are one row of the
-// step's block, which stays where it is; a hypothesis is the list of its rows.
+// advances each hypothesis by some tokens, a prompt or one: keys and values of all layers of a token
+// are one row of the step's block, which stays where it is; a hypothesis is the list of its rows.
 #pragma once
 #include "model.h"
 
@@ -143,8 +143,20 @@ static const float* slopes_of(const Stack& stack) {
 
 // Sentences one after another: sentence i is ids[starts[i]] to ids[starts[i + 1] - 1].
 struct Sentences {
-  std::vector<int> starts, ids;
+  std::vector<int> starts{0}, ids;
+
   int count() const { return (int)starts.size() - 1; }
+  int length(int i) const { return starts[i + 1] - starts[i]; }
+  void add(int id) { ids.push_back(id); }
+  void end() { starts.push_back((int)ids.size()); }  // the sentence that was added to
+  Sentences part(int from, int to) const {
+    Sentences found;
+    for (int i = from; i < to; i++) {
+      for (int at = starts[i]; at < starts[i + 1]; at++) found.add(ids[at]);
+      found.end();
+    }
+    return found;
+  }
 };
 
 static void encode(const Model& model, const Sentences& sources, float* x, Scratch& scratch) {
@@ -165,7 +177,7 @@ static void encode(const Model& model, const Sentences& sources, float* x, Scrat
       float* mixed = scratch.mixed.at_least((size_t)rows * h);
       apply(l.query_key_value, in, rows, wide, 3 * h, scratch.products);
       for (int i = 0; i < sources.count(); i++) {
-        const int start = sources.starts[i], n = sources.starts[i + 1] - start;
+        const int start = sources.starts[i], n = sources.length(i);
         seen.clear();
         for (int j = 0; j < n; j++) {
           float* row = wide + (size_t)(start + j) * 3 * h;
@@ -192,12 +204,15 @@ static void encode(const Model& model, const Sentences& sources, float* x, Scrat
 // head do not all fall into the same sets of the cache.
 static inline size_t staggered(size_t width) { return ((width + 15) / 16 | 1) * 16; }
 
-// The past of a batch of hypotheses, and the memory that they look at.
+// The past of a batch of hypotheses, and the memory that they look at, if there is an encoder.
 class State {
  public:
   const Model& model;
 
-  State(const Model& model_, const Sentences& sources) : model(model_), starts_(sources.starts) {
+  // For a decoder alone: as many hypotheses as the first step has.
+  explicit State(const Model& model_) : model(model_) {}
+
+  State(const Model& model_, const Sentences& sources) : model(model_), sources_(sources) {
     const int rows = (int)sources.ids.size(), m = model.shape.width;
     Buffer<float> x;
     encode(model, sources, x.at_least((size_t)rows * m), scratch_);
@@ -213,13 +228,14 @@ class State {
 
   int rows() const { return (int)past_.size(); }
   int length(int row) const { return (int)past_[row].size(); }
-  int memory_length(int row) const { return starts_[sentence_[row] + 1] - starts_[sentence_[row]]; }
+  int memory_length(int row) const { return sources_.length(sentence_[row]); }
 
   // Hypotheses `rows`, in order: only lists move.
   void select(const int* rows, int n) {
     std::vector<std::vector<const float*>> past(n);
-    std::vector<int> sentence(n);
-    for (int i = 0; i < n; i++) past[i] = past_[rows[i]], sentence[i] = sentence_[rows[i]];
+    std::vector<int> sentence(sentence_.empty() ? 0 : n);
+    for (int i = 0; i < n; i++) past[i] = past_[rows[i]];
+    for (size_t i = 0; i < sentence.size(); i++) sentence[i] = sentence_[rows[i]];
     past_.swap(past);
     sentence_.swap(sentence);
   }
@@ -229,98 +245,122 @@ class State {
     for (auto& past : past_) past.resize(past.size() - std::min((size_t)count, past.size()));
   }
 
-  // Advance each hypothesis by a token; returns the decoder's outputs (rows, width).  A token of -1
-  // is padding, and leaves its hypothesis as it was.
+  // Forget all of a hypothesis.
+  void forget(int row) { past_[row].clear(); }
+
+  // Advance each hypothesis by the tokens given for it, which may be none; returns the decoder's
+  // outputs (tokens, width).
   //
-  // attention: (rows, width of a row) of the cross-attention of the last layer, or null.
-  const float* step(const int* tokens, float* attention = nullptr, int attention_stride = 0) {
+  // attention: (tokens, stride) of the cross-attention of the last layer, or null.
+  const float* step(const Sentences& given, float* attention = nullptr, int attention_stride = 0) {
     const Stack& stack = model.decoder;
-    const int m = model.shape.width, n = rows();
+    const int m = model.shape.width, n = (int)given.ids.size();
     const bool pre = stack.shape.pre_norm;
     const size_t stride = staggered(2 * stack.heads.total()), row = stride * stack.layers.size();
     float* x = x_.at_least((size_t)n * m);
     blocks_.emplace_back();
     float* block = blocks_.back().at_least(n * row);
-    for (int r = 0; r < n; r++) {
-      embed(stack, model.target_table, model.shape.scale, m, std::max(tokens[r], 0), length(r),
-            x + (size_t)r * m, scratch_);
-      past_[r].push_back(block + r * row);
+    if (past_.empty()) past_.resize(given.count());
+    for (int r = 0; r < rows(); r++) {
+      for (int i = given.starts[r]; i < given.starts[r + 1]; i++) {
+        embed(stack, model.target_table, model.shape.scale, m, given.ids[i], length(r),
+              x + (size_t)i * m, scratch_);
+        past_[r].push_back(block + i * row);
+      }
     }
     for (size_t i = 0; i < stack.layers.size(); i++) {
       const Layer& l = stack.layers[i];
       residual(pre, l.self_norm, x, n, m, scratch_, [&](const float* in, float* out) {
-        self_attention(l, in, out, i * stride);
+        self_attention(l, given, in, out, i * stride);
       });
       float* seen = i + 1 == stack.layers.size() ? attention : nullptr;
-      residual(pre, l.cross_norm, x, n, m, scratch_, [&](const float* in, float* out) {
-        cross_attention(l, in, out, memory_[i].data(), seen, attention_stride);
-      });
+      if (model.has_encoder()) {
+        residual(pre, l.cross_norm, x, n, m, scratch_, [&](const float* in, float* out) {
+          cross_attention(l, given, in, out, memory_[i].data(), seen, attention_stride);
+        });
+      }
       residual(pre, l.feed_forward_norm, x, n, m, scratch_, [&](const float* in, float* out) {
         feed_forward(l, stack.shape, in, n, out, scratch_);
       });
     }
     if (pre) layer_norm(stack.norm, x, n, m, x);
-    for (int r = 0; r < n; r++) {
-      if (tokens[r] < 0) past_[r].pop_back();
-    }
     return x;
   }
 
-  // Logits (rows, target_size) of decoder outputs.
-  void logits(const float* outputs, float* to) {
-    apply(model.head, outputs, rows(), to, model.shape.target_size, scratch_.products);
+  // Logits (n, target_size) of decoder outputs (n, width).
+  void logits(const float* outputs, int n, float* to) {
+    apply(model.head, outputs, n, to, model.shape.target_size, scratch_.products);
+  }
+
+  // Logits (rows, target_size) after the last token of each hypothesis, of the outputs of a step.
+  void last_logits(const Sentences& given, const float* outputs, float* to) {
+    const int m = model.shape.width, n = rows();
+    if ((int)given.ids.size() > n) {
+      float* last = last_.at_least((size_t)n * m);
+      for (int r = 0; r < n; r++) {
+        memcpy(last + (size_t)r * m, outputs + (given.starts[r + 1] - 1) * (size_t)m, 4 * (size_t)m);
+      }
+      outputs = last;
+    }
+    logits(outputs, n, to);
   }
 
  private:
-  std::vector<int> starts_;            // positions of each sentence in the memory
+  Sentences sources_;                  // their positions in the memory are those of the sources
   std::vector<Buffer<float>> memory_;  // of each layer, (positions, keys and values)
-  size_t memory_stride_;
+  size_t memory_stride_ = 0;
   std::vector<Buffer<float>> blocks_;  // of each step, (rows, layers, keys and values)
   std::vector<std::vector<const float*>> past_;  // of each hypothesis its rows of the blocks
   std::vector<int> sentence_;                    // of each hypothesis
-  Buffer<float> x_;
+  Buffer<float> x_, last_;
   Scratch scratch_;
 
-  void self_attention(const Layer& l, const float* in, float* out, size_t offset) {
+  void self_attention(const Layer& l, const Sentences& given, const float* in, float* out,
+                      size_t offset) {
     const Stack& stack = model.decoder;
-    const int n = rows(), h = stack.heads.total();
+    const int n = (int)given.ids.size(), h = stack.heads.total();
     float* wide = scratch_.wide.at_least((size_t)n * 3 * h);
     float* mixed = scratch_.mixed.at_least((size_t)n * h);
     apply(l.query_key_value, in, n, wide, 3 * h, scratch_.products);
-    for (int r = 0; r < n; r++) {
-      float* row = wide + (size_t)r * 3 * h;
-      rotate(stack, row, length(r) - 1, scratch_);
-      memcpy((float*)past_[r].back() + offset, row + h, 8 * (size_t)h);
-    }
     Keys& seen = scratch_.seen;
-    for (int r = 0; r < n; r++) {
+    for (int r = 0; r < rows(); r++) {
       seen.clear();
-      for (const float* row : past_[r]) seen.add(row + offset, row + offset + h);
-      seen.fill_up();
-      attend(wide + (size_t)r * 3 * h, seen, stack.heads, slopes_of(stack), length(r) - 1,
-             mixed + (size_t)r * h, nullptr, scratch_.scores);
+      const int before = length(r) - given.length(r);
+      for (int at = 0; at < length(r); at++) {
+        const float* keys = past_[r][at] + offset;
+        seen.add(keys, keys + h);
+        if (at < before) continue;
+        const size_t i = given.starts[r] + at - before;
+        float* row = wide + i * 3 * h;
+        rotate(stack, row, at, scratch_);
+        memcpy((float*)keys, row + h, 8 * (size_t)h);
+        seen.fill_up();
+        attend(row, seen, stack.heads, slopes_of(stack), at, mixed + i * h, nullptr,
+               scratch_.scores);
+      }
     }
     apply(l.self_output, mixed, n, out, model.shape.width, scratch_.products);
   }
 
-  void cross_attention(const Layer& l, const float* in, float* out, const float* memory,
-                       float* attention, int attention_stride) {
+  void cross_attention(const Layer& l, const Sentences& given, const float* in, float* out,
+                       const float* memory, float* attention, int attention_stride) {
     const Heads& heads = model.decoder.heads;
-    const int n = rows(), h = heads.total();
+    const int n = (int)given.ids.size(), h = heads.total();
     float* queries = scratch_.wide.at_least((size_t)n * h);
     float* mixed = scratch_.mixed.at_least((size_t)n * h);
     apply(l.query, in, n, queries, h, scratch_.products);
     Keys& seen = scratch_.seen;
-    for (int r = 0; r < n; r++) {
+    for (int r = 0; r < rows(); r++) {
       if (r == 0 || sentence_[r] != sentence_[r - 1]) {
         seen.clear();
-        const float* row = memory + starts_[sentence_[r]] * memory_stride_;
+        const float* row = memory + sources_.starts[sentence_[r]] * memory_stride_;
         for (int s = 0; s < memory_length(r); s++, row += memory_stride_) seen.add(row, row + h);
         seen.fill_up();
       }
-      float* weights = attention ? attention + (size_t)r * attention_stride : nullptr;
-      attend(queries + (size_t)r * h, seen, heads, nullptr, 0, mixed + (size_t)r * h, weights,
-             scratch_.scores);
+      for (size_t i = given.starts[r]; i < (size_t)given.starts[r + 1]; i++) {
+        float* weights = attention ? attention + i * attention_stride : nullptr;
+        attend(queries + i * h, seen, heads, nullptr, 0, mixed + i * h, weights, scratch_.scores);
+      }
     }
     apply(l.cross_output, mixed, n, out, model.shape.width, scratch_.products);
   }

@@ -1,4 +1,5 @@
-// The weights of an encoder-decoder Transformer, found by their names in the PyTorch model.
+// The weights of a Transformer, found by their names in the PyTorch model: an encoder and a decoder,
+// or a decoder alone.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ struct StackShape {
 };
 struct ModelShape {
   StackShape encoder, decoder;
-  int32_t width, source_size, target_size, precision;
+  int32_t width, source_size, target_size, precision;  // source_size 0: a decoder alone
   float scale;  // of embeddings
 };
 
@@ -123,15 +124,19 @@ class Model {
 
   explicit Model(const ModelShape& shape_)
       : shape(shape_),
-        encoder(shape_.encoder, shape_.width),
+        encoder(shape_.source_size ? shape_.encoder : StackShape{}, shape_.width),
         decoder(shape_.decoder, shape_.width) {
     const size_t m = shape.width;
-    add({"front_end.embedding", (size_t)shape.source_size, m}).table = &source_table;
-    add({"target_front_end.embedding", (size_t)shape.target_size, m}).table = &target_table;
+    const char* target = has_encoder() ? "target_front_end.embedding" : "front_end.embedding";
+    add({target, (size_t)shape.target_size, m}).table = &target_table;
     add({"head", (size_t)shape.target_size, m}).linear = &head;
+    add_stack("decoder", decoder, has_encoder());
+    if (!has_encoder()) return;
+    add({"front_end.embedding", (size_t)shape.source_size, m}).table = &source_table;
     add_stack("encoder", encoder, false);
-    add_stack("decoder", decoder, true);
   }
+
+  bool has_encoder() const { return shape.source_size > 0; }
 
   // weight (rows, columns) is packed, or kept by the caller if it is a table or a norm's.
   LoadError load(const std::string& name, const float* weight, const float* bias, size_t rows,
@@ -239,6 +244,7 @@ static bool is_valid(const StackShape& s) {
   return sizes && kinds && s.max_positions >= 1 && (s.positions != ROTARY || s.head_width % 2 == 0);
 }
 static bool is_valid(const ModelShape& s) {
-  return is_valid(s.encoder) && is_valid(s.decoder) && s.width >= 1 && s.width <= 100000 &&
-         s.source_size >= 1 && s.target_size >= 1 && s.precision >= FLOAT32 && s.precision <= INT8;
+  const bool encoder = s.source_size == 0 || (s.source_size > 0 && is_valid(s.encoder));
+  return encoder && is_valid(s.decoder) && s.width >= 1 && s.width <= 100000 &&
+         s.target_size >= 1 && s.precision >= FLOAT32 && s.precision <= INT8;
 }

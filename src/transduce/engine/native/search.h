@@ -1,8 +1,9 @@
 // Beam search and greedy search, by the rules of transduce/decoding: the same outputs as there.
 //
 // The Python search follows every option; this one follows those that need only the logits of a
-// step: length penalties, stopping rules, limits, a free end.  Log-softmax and the choice of the
-// best go over the logits together, so that no log-probability but a candidate's is written.
+// step: length penalties, stopping rules, limits, a free end, the window of a decoder alone.
+// Log-softmax and the choice of the best go over the logits together, so that no log-probability but
+// a candidate's is written.
 #pragma once
 #include <thread>
 
@@ -12,9 +13,28 @@ enum LengthPenalty { NO_PENALTY, MEAN, GNMT };
 enum Stop { FIRST, EXACT, PRESENT };
 
 // As the caller gives them; the same fields in `library.py`.
+//
+// forbidden: ids that are never emitted.  ends_at_limit: a hypothesis of as many tokens as its limit
+// ends there, without an end of sentence.  window: most positions of a hypothesis, 0 for no limit; a
+// longer one is read again from its last `kept` tokens on.
 struct SearchOptions {
-  int32_t beam, n_best, length_penalty, stop, free_end, bos, eos, pad, threads;
+  int32_t beam, n_best, length_penalty, stop, free_end, ends_at_limit, eos, window, kept, threads;
+  int32_t n_forbidden;
+  const int32_t* forbidden;
   double alpha;
+};
+
+// What to search for: sources, unless the decoder is alone; the tokens that every hypothesis begins
+// with, at least one; tokens before the end, at most and at least.
+struct Questions {
+  Sentences sources, prompts;
+  const int32_t *limits, *min_lengths;
+
+  int count() const { return prompts.count(); }
+  Questions part(int from, int to) const {
+    const int last = sources.count() ? to : from;
+    return {sources.part(from, last), prompts.part(from, to), limits + from, min_lengths + from};
+  }
 };
 typedef int32_t (*Cancelled)(int32_t sentence);
 
@@ -128,17 +148,16 @@ struct Beam {
 
 class Search {
  public:
-  // limits, min_lengths: of each sentence, tokens before its end.
-  Search(const Model& model, const Sentences& sources, const int32_t* limits,
-         const int32_t* min_lengths, const SearchOptions& options, Cancelled cancelled, int first)
-      : state_(model, sources),
-        limits_(limits),
-        min_lengths_(min_lengths),
+  // first: number of the first question, for `cancelled`.
+  Search(const Model& model, Questions questions, const SearchOptions& options,
+         Cancelled cancelled, int first)
+      : questions_(std::move(questions)),
+        state_(model.has_encoder() ? State(model, questions_.sources) : State(model)),
         options_(options),
         cancelled_(cancelled),
         first_(first),
-        finished_(sources.count(), Finished(options)) {
-    for (int i = 0; i < sources.count(); i++) beams_.push_back({i, {{0.0f, {}}}});
+        finished_(questions_.count(), Finished(options)) {
+    for (int i = 0; i < questions_.count(); i++) beams_.push_back({i, {{0.0f, {}}}});
   }
 
   std::vector<Finished>& run() {
@@ -150,11 +169,11 @@ class Search {
   }
 
  private:
+  Questions questions_;
   State state_;
-  const int32_t *limits_, *min_lengths_;
   const SearchOptions& options_;
   Cancelled cancelled_;
-  int first_;  // number of the first sentence
+  int first_;
   std::vector<Finished> finished_;
   std::vector<Beam> beams_;
   Buffer<float> logits_;
@@ -163,18 +182,36 @@ class Search {
   bool only_free_ends(int length) const {
     return options_.free_end && length > 0 &&
            std::all_of(beams_.begin(), beams_.end(),
-                       [&](const Beam& beam) { return limits_[beam.sentence] <= length; });
+                       [&](const Beam& beam) { return limit(beam) <= length; });
   }
 
+  int limit(const Beam& beam) const { return questions_.limits[beam.sentence]; }
+
   void step(int length) {
-    std::vector<int> tokens;
+    Sentences given;
     for (const Beam& beam : beams_) {
-      for (const Growing& row : beam.rows) {
-        tokens.push_back(length ? row.tokens.back() : options_.bos);
-      }
+      for (const Growing& row : beam.rows) read(beam.sentence, row.tokens, length, given);
     }
-    const float* outputs = state_.step(tokens.data());
-    state_.logits(outputs, logits_.at_least(tokens.size() * state_.model.shape.target_size));
+    const float* outputs = state_.step(given);
+    float* logits = logits_.at_least((size_t)given.count() * state_.model.shape.target_size);
+    state_.last_logits(given, outputs, logits);
+  }
+
+  // Give the next hypothesis its tokens: the prompt, then its last one; or, beyond the window, the
+  // last ones that are kept, to begin anew.
+  void read(int sentence, const std::vector<int>& tokens, int length, Sentences& given) {
+    const Sentences& prompts = questions_.prompts;
+    const int n = prompts.length(sentence), all = n + length, r = given.count();
+    const int held = length ? state_.length(r) : 0;
+    int count = length ? 1 : n;
+    if (options_.window && held + count > options_.window) {
+      if (length) state_.forget(r);
+      count = options_.kept;
+    }
+    for (int i = all - count; i < all; i++) {
+      given.add(i < n ? prompts.ids[prompts.starts[sentence] + i] : tokens[i - n]);
+    }
+    given.end();
   }
 
   // Extend every hypothesis by a token; the state follows the beams that go on.
@@ -185,7 +222,16 @@ class Search {
     for (Beam& beam : beams_) {
       const Best best = candidates(beam, length, first);
       std::vector<Candidate> continuing;
-      collect(beam, best, length, continuing);
+      for (const Candidate& one : best.ranked) {
+        if (one.token != options_.eos && (int)continuing.size() < options_.beam) {
+          continuing.push_back(one);
+        }
+      }
+      if (options_.ends_at_limit && length + 1 >= limit(beam)) {
+        cut_off(beam, length, continuing);
+        continuing.clear();
+      }
+      collect(beam, best, length);
       const bool done = is_done(beam.sentence, length, continuing);
       if (done && !finished_[beam.sentence].count) keep_unfinished(beam, length);
       if (!done && !(cancelled_ && cancelled_(first_ + beam.sentence))) {
@@ -207,9 +253,10 @@ class Search {
 
   // The best 2 * beam continuations: at most `beam` of them end the sentence.
   Best candidates(const Beam& beam, int length, int first) {
-    const int size = state_.model.shape.target_size, limit = limits_[beam.sentence];
-    const bool full = limit <= length;
-    const bool too_short = length < std::min(min_lengths_[beam.sentence], limit);
+    const int size = state_.model.shape.target_size;
+    const bool full = limit(beam) <= length;
+    const bool too_short =
+        length < std::min(questions_.min_lengths[beam.sentence], limit(beam));
     Best best(2 * options_.beam);
     for (int i = 0; i < (int)beam.rows.size(); i++) {
       const float so_far = beam.rows[i].log_prob;
@@ -224,23 +271,30 @@ class Search {
         best.offer(row.log_prob(row.logits[options_.eos]) + so_far, i, options_.eos);
         continue;
       }
-      row.logits[options_.pad] = row.logits[options_.bos] = DEAD;
+      for (int j = 0; j < options_.n_forbidden; j++) row.logits[options_.forbidden[j]] = DEAD;
       if (too_short) row.logits[options_.eos] = DEAD;
       row.offer_all(best, so_far, i);
     }
     return best;
   }
 
-  // Ends among the first `beam` candidates finish; the first `beam` others continue.
-  void collect(const Beam& beam, const Best& best, int length, std::vector<Candidate>& continuing) {
-    for (int i = 0; i < (int)best.ranked.size(); i++) {
+  // Ends of sentence among the first `beam` candidates finish; others continue.
+  void collect(const Beam& beam, const Best& best, int length) {
+    for (int i = 0; i < std::min((int)best.ranked.size(), options_.beam); i++) {
       const Candidate& one = best.ranked[i];
-      if (one.token != options_.eos) {
-        if ((int)continuing.size() < options_.beam) continuing.push_back(one);
-      } else if (i < options_.beam) {
-        const double score = one.value / penalty(options_, length + 1);
-        finished_[beam.sentence].add({beam.rows[one.parent].tokens, one.value, score, true});
-      }
+      if (one.token != options_.eos) continue;
+      const double score = one.value / penalty(options_, length + 1);
+      finished_[beam.sentence].add({beam.rows[one.parent].tokens, one.value, score, true});
+    }
+  }
+
+  // Hypotheses that have as many tokens as they may.
+  void cut_off(const Beam& beam, int length, const std::vector<Candidate>& last) {
+    for (const Candidate& one : last) {
+      Hypothesis found{beam.rows[one.parent].tokens, one.value,
+                       one.value / penalty(options_, length + 1), false};
+      found.tokens.push_back(one.token);
+      finished_[beam.sentence].add(std::move(found));
     }
   }
 
@@ -253,7 +307,7 @@ class Search {
       const double now = top / penalty(options_, length + 1);
       return (full && now <= finished.rank(options_.beam)) || top == DEAD;
     }
-    const double bound = top / penalty(options_, limits_[sentence] + 1);
+    const double bound = top / penalty(options_, questions_.limits[sentence] + 1);
     return (options_.stop == FIRST && full) || bound <= finished.rank(options_.n_best);
   }
 
@@ -286,10 +340,9 @@ struct Results {
 };
 
 // Search for all sentences, a share of them on each thread; outputs do not depend on the shares.
-static void search_all(const Model& model, const Sentences& sources, const int32_t* limits,
-                       const int32_t* min_lengths, const SearchOptions& options,
-                       Cancelled cancelled, Results& results) {
-  const int n = sources.count(), shares = std::max(1, std::min(options.threads, n));
+static void search_all(const Model& model, const Questions& questions,
+                       const SearchOptions& options, Cancelled cancelled, Results& results) {
+  const int n = questions.count(), shares = std::max(1, std::min(options.threads, n));
   std::vector<std::vector<Finished>> found(shares);
   std::vector<std::exception_ptr> errors(shares);
   std::vector<int> not_a_number(shares, -1);
@@ -297,13 +350,7 @@ static void search_all(const Model& model, const Sentences& sources, const int32
     const int from = (int)((int64_t)n * share / shares);
     const int to = (int)((int64_t)n * (share + 1) / shares);
     try {
-      Sentences own;
-      const auto ids = sources.ids.begin();
-      own.ids.assign(ids + sources.starts[from], ids + sources.starts[to]);
-      for (int i = from; i <= to; i++) {
-        own.starts.push_back(sources.starts[i] - sources.starts[from]);
-      }
-      Search search(model, own, limits + from, min_lengths + from, options, cancelled, from);
+      Search search(model, questions.part(from, to), options, cancelled, from);
       found[share] = std::move(search.run());
     } catch (const NotANumber& error) {
       not_a_number[share] = error.length;

@@ -15,7 +15,7 @@ from transduce.sequence import Padded
 from transduce.tasks.explained_output import hooks_of, layer_guesses
 from transduce.tasks.explained_pass import Pass, logger, steps_of, token_names
 from transduce.tasks.language_model.dialogue import TrainedDialogue
-from transduce.tasks.language_model.generator import Continuation, Generator, left_padded
+from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.tasks.language_model.recommendation import Recommender
 from transduce.tasks.search_watch import Names, SearchWatch
 from transduce.text import BOS, EOS, PAD, UNK
@@ -46,7 +46,7 @@ def explain_generation(generator: Generator, parts: tuple[str, ...]) -> Explanat
     request = SearchRequest(
         windowed_step,
         WindowedState(generator.model, generator.window),
-        left_padded([prompt]).to(generator.device),
+        Padded.left_padded([prompt], PAD).to(generator.device),
         torch.full((1,), generator.options.max_tokens),
         EOS,
         generator.forbidden,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import logging
@@ -17,12 +18,14 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints, SearchHooks, constraints_of
 from transduce.decoding.search import SearchRequest, Snapshot, search_steps
 from transduce.decoding.stable_prefix import stable_prefix
+from transduce.decoding.step_model import NextTokenModel
 from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.decoding.window import WindowedState, windowed_step
 from transduce.decoding.work import check_work
 from transduce.errors import TransduceError
 from transduce.models.decoder_only import DecoderOnly
 from transduce.sequence import Padded
+from transduce.tasks.language_model.native import NativeContinuations
 from transduce.tasks.per_input import (
     NEVER,
     Cancellation,
@@ -127,6 +130,8 @@ class Generator:
     inputs: tuple[str, ...] = ("prompt",)
     forbidden: tuple[int, ...] = (BOS, PAD, UNK)
     """Ids that are never generated."""
+    native: NativeContinuations | None = None
+    """Native engine that decodes in place of the PyTorch model."""
 
     def __init__(
         self, model: DecoderOnly, tokenizer: Tokenizer, options: DecodingOptions, window: int
@@ -142,6 +147,11 @@ class Generator:
     def token_surfaces(self) -> TokenSurfaces:
         """Surfaces of the tokens."""
         return TokenSurfaces(self.tokenizer)
+
+    @property
+    def step_model(self) -> NextTokenModel:
+        """Model that decodes: in the native engine, or the PyTorch one."""
+        return self.model.eval() if self.native is None else self.native.model
 
     @property
     def device(self) -> torch.device:
@@ -247,13 +257,13 @@ class Generator:
             rows = [i for i in rows if not cancellation(i)]
             if not rows:
                 continue
-            chosen = [prompts[i] for i in rows]
-            hook = cancellation.of_part(rows)
-            found: list[list[Hypothesis]] = []
-            for snapshot in self._steps(
-                chosen, output_constraints, options, [streams[i] for i in rows], hook
-            ):
-                found = snapshot.best
+            found = self._found(
+                [prompts[i] for i in rows],
+                output_constraints,
+                options,
+                [streams[i] for i in rows],
+                cancellation.of_part(rows),
+            )
             for i, hypotheses in zip(rows, found, strict=True):
                 results[i] = hypotheses
         for i, (number, hypotheses) in enumerate(zip(streams, results, strict=True)):
@@ -297,6 +307,21 @@ class Generator:
         self._warn_if_lacking(ids, output_constraints, options, stream)
         yield continuation_text.exact(ids)[len(written) :]
 
+    def _found(
+        self,
+        prompts: Sequence[Sequence[int]],
+        output_constraints: OutputConstraints,
+        options: DecodingOptions,
+        streams: Sequence[int],
+        cancelled: Callable[[int], bool] | None,
+    ) -> list[list[Hypothesis]]:
+        """The results of `_steps`, or those of the native engine's own search."""
+        native = self.native
+        if native is not None and native.follows(options, output_constraints):
+            return native.search(prompts, output_constraints, options, self.forbidden, cancelled)
+        steps = self._steps(prompts, output_constraints, options, streams, cancelled)
+        return collections.deque(steps, maxlen=1).pop().best
+
     def _steps(
         self,
         prompts: Sequence[Sequence[int]],
@@ -306,7 +331,6 @@ class Generator:
         cancelled: Callable[[int], bool] | None,
     ) -> Iterator[Snapshot]:
         """Search for continuations of some prompts, step by step."""
-        self.model.eval()
         wordings = [self.continuation_text(ids, options) for ids in prompts]
         limit = max(options.max_tokens, len(output_constraints.prefix))
 
@@ -316,8 +340,8 @@ class Generator:
         return search_steps(
             SearchRequest(
                 windowed_step,
-                WindowedState(self.model, self.window),
-                left_padded(prompts).to(self.device),
+                WindowedState(self.step_model, self.window),
+                Padded.left_padded(prompts, PAD).to(self.device),
                 torch.full((len(prompts),), options.max_tokens),
                 EOS,
                 self.forbidden,
@@ -390,12 +414,3 @@ class Generator:
                 len(ids),
                 self.window,
             )
-
-
-def left_padded(rows: Sequence[Sequence[int]]) -> Padded:
-    """Rows of ids that end at the same column.  At least one row, each of at least one id."""
-    width = max(map(len, rows))
-    values = torch.tensor([[PAD] * (width - len(row)) + list(row) for row in rows])
-    lengths = torch.tensor([len(row) for row in rows])
-    real = torch.arange(width) >= width - lengths[:, None]
-    return Padded(values, real, "none" if bool(real.all()) else "any")

@@ -11,31 +11,10 @@ import dataclasses
 
 import torch
 
-from transduce.engine.build import build_refusal
-from transduce.engine.instructions import chosen_instructions
 from transduce.engine.model import NativeModel
-from transduce.engine.shape import unsupported
-from transduce.errors import SettingError
 from transduce.nn.kernels.linear import Precision
 from transduce.tasks.translation.native_engine import NativeEngine
 from transduce.tasks.translation.task import TrainedTranslator
-
-
-def native_refusal(predictor: object, model: object) -> str | None:
-    """Reason that a predictor with this model configuration cannot use the engine; None if it can.
-
-    Nothing is compiled for it.
-    """
-    if not isinstance(predictor, TrainedTranslator):
-        return "it decodes translations only"
-    if predictor.device.type != "cpu":
-        return "it runs on a CPU only"
-    if (setting := unsupported(model)) is not None:
-        return f"it does not support {setting}"
-    try:
-        return build_refusal(chosen_instructions())
-    except SettingError as error:
-        return str(error)
 
 
 def with_native(

@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
-from transduce.engine.search import SearchRules, search
+from transduce.engine.search import search
 from transduce.engine.weights import EngineWeights
+from transduce.tasks.native_search import beyond_logits, follows, search_rules
 from transduce.tasks.translation.translator_config import SourceSegment
 from transduce.text import BOS, EOS, PAD
 
@@ -30,10 +31,7 @@ class NativeEngine(Generic[M]):
 
     def follows(self, options: DecodingOptions, segments: Sequence[SourceSegment]) -> bool:
         """True if the engine's own search follows these options and constraints."""
-        return not _beyond_logits(options) and not any(
-            constraints.prefix or constraints.trie or constraints.banned
-            for constraints in (segment.output_constraints for segment in segments)
-        )
+        return follows(options, (segment.output_constraints for segment in segments))
 
     def search(
         self,
@@ -43,36 +41,17 @@ class NativeEngine(Generic[M]):
         cancelled: Callable[[int], bool] | None,
     ) -> list[list[Hypothesis]]:
         """The `n_best` hypotheses of each piece, best first, of at most `limits` tokens."""
-        rules = SearchRules(
-            options.beam_size,
-            options.n_best,
-            options.length_penalty,
-            options.alpha,
-            options.stop,
-            options.free_end,
-            BOS,
-            EOS,
-            PAD,
-            self._threads(),
-        )
+        rules = search_rules(options, (BOS, PAD), self._threads())
         min_lengths = [
             max(options.min_length, segment.output_constraints.min_length) for segment in segments
         ]
         sources = [[*segment.ids, EOS] for segment in segments]
-        found = search(self.model, sources, limits, min_lengths, rules, cancelled)
+        prompts = [[BOS]] * len(sources)
+        found = search(self.model, sources, prompts, limits, min_lengths, rules, cancelled)
         return [[Hypothesis(*one) for one in of_sentence] for of_sentence in found]
 
 
 def needs_other_search(options: DecodingOptions) -> str | None:
     """The first setting that the engine's own search does not follow, or None."""
     texts = [name for name in ("prefix", "constraints", "avoid") if getattr(options, name)]
-    return next(iter([*_beyond_logits(options), *texts]), None)
-
-
-def _beyond_logits(options: DecodingOptions) -> list[str]:
-    """Settings that need more than the logits of each step, by name."""
-    plain = DecodingOptions()
-    names = ("method", "beam_groups", "repetition_penalty", "no_repeat_ngram", "coverage_penalty")
-    return [
-        name for name in (*names, "shortlist") if getattr(options, name) != getattr(plain, name)
-    ]
+    return next(iter([*beyond_logits(options), *texts]), None)
