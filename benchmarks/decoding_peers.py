@@ -131,7 +131,11 @@ def translated(model: EncoderDecoder, config: TranslatorConfig) -> Peer:
 
 
 def ctranslate2(
-    model: EncoderDecoder, config: EncoderDecoderConfig, precision: str, threads: int
+    model: EncoderDecoder,
+    config: EncoderDecoderConfig,
+    precision: str,
+    threads: int,
+    device: str = "cpu",
 ) -> Peer:
     """CTranslate2, its model converted from ours."""
     library = importlib.import_module("ctranslate2")
@@ -140,7 +144,11 @@ def ctranslate2(
     with tempfile.TemporaryDirectory() as directory:
         write_ctranslate2(model, config, Path(directory), names, names, POSITIONS, adds_end=False)
         translator = library.Translator(
-            directory, compute_type=precision, inter_threads=1, intra_threads=threads
+            directory,
+            device=device,
+            compute_type=precision,
+            inter_threads=1,
+            intra_threads=threads,
         )
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:
@@ -158,12 +166,18 @@ def ctranslate2(
     return translate
 
 
-def transformers(model: EncoderDecoder, config: EncoderDecoderConfig) -> Peer:
+def transformers(
+    model: EncoderDecoder,
+    config: EncoderDecoderConfig,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Peer:
     """MarianMTModel of transformers and its `generate`, with fused attention."""
     assert isinstance(config.decoder, TransformerConfig)
     assert config.decoder.norm_order == "post"
     theirs = marian(config, VOCABULARY, VOCABULARY, joint=True, positions=POSITIONS).eval()
     copy_marian(theirs, model)
+    theirs.to(device, dtype)
 
     @torch.inference_mode()
     def translate(rows: Rows, question: Question) -> list[list[int]]:
@@ -171,6 +185,7 @@ def transformers(model: EncoderDecoder, config: EncoderDecoderConfig) -> Peer:
         ids = torch.full((len(rows), longest), PAD)
         for i, row in enumerate(rows):
             ids[i, : len(row) + 1] = torch.tensor([*row, EOS])
+        ids = ids.to(device)
         found = theirs.generate(
             input_ids=ids,
             attention_mask=(ids != PAD).long(),

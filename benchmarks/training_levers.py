@@ -124,7 +124,7 @@ def without(lever: str, size: Size) -> Peer:
     """Our training with one lever taken away."""
     peer = ours(size)
 
-    def step(batch: Any) -> float:
+    def step(batch: Any) -> Tensor:
         with LEVERS[lever]():
             return peer.step(batch)
 

@@ -38,8 +38,8 @@ class Tensors(NamedTuple):
     target_tokens: int
 
 
-Step = Callable[[Any], float]
-"""Takes a batch, makes one optimizer step, gives the loss per token."""
+Step = Callable[[Any], Tensor]
+"""Takes a batch, makes one optimizer step, gives the loss per token, not looked at yet."""
 
 
 class Peer(NamedTuple):
@@ -68,12 +68,12 @@ def _stepper(model: nn.Module, loss_of: Callable[[Any], Tensor]) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     model.train()
 
-    def step(batch: Any) -> float:
+    def step(batch: Any) -> Tensor:
         loss = loss_of(batch)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return loss.item()
+        return loss.detach()
 
     return step
 
@@ -121,12 +121,12 @@ def transduce(size: Size) -> Peer:
         rows = torch.arange(len(batch.pairs)).numpy()
         return PairBatch(source, target, rows, batch.target_tokens)
 
-    def step(batch: PairBatch) -> float:
+    def step(batch: PairBatch) -> Tensor:
         sums = pair_loss(model, batch, LABEL_SMOOTHING)
         torch.autograd.backward(sums.total / sums.tokens)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return sums.total.item() / sums.tokens
+        return sums.total.detach() / sums.tokens
 
     return Peer(model, prepare, step)
 
@@ -182,7 +182,7 @@ class _TorchTransformer(nn.Module):
         output = self.transformer(
             self.embed(batch.source),
             self.embed(batch.given),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(t),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(t, batch.given.device),
             tgt_is_causal=True,
             src_key_padding_mask=hidden,
             memory_key_padding_mask=hidden,

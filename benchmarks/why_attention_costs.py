@@ -69,7 +69,7 @@ def training_speed(vocabulary: int, tokens: int, rounds: int, longest: int) -> d
         for name, n in cases if turn % 2 else cases[::-1]:
             ids = torch.randint(FIRST_ID, vocabulary, (2, tokens // n, n + 1))
             started = time.process_time(), time.perf_counter()
-            _one_step(models[name], optimizers[name], ids)
+            one_step(models[name], optimizers[name], ids)
             if turn:  # the first is to warm up
                 cpu[name, n].append(time.process_time() - started[0])
                 wall[name, n].append(time.perf_counter() - started[1])
@@ -86,7 +86,7 @@ def training_speed(vocabulary: int, tokens: int, rounds: int, longest: int) -> d
     return {"tokens": tokens, "points": points}
 
 
-def _one_step(model: EncoderDecoder, optimizer: torch.optim.Optimizer, ids: Tensor) -> None:
+def one_step(model: EncoderDecoder, optimizer: torch.optim.Optimizer, ids: Tensor) -> None:
     """One step of training on source and target ids (2, b, n + 1), all as long."""
     source, target = ids[0, :, 1:], ids[1]
     model.train()

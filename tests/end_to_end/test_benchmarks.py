@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import attention  # noqa: E402  scripts, not a package
 import costs  # noqa: E402
+import gpu  # noqa: E402
 import sigmorphon2021  # noqa: E402
 import training  # noqa: E402
 
@@ -159,3 +160,24 @@ def test_models_of_a_language_are_asked_together(
     assert sigmorphon2021.main(asked) == 0
     assert capsys.readouterr().out == printed
     assert (place / "runs").stat().st_mtime_ns == made, "each model is trained once"
+
+
+def test_the_visit_to_a_gpu_runs_dry_on_a_cpu(tmp_path: Path) -> None:
+    """Each result is kept as soon as it is there."""
+    parts = ["checks", "training-base", "decoding-base"]
+    assert set(parts) < set(gpu.PARTS)
+    output = tmp_path / "gpu.json"
+    command = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--dry-run", "--seconds", "280"]
+    done = subprocess.run(
+        [*command, "--parts", ",".join(parts), "--output", output],
+        check=True,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    found = json.loads(done.stdout)
+    assert json.loads(output.read_text(encoding="utf-8")) == found
+    assert [part for part in parts if "error" in found[part]] == []
+    assert found["checks"]["resumed_to_the_bit"] is True
+    assert found["training-base"]["transduce"]["tokens_per_second"] > 0
+    assert found["decoding-base"]["batch 1, beam 4"]["transduce float32"] > 0

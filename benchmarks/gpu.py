@@ -1,0 +1,147 @@
+"""Figures of a GPU in one short visit: checks, training, decoding, lengths, profiles.
+
+    python benchmarks/gpu.py --output gpu.json
+    python benchmarks/gpu.py --parts checks,training-base --seconds 150
+    python benchmarks/gpu.py --dry-run
+
+Parts run in order of their worth, each in a process of its own with a limit of its own, until
+`--seconds` are over.  A part prints its findings as it has them, so that one that is cut short, or
+fails, keeps what it found.  The object on stdout has an entry for each part; `--output` is written
+anew after each.  `--dry-run` makes next to no work of every part on the CPU: it proves the script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gpu_checks
+import gpu_decoding
+import gpu_lengths
+import gpu_training
+import torch
+from gpu_work import Findings, Scale
+
+Measure = Callable[[Scale], Iterator[Findings]]
+
+
+class Part(NamedTuple):
+    """A part of the visit.  seconds: its limit, the start of its process included."""
+
+    measure: Measure
+    seconds: float
+
+
+def of_size(measure: Callable[[Scale, str], Iterator[Findings]], size: str) -> Measure:
+    """The measure at one size of the model."""
+    return lambda scale: measure(scale, size)
+
+
+PARTS = {
+    "checks": Part(gpu_checks.measure, 60),
+    "training-base": Part(of_size(gpu_training.against_peers, "base"), 75),
+    "decoding-base": Part(functools.partial(gpu_decoding.measure, batches=(1, 256)), 75),
+    "lengths": Part(gpu_lengths.measure, 55),
+    "training-big": Part(of_size(gpu_training.against_peers, "big"), 60),
+    "compile": Part(gpu_training.compiled, 90),
+    "profiles": Part(gpu_decoding.profiles, 45),
+    "decoding-32": Part(functools.partial(gpu_decoding.measure, batches=(32,)), 60),
+    "training-small": Part(of_size(gpu_training.against_peers, "small"), 45),
+    "training-tiny": Part(of_size(gpu_training.against_peers, "tiny"), 45),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = command_line().parse_args(arguments)
+    if options.part:
+        for findings in PARTS[options.part].measure(Scale.of(options.dry_run)):
+            print(json.dumps(findings), flush=True)
+        return 0
+    names = options.parts.split(",")
+    if unknown := [name for name in names if name not in PARTS]:
+        print(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    if not options.dry_run and not torch.cuda.is_available():
+        print("PyTorch sees no GPU here; --dry-run runs on the CPU", file=sys.stderr)
+        return 1
+    found: dict[str, Any] = {"machine": machine(options.dry_run)}
+    end = time.monotonic() + options.seconds
+    for name in names:
+        left = end - time.monotonic()
+        if left < 10:
+            found[name] = {"left_out": "no time left"}
+            continue
+        limit = left if options.dry_run else min(left, PARTS[name].seconds)
+        found[name] = run(name, limit, options.dry_run)
+        print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
+        if options.output is not None:
+            write(options.output, found)
+    print(json.dumps(found))
+    return 0
+
+
+def command_line() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--parts", default=",".join(PARTS), help="separated by commas, in order")
+    parser.add_argument("--seconds", type=float, default=540, help="of all parts together")
+    parser.add_argument("--output", type=Path, help="file for the object, written after each part")
+    parser.add_argument("--dry-run", action="store_true", help="on the CPU, with little work")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    return parser
+
+
+def run(name: str, limit: float, dry_run: bool) -> dict[str, Any]:
+    """Findings of a part, merged, with its seconds, and its error if it failed or took longer."""
+    command = [sys.executable, __file__, "--part", name, *(["--dry-run"] if dry_run else [])]
+    began, error = time.monotonic(), None
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, errors = process.communicate()
+            error = f"cut short after {limit:.0f} s"
+    if error is None and process.returncode:
+        error = "\n".join(errors.splitlines()[-8:]) or f"exit status {process.returncode}"
+    found: dict[str, Any] = {}
+    for line in output.splitlines():
+        if line.startswith("{") and line.endswith("}"):  # not the torn last line of a killed part
+            found |= json.loads(line)
+    found["seconds"] = round(time.monotonic() - began, 1)
+    return found if error is None else found | {"error": error}
+
+
+def machine(dry_run: bool) -> dict[str, Any]:
+    """Device, driver's memory, versions."""
+    facts: dict[str, Any] = {"python": platform.python_version(), "torch": torch.__version__}
+    if dry_run or not torch.cuda.is_available():
+        return facts | {"device": "cpu", "cores": os.cpu_count()}
+    properties = torch.cuda.get_device_properties(0)
+    return facts | {
+        "device": properties.name,
+        "memory_gib": round(properties.total_memory / 2**30, 1),
+        "capability": f"{properties.major}.{properties.minor}",
+        "cuda": torch.version.cuda,
+    }
+
+
+def write(path: Path, found: dict[str, Any]) -> None:
+    """The object, complete or not at all."""
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
