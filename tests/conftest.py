@@ -1,5 +1,6 @@
 """Settings common to all tests."""
 
+import gc
 import logging
 import signal
 from collections.abc import Generator, Iterator
@@ -17,6 +18,21 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 torch.set_num_threads(1)  # tiny tensors: more threads only get in each other's way
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what is imported by now out of garbage collection.
+
+    One collection of PyTorch's objects and of all tests takes half a second, and each training
+    collects several times.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -60,3 +61,8 @@ def test_training_leaves_nothing_to_be_given_back(tmp_path: Path) -> None:
     before = resident()
     give_back_freed_memory()
     assert before - resident() < 16 * 2**20
+
+
+def test_collections_of_the_tests_leave_out_what_was_imported() -> None:
+    """See `tests/conftest.py`."""
+    assert gc.get_freeze_count() > 100_000
