@@ -10,6 +10,7 @@ from transduce.interop.bert import import_bert
 from transduce.interop.gpt2 import import_gpt2
 from transduce.interop.marian import import_marian
 from transduce.interop.read import Config, ImportedModel, read_config
+from transduce.interop.speech_to_text import import_speech_to_text
 from transduce.interop.vit import import_vit
 from transduce.interop.whisper import import_whisper
 
@@ -19,6 +20,7 @@ IMPORTERS: dict[str, Callable[[Path, Config], ImportedModel]] = {
     "distilbert": import_bert,
     "gpt2": import_gpt2,
     "marian": import_marian,
+    "speech_to_text": import_speech_to_text,
     "vit": import_vit,
     "whisper": import_whisper,
 }

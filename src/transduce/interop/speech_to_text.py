@@ -1,0 +1,165 @@
+"""Speech2Text (Wang et al. 2020): gated convolutions, encoder and decoder, as fairseq's."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.config import to_dict
+from transduce.errors import DataError, TransduceError
+from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
+from transduce.interop.read import (
+    Config,
+    ImportedModel,
+    open_checkpoint,
+    read_json,
+    reordered,
+    reordered_bias,
+)
+from transduce.interop.tokenizer_settings import read_settings
+from transduce.models.speech import SpeechConfig
+from transduce.nn.front_ends.speech import SpeechFrontEndConfig
+from transduce.nn.transformer import TransformerConfig
+from transduce.text import MarianTokenizer, Numbering
+
+PAD_THERE = 1
+"""Id of the padding, which fairseq counts positions from."""
+FRAMES = 6000
+"""Most frames of a recording, of 10 ms, as the table of positions has an end."""
+BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weights",)  # sinusoids
+PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
+
+
+def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
+    """Import a directory with `model_type` speech_to_text."""
+    wanted = "Speech2TextForConditionalGeneration"
+    if (architecture := config.architecture(wanted)) != wanted:
+        raise DataError(f"{config.path}: {architecture} is not supported; use {wanted}")
+    config.require("pad_token_id", PAD_THERE, PAD_THERE)
+    config.require("input_channels", 1, 1)
+    checkpoint = open_checkpoint(directory)
+    copier = Copier(checkpoint)
+    m, size = config.integer("d_model", 256), config.integer("vocab_size", 10000)
+    bins = config.integer("input_feat_per_channel", 80)
+    scaled = config.flag("scale_embedding", True)
+    tokenizer = _tokenizer(directory, config, size)
+    rows = tokenizer.numbering.rows
+    front_end = _convolutions(config, copier, bins, m, math.sqrt(m) if scaled else 1.0)
+    encoder = _stack(config, copier, "encoder", m, FRAMES // front_end.stride)
+    decoder = _stack(config, copier, "decoder", m, config.integer("max_target_positions", 1024))
+    words = checkpoint.take("model.decoder.embed_tokens.weight", size, m)
+    if "lm_head.weight" in checkpoint and not torch.equal(
+        checkpoint.take("lm_head.weight", size, m), words
+    ):
+        raise DataError(f"{directory}: the output matrix is not the embedding, as in Speech2Text")
+    copier.weights["target_front_end.embedding.weight"] = reordered(words, rows)
+    copier.weights["head.bias"] = reordered_bias(torch.zeros(size), rows)
+    left_out = checkpoint.finish((), BUFFERS)
+    model = SpeechConfig(
+        d_model=m,
+        front_end=front_end,
+        encoder=encoder,
+        decoder=decoder,
+        ctc=False,
+        scale_embeddings=scaled,
+        output_bias=True,
+    )
+    recipe: dict[str, Any] = {
+        "task": "speech-recognition",
+        "data": {},
+        "audio": {"bins": bins, "normalise": "utterance"},
+        "text": {"tokenizer": {"kind": tokenizer.kind}},
+        "model": to_dict(model),
+        "decoding": {"beam_size": 5, "stop": "exact", "length_penalty": "mean"},
+    }
+    return ImportedModel(recipe, copier.weights, {"tokenizer": tokenizer}, left_out=left_out)
+
+
+def _tokenizer(directory: Path, config: Config, size: int) -> MarianTokenizer:
+    """SentencePiece pieces, numbered by a list; an output begins with the end mark."""
+    settings = read_settings(directory)
+    if settings.values.get("lang_codes") is not None:
+        raise DataError(f"{settings.path}: lang_codes, several target languages, is not supported")
+    for name in ("do_upper_case", "do_lower_case"):
+        if settings.flag(name, False):
+            raise DataError(f"{settings.path}: {name} is not supported")
+    for name in (PIECES, VOCABULARY):
+        if not (directory / name).is_file():
+            raise DataError(f"{directory} has no {name}; copy the files of the tokenizer")
+    pieces = read_json(directory / VOCABULARY)
+    eos = config.token("eos_token_id")
+    start = config.token("decoder_start_token_id")
+    if eos is None or not all(isinstance(i, int) and i >= 0 for i in pieces.values()):
+        raise DataError(f"{directory}: {VOCABULARY} must map pieces to ids, and one is the end")
+    try:
+        numbering = Numbering(
+            size=size,
+            pad=PAD_THERE,
+            unk=pieces.get("<unk>"),
+            bos=eos if start is None else start,
+            eos=eos,
+        )
+        return MarianTokenizer((directory / PIECES).read_bytes(), pieces, numbering)
+    except TransduceError as error:
+        raise DataError(f"{directory / PIECES}: {error}") from None
+
+
+def _convolutions(
+    config: Config, copier: Copier, bins: int, m: int, scale: float
+) -> SpeechFrontEndConfig:
+    """Copy the convolutions; their outputs are multiplied by `scale`, before the gate."""
+    n_layers = config.integer("num_conv_layers", 2)
+    widths = config.values.get("conv_kernel_sizes") or [5] * n_layers
+    if not isinstance(widths, list) or len({*widths}) != 1 or len(widths) != n_layers:
+        raise DataError(f"{config.path}: conv_kernel_sizes = {widths!r} must be of one width")
+    channels = config.integer("conv_channels", 1024) // 2
+    front_end = SpeechFrontEndConfig(n_layers=n_layers, width=widths[0], channels=channels)
+    for i in range(n_layers):
+        before = channels if i else bins
+        after = m if i == n_layers - 1 else channels
+        ours, theirs = f"front_end.convolutions.{i}", f"model.encoder.conv.conv_layers.{i}"
+        for part, shape in (("weight", (2 * after, before, widths[0])), ("bias", (2 * after,))):
+            values = copier.checkpoint.take(f"{theirs}.{part}", *shape)
+            if i == n_layers - 1:
+                values = torch.cat([values[:after] * scale, values[after:]])
+            copier.weights[f"{ours}.{part}"] = values
+    return front_end
+
+
+def _sinusoids(positions: int, m: int) -> Tensor:
+    """Fairseq's table (positions, m), whose rates differ from the paper's."""
+    half = m // 2
+    rates = torch.exp(torch.arange(half).float() * -(math.log(10000) / (half - 1)))
+    angles = (torch.arange(positions) + PAD_THERE + 1).float()[:, None] * rates
+    table = torch.cat([angles.sin(), angles.cos()], 1)
+    return torch.cat([table, table.new_zeros(positions, m % 2)], 1)
+
+
+def _stack(config: Config, copier: Copier, stack: str, m: int, positions: int) -> TransformerConfig:
+    """Copy the layers of the encoder or the decoder; returns their configuration."""
+    names = marian_layer(stack)
+    d_ff = config.integer(f"{stack}_ffn_dim", 2048)
+    n_layers = config.integer(f"{stack}_layers", 12 if stack == "encoder" else 6)
+    copier.weights[f"{stack}.positions.table.weight"] = _sinusoids(positions, m)
+    for i in range(n_layers):
+        ours, theirs = f"{stack}.layers.{i}", names.layer.format(i)
+        copier.layer(ours, theirs, names, m, d_ff)
+        if stack == "decoder":
+            copier.marian_cross_attention(ours, theirs, m)
+    copier.norm(f"{stack}.norm", f"model.{stack}.layer_norm", m)
+    return TransformerConfig(
+        n_layers=n_layers,
+        n_heads=config.integer(f"{stack}_attention_heads", 4),
+        d_ff=d_ff,
+        activation=config.one_of("activation_function", ACTIVATIONS, "relu"),
+        norm_order="pre",
+        positions="learned",
+        max_positions=positions,
+        dropout=share(config, "dropout", 0.1),
+        attention_dropout=share(config, "attention_dropout", 0.0),
+        feed_forward_dropout=share(config, "activation_dropout", 0.0),
+    )
