@@ -28,6 +28,7 @@ from transduce.tasks.common import check_model_size
 from transduce.tasks.explained_without import explain_without
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
+from transduce.tasks.speech.prompt import prompt_with
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.segments import Segment
 from transduce.tasks.speech.transcriber import Transcriber
@@ -120,25 +121,41 @@ class Run(RunCalls):
         return Conversation(self.predictor, options)
 
     def transcribe(
-        self, audio: str | os.PathLike[str] | bytes, options: DecodingOptions | None = None
+        self,
+        audio: str | os.PathLike[str] | bytes,
+        options: DecodingOptions | None = None,
+        language: str | None = None,
+        task: str | None = None,
+        prompt: str | None = None,
     ) -> Iterator[Segment]:
         """Segments of a recording of any length, lazily, with their times: a file, or its bytes.
 
-        options: for decoding; by default the recipe's.  Raises RunError for a run that does not
-        take recordings, and DataError, while reading, for a file that is no recording.
+        The rest is as in `transcriber`.  Raises DataError, while reading, for no recording.
         """
         file = audio if isinstance(audio, bytes) else Path(audio)
-        return self.transcriber(options).transcribe_file(file)
+        return self.transcriber(options, language, task, prompt).transcribe_file(file)
 
-    def transcriber(self, options: DecodingOptions | None = None) -> Transcriber:
-        """A transcriber of long recordings, for a run that takes recordings.  Raises RunError for
-        others."""
+    def transcriber(
+        self,
+        options: DecodingOptions | None = None,
+        language: str | None = None,
+        task: str | None = None,
+        prompt: str | None = None,
+    ) -> Transcriber:
+        """A transcriber of long recordings, for a run that takes recordings.
+
+        options: for decoding.  language, task: of an imported Whisper, the code of the spoken
+        language or "auto", "transcribe" or "translate".  prompt: text before the recording, whose
+        names and spelling it takes up.  By default all are the recipe's.  Raises RunError for a
+        run that does not take recordings, SettingError for what the model lacks.
+        """
         if not isinstance(self.predictor, Recogniser):
             raise RunError(
                 f"{self.path} is a run of the task {self.recipe.task!r}, which does not take "
                 "recordings; use predict"
             )
-        return Transcriber(self.predictor, options)
+        own = self.predictor.recipe.prompt
+        return Transcriber(self.predictor, options, prompt_with(own, language, task, prompt))
 
     @property
     def translator(self) -> Translator:

@@ -7,23 +7,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 
 import transduce
-from helpers.audio import encoded, noise, saved, tone
-from helpers.hugging_face import byte_level, change_json, largest_difference, ours, save
+from helpers.audio import encoded, noise, saved, spoken, tone
+from helpers.hugging_face import byte_level, largest_difference, ours, save
 from transduce import DataError, SettingError
 from transduce.decoding.options import DecodingOptions
 from transduce.import_run import import_run
 from transduce.sequence import Padded
+from transduce.serve.batches import ToTranscribe
+from transduce.serve.worker import Worker
+from transduce.tasks.speech.prompt import prompt_with
 from transduce.tasks.speech.recogniser import Recogniser
+from transduce.tasks.speech.segments import Segment
 from transduce.text import BOS, EOS, PAD, UNK, HuggingFaceTokenizer
 
 TOLERANCE = 1e-5
 MARKS = ("<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|notimestamps|>")
 SPECIAL = ("<|endoftext|>", "<|startoftranscript|>", *MARKS)
 SIZE = 300
+TIMES = 1501
 SHAPES = [
     {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 4},
     {"d_model": 24, "encoder_layers": 3, "decoder_layers": 2, "num_mel_bins": 128},
@@ -52,6 +58,46 @@ def whisper(directory: Path, **changes: Any) -> Any:
     save(model, directory)
     byte_level(directory, SIZE - 4, SPECIAL)  # some rows of the matrix stay without a token
     return model
+
+
+def timed(directory: Path, **changes: Any) -> tuple[Any, dict[str, int]]:
+    """A model whose vocabulary ends with marks and times, as Whisper's; and their ids."""
+    byte_level(directory, SIZE, ())
+    tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+    marks = ("<|en|>", "<|de|>", "<|yue|>", "<|translate|>", "<|transcribe|>", "<|startofprev|>")
+    marks = ("<|endoftext|>", "<|startoftranscript|>", *marks, "<|notimestamps|>")
+    tokenizer.add_special_tokens([*marks])
+    tokenizer.add_tokens([f"<|{i / 50:.2f}|>" for i in range(TIMES)])
+    tokenizer.save(str(directory / "tokenizer.json"))
+    ids = {name: tokenizer.token_to_id(name) for name in marks}
+    end, start = ids["<|endoftext|>"], ids["<|startoftranscript|>"]
+    special = {"eos_token_id": end, "pad_token_id": end, "bos_token_id": end}
+    sizes = {"encoder_ffn_dim": 20, "decoder_ffn_dim": 20, "max_target_positions": 64}
+    config = transformers.WhisperConfig(
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        vocab_size=tokenizer.get_vocab_size(),
+        decoder_start_token_id=start,
+        **special,
+        **sizes,
+        **changes,
+    )
+    model = transformers.WhisperForConditionalGeneration(config)
+    generation = model.generation_config
+    generation.lang_to_id = {f"<|{code}|>": ids[f"<|{code}|>"] for code in ("en", "de", "yue")}
+    generation.task_to_id = {task: ids[f"<|{task}|>"] for task in ("transcribe", "translate")}
+    generation.no_timestamps_token_id = ids["<|notimestamps|>"]
+    generation.prev_sot_token_id = ids["<|startofprev|>"]
+    generation.is_multilingual, generation.max_initial_timestamp_index = True, 50
+    generation.update(**special, decoder_start_token_id=start)
+    marked = [i for i in ids.values() if i != end]
+    generation.suppress_tokens = [*marked, 20, 31, 45]
+    generation.begin_suppress_tokens = [end, 60]
+    save(model, directory)
+    return model, ids
 
 
 def imported(directory: Path, *overrides: str) -> Recogniser:
@@ -88,36 +134,6 @@ def test_features_and_logits(shape: dict[str, Any], tmp_path: Path) -> None:
     theirs = [BOS, *range(EOS, tokenizer.size)]
     assert largest_difference(logits[..., theirs], in_our_order[..., theirs]) < TOLERANCE
     assert logits.softmax(-1)[..., [PAD, UNK]].max() == 0.0
-
-
-@pytest.mark.parametrize("asked", [("de", "transcribe"), ("en", "translate")])
-def test_both_write_alike(asked: tuple[str, str], tmp_path: Path) -> None:
-    """Greedily, from the prompt of a language and a task on; marks are never written."""
-    language, task = asked
-    reference = whisper(tmp_path)
-    change_json(tmp_path / "generation_config.json", suppress_tokens=[20, 31, 45])
-    overrides = (f"prompt.language={language}", f"prompt.task={task}")
-    recogniser = imported(tmp_path, *overrides)
-    files = [recording(tmp_path, seed=seed) for seed in range(3)]
-    options = DecodingOptions(beam_size=1, length_penalty="none")
-    frames = torch.stack([recogniser.read(str(file), 0) for file in files])
-    found = recogniser.decode(Padded.unpadded(frames), options, range(3))
-    banned = [*range(1, len(SPECIAL)), 20, 31, 45]
-    start = [1, SPECIAL.index(f"<|{language}|>"), SPECIAL.index(f"<|{task}|>"), len(SPECIAL) - 1]
-    rows = recogniser.tokenizer.numbering.rows  # type: ignore[attr-defined]
-    for i, decoded in enumerate(found):
-        ids = list(start)
-        with torch.no_grad():
-            while len(ids) < 64:
-                mel = frames[i : i + 1].transpose(1, 2)
-                given = torch.tensor([ids])
-                logits = reference(input_features=mel, decoder_input_ids=given).logits[0, -1]
-                logits[banned] = -np.inf
-                ids.append(int(logits.argmax()))
-                if ids[-1] == 0:
-                    break
-        written = [there for there in ids[len(start) :] if there]
-        assert [rows[token] for token in decoded.hypotheses[0].tokens] == written
 
 
 def test_a_run_answers_a_line_for_each_path(tmp_path: Path) -> None:
@@ -164,3 +180,78 @@ def test_it_is_not_trained_on(tmp_path: Path) -> None:
     }
     with pytest.raises(SettingError, match='recognition learns from "fbank"'):
         transduce.train(settings, tmp_path / "run")
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+def test_both_generate_alike(timestamps: bool, tmp_path: Path) -> None:
+    """Greedily, with times in pairs or none, a language given or detected, and text before."""
+    reference, ids = timed(tmp_path)
+    times = list(range(ids["<|notimestamps|>"] + 1, reference.config.vocab_size))
+    if not timestamps:  # transformers lets a model write them all the same
+        reference.generation_config.suppress_tokens += times
+    whole = imported(tmp_path)
+    rows = whole.tokenizer.numbering.rows  # type: ignore[attr-defined]
+    frames = torch.stack([whole.read(str(recording(tmp_path, 1.3, i)), 0) for i in range(2)])
+    options = DecodingOptions(beam_size=1, length_penalty="none")
+    for language, task, text in [
+        ("de", "transcribe", ""),
+        ("yue", "translate", "Abe, Cob and others"),
+        ("auto", "transcribe", ""),
+    ]:
+        prompt = prompt_with(whole.recipe.prompt, language, task, text)  # type: ignore[attr-defined]
+        recogniser = whole.prompted(prompt, timed=timestamps)
+        found = recogniser.decode(Padded.unpadded(frames), options, range(2))
+        before = [rows[i] for i in recogniser.prompt.ids]
+        for mel, decoded in zip(frames, found, strict=True):
+            more: dict[str, Any] = {} if language == "auto" else {"language": language}
+            if text:
+                more["prompt_ids"] = torch.tensor(before[: before.index(ids["<|endoftext|>"] + 1)])
+            expected = reference.generate(
+                mel.T[None],
+                task=task,
+                return_timestamps=timestamps,
+                force_unique_generate_call=True,
+                **more,
+            )[0].tolist()
+            place = before.index(ids["<|startoftranscript|>"]) + 1
+            before[place] = ids[f"<|{decoded.language}|>"]
+            written = [rows[token] for token in decoded.hypotheses[0].tokens]
+            assert len(expected) > len(before) + 10
+            assert [*before, *written][: len(expected)] == expected
+            assert timestamps == bool({*times} & {*written})
+
+
+def test_times_divide_a_piece(tmp_path: Path) -> None:
+    """Segments begin and end in the piece, in order, at times that the model wrote."""
+    timed(tmp_path)
+    imported(tmp_path)
+    run = transduce.load(tmp_path / "run", "cpu")
+    samples = np.concatenate([spoken(3.0), np.zeros(16_000, np.float32), spoken(2.0, seed=1)])
+    file = saved(tmp_path / "a.wav", encoded(samples))
+    options = DecodingOptions(beam_size=1)
+    found = list(run.transcribe(file, options, language="auto", task="translate", prompt="Abe"))
+    assert found and {one.language for one in found} <= {"en", "de", "yue"}
+    assert all(0 <= one.start < one.end <= 6 and "|" not in one.text for one in found)
+    assert found == sorted(found, key=lambda one: one.start)
+    asked = ToTranscribe(file.read_bytes(), "translate", "auto", "Abe")
+    *served, _ = Worker(transduce.load(tmp_path / "run", "cpu")).transcribe(asked, lambda: False)
+    assert [one.text for one in served if isinstance(one, Segment)]
+    plain = list(run.transcriber(options, "de").transcribe_file(file))
+    assert {one.language for one in plain} == {"de"}
+    (answer,) = run.predict([str(file)])
+    assert answer.fields()["language"] == answer.language
+
+
+def test_a_prompt_of_a_call(tmp_path: Path) -> None:
+    """The last of a long text is read, as many tokens as half of the positions hold."""
+    timed(tmp_path)
+    whole = imported(tmp_path)
+    prompt = prompt_with(whole.recipe.prompt, text="word " * 90)
+    ids = whole.prompted(prompt).prompt.ids
+    tokens = whole.tokenizer.encode(" word" * 90)
+    assert ids[1:32] == tuple(tokens[-31:]) and ids[32] == BOS
+    for wrong, said in [({"language": "xx"}, "'xx' is not a language"), ({"task": "x"}, "task")]:
+        with pytest.raises(SettingError, match=said):
+            whole.prompted(prompt_with(whole.recipe.prompt, **wrong))
+    with pytest.raises(SettingError, match="language applies only to imported Whisper models"):
+        prompt_with(None, "de")

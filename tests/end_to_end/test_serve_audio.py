@@ -13,6 +13,7 @@ from helpers.served import Served, library, served
 from transduce import load
 from transduce.errors import CancelledError
 from transduce.localise.wrapping import joined_lines
+from transduce.serve.batches import ToTranscribe
 from transduce.serve.dialects.openai_audio import Transcriptions
 from transduce.serve.errors import RequestError
 from transduce.serve.requests import Fields
@@ -115,6 +116,9 @@ def test_mistakes(client: Any, recording: bytes) -> None:
     ]:
         with pytest.raises(openai.BadRequestError, match=message):
             ask(**fields)
+    refused = pytest.raises(openai.BadRequestError, match="this model does not translate")
+    with refused, pytest.deprecated_call():
+        client.audio.translations.create(file=("a.flac", recording), model="tunes-run")
     with pytest.raises(openai.NotFoundError, match="there is no model 'whisper-1'"):
         ask(model="whisper-1")
     with pytest.raises(openai.APIError, match="the file"):
@@ -146,15 +150,15 @@ def test_recordings_in_memory_are_bounded() -> None:
 
 
 def test_a_transcription_ends_with_its_call(run: Path, recording: bytes) -> None:
-    worker = Worker(library(run))
+    worker, given = Worker(library(run)), ToTranscribe(recording, language="en", prompt="abe")
     found: list[object] = []
     for most in (0, 1):
         found.clear()
         with pytest.raises(CancelledError):
-            for segment in worker.transcribe(recording, lambda most=most: len(found) >= most):  # type: ignore[misc]
+            for segment in worker.transcribe(given, lambda most=most: len(found) >= most):  # type: ignore[misc]
                 found.append(segment)
         assert len(found) == most
-    *found, seconds = worker.transcribe(recording, lambda: False)
+    *found, seconds = worker.transcribe(given, lambda: False)
     assert len(found) == 3 and seconds == pytest.approx(5.2, abs=0.5)
 
 

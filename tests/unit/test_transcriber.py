@@ -186,7 +186,8 @@ class TestGuards:
         hypothesis = Hypothesis(tokens, -1.0, -1.0, True)
         if isinstance(spoken, str):
             spoken = scored(run, spoken)
-        return Transcriber(run.predictor)._heard(Decoded([hypothesis], spoken))  # type: ignore[arg-type]
+        found = Transcriber(run.predictor)._heard(Decoded([hypothesis], spoken))  # type: ignore[arg-type]
+        return found[0] if found else None
 
     def test_both_agree(self, run: Run) -> None:
         found = self.heard(run, "abc", "abc")

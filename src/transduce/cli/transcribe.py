@@ -39,6 +39,11 @@ def transcribe(
     again: Flag = False,
     channel: Annotated[str | None, Parameter(show_default=False)] = None,
     rate: Annotated[Rate | None, Parameter(show_default=False)] = None,
+    language: Annotated[str | None, Parameter(show_default=False)] = None,
+    task: Annotated[
+        Literal["transcribe", "translate"] | None, Parameter(show_default=False)
+    ] = None,
+    prompt: Annotated[str | None, Parameter(show_default=False)] = None,
     decoding: SpeechDecoding = RECOGNISED_AS_THE_RECIPE,
     machine: Machine = THIS_MACHINE,
 ) -> int:
@@ -69,6 +74,15 @@ def transcribe(
         the mean of all channels.
     rate
         Samples a second of raw samples from stdin. Default: the rate of the run.
+    language
+        Code of the spoken language, such as de, or auto to detect it in the beginning. For imported
+        Whisper models; default: the recipe's.
+    task
+        Write the spoken words, or their translation into English. For imported Whisper models;
+        default: the recipe's.
+    prompt
+        Text before the recording, whose names and spelling the model takes up. For imported
+        Whisper models.
     """
     if words and form == "txt":
         raise SettingError("--words needs a format with times; add --format srt, vtt, tsv or json")
@@ -80,7 +94,8 @@ def transcribe(
         model = machine.load(run)
         machine.check_no_engine("transcribe")
         plain = model.transcriber()
-        transcriber = model.transcriber(decoding.over(plain.recogniser))
+        options = decoding.over(plain.recogniser)
+        transcriber = model.transcriber(options, language, task, prompt)
         writing = _Writing(transcriber, form, words, again)
         if not file:
             writing.write(out, _from_stdin(transcriber, rate, numbers), STDIN)

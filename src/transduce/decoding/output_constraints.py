@@ -66,11 +66,13 @@ class SearchHooks:
     token_bonus:          for a state after its step, (r, v): added to the log-probability of the
     next token for ranking.  At most 0.
     end_bonus:            for the end of sentence, (r,): added to the score.  At most 0.
+    filters:              further rules of the next token, after all others but a forced prefix.
     """
 
     sentence_constraints: Sequence[OutputConstraints] = ()
     token_bonus: Callable[[Any], Tensor] | None = None
     end_bonus: Callable[[Any], Tensor] | None = None
+    filters: Sequence[Filter] = ()
 
 
 NO_HOOKS = SearchHooks()

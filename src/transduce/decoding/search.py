@@ -195,6 +195,7 @@ def _filters(request: SearchRequest[S], tracker: ConstraintTracker | None, n: in
         filters.append(ban_phrases(sentence_constraints))
     if tracker is not None:
         filters.append(require_constraints(eos, tracker))
+    filters += request.hooks.filters
     if any(output_constraints.prefix for output_constraints in sentence_constraints):
         filters = [force_prefix(sentence_constraints, filters)]
     return filters

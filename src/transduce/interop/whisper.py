@@ -82,18 +82,23 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
 
 
 def _prompt(tokenizer: HuggingFaceTokenizer, config: Config, directory: Path) -> dict[str, Any]:
-    """Settings of the prompt: English, unless it is the only language of the model."""
+    """Settings of the prompt: the language is detected, unless the model has but one."""
     added = tokenizer.added_tokens
     if NO_TIMES not in added:
         raise DataError(f"{directory}: the tokenizer has no {NO_TIMES}; it is not Whisper's")
     generation = read_generation(directory, config)
-    theirs = generation.values.get("suppress_tokens") or []
-    if not isinstance(theirs, list) or not all(isinstance(i, int) for i in theirs):
-        raise DataError(f"{generation.path}: suppress_tokens must be a list of ids")
     here = {there: i for i, there in enumerate(tokenizer.numbering.rows)}
-    prompt: dict[str, Any] = {"suppressed": sorted({here[i] for i in theirs if i in here})}
+    prompt: dict[str, Any] = {}
+    for ours, name in (
+        ("suppressed", "suppress_tokens"),
+        ("suppressed_first", "begin_suppress_tokens"),
+    ):
+        theirs = generation.values.get(name) or []
+        if not isinstance(theirs, list) or not all(isinstance(i, int) for i in theirs):
+            raise DataError(f"{generation.path}: {name} must be a list of ids")
+        prompt[ours] = sorted({here[i] for i in theirs if i in here})
     if "<|transcribe|>" in added and "<|en|>" in added:
-        prompt["language"] = "en"
+        prompt["language"] = "auto"
     return prompt
 
 

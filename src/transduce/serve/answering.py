@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from transduce.errors import TransduceError
-from transduce.serve.batches import Answer, Input, ToExplain
+from transduce.serve.batches import Answer, Input, ToExplain, ToTranscribe
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
@@ -38,7 +38,7 @@ class Answering(Protocol):
     ) -> Iterator[str]:
         """An answer in parts."""
 
-    def transcribe(self, audio: bytes, over: Callable[[], bool]) -> Iterator[Any]:
+    def transcribe(self, given: ToTranscribe, over: Callable[[], bool]) -> Iterator[Any]:
         """Segments of a recording, and at the end its length in seconds."""
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> Sequence[Answer]:

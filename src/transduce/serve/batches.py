@@ -34,6 +34,18 @@ Answer = Any
 input."""
 
 
+class ToTranscribe(NamedTuple):
+    """A recording to transcribe, or to translate.
+
+    language, prompt: as in `Run.transcriber`; of a model without a prompt they are ignored.
+    """
+
+    audio: bytes
+    task: Literal["transcribe", "translate"] = "transcribe"
+    language: str = ""
+    prompt: str = ""
+
+
 class ToExplain(NamedTuple):
     """An input to explain; without some heads and tokens, where `without` names any."""
 

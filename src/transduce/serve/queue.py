@@ -25,6 +25,7 @@ from transduce.serve.batches import (
     Job,
     Operation,
     ToExplain,
+    ToTranscribe,
     take_batch,
 )
 from transduce.serve.calls import Call
@@ -134,7 +135,7 @@ class Queue:
         each = options if isinstance(options, Sequence) else [options] * len(inputs)
         return self._parts("stream", inputs, each, call)
 
-    def transcribe(self, audio: bytes, call: Call) -> AsyncIterator[tuple[int, Any]]:
+    def transcribe(self, audio: ToTranscribe, call: Call) -> AsyncIterator[tuple[int, Any]]:
         """Segments of a recording as they come, each as (0, segment), then its length in seconds,
         then None.
 
@@ -145,7 +146,7 @@ class Queue:
     async def _parts(
         self,
         operation: Operation,
-        inputs: Sequence[Input | bytes],
+        inputs: Sequence[Input | ToTranscribe],
         options: Sequence[DecodingOptions | None],
         call: Call,
     ) -> AsyncIterator[tuple[int, Any]]:
@@ -363,7 +364,7 @@ def _observe(run: Answering, batch: Batch) -> None:
 
 def _parts_of(run: Answering, job: Job, index: int) -> Iterator[Any]:
     given, over = job.inputs[index], job.call.over
-    if isinstance(given, bytes):
+    if isinstance(given, ToTranscribe):
         return run.transcribe(given, over)
     return run.stream(given, job.options[index], index, over)
 

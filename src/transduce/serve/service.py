@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import DataError
+from transduce.errors import DataError, SettingError
 from transduce.localise.formats import read_document
-from transduce.serve.batches import Answer, Input
+from transduce.serve.batches import Answer, Input, ToTranscribe
 from transduce.serve.calls import Call
 from transduce.serve.detection import Detected, Detector
 from transduce.serve.errors import RequestError, invalid, unavailable
@@ -271,20 +271,21 @@ class Service:
                 yield part
 
     async def transcribe(
-        self, name: str, audio: bytes, call: Call
+        self, name: str, given: ToTranscribe, call: Call
     ) -> AsyncIterator[Segment | float]:
         """Segments of a recording, with times, as they come; then its length in seconds.
 
-        Raises RequestError 400 for a run that takes none, and for bytes that are no recording.
+        Raises RequestError 400 for a run that takes none, for what its model lacks, and for bytes
+        that are no recording.
         """
         queue = self.loaded(name)
         if queue.loaded_run().inputs != AUDIO:
             raise invalid(f"model {name!r} takes no recordings")
         try:
-            async for _, part in queue.transcribe(audio, call):
+            async for _, part in queue.transcribe(given, call):
                 if part is not None:
                     yield part
-        except DataError as error:
+        except (DataError, SettingError) as error:
             raise invalid(str(error)) from None
 
     def count_tokens(self, name: str, texts: Sequence[str], written: bool = False) -> int:

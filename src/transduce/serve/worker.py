@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import CancelledError, RunError, TransduceError
-from transduce.serve.batches import Answer, Input, ToExplain
+from transduce.errors import CancelledError, RunError, SettingError, TransduceError
+from transduce.serve.batches import Answer, Input, ToExplain, ToTranscribe
 
 if TYPE_CHECKING:
     from transduce.audio.read import Samples
     from transduce.decoding.options import DecodingOptions
     from transduce.run import Run
     from transduce.tasks.speech.segments import Segment
+    from transduce.tasks.speech.transcriber import Transcriber
     from transduce.tasks.task import Prediction
 
 AUDIO = ("audio",)
@@ -63,15 +64,17 @@ class Worker:
             raise answer
         yield answer.text
 
-    def transcribe(self, audio: bytes, over: Callable[[], bool]) -> Iterator[Segment | float]:
+    def transcribe(
+        self, given: ToTranscribe, over: Callable[[], bool]
+    ) -> Iterator[Segment | float]:
         """Segments of a recording, and at the end its length in seconds.
 
         over: called for each block and each segment.  Raises DataError for bytes that are no
-        recording, CancelledError once `over` is true.
+        recording, SettingError for what the model lacks, CancelledError once `over` is true.
         """
         from transduce.audio.read import audio_blocks
 
-        transcriber = self.run.transcriber()
+        transcriber = self._transcriber(given)
         length = 0
 
         def check() -> None:
@@ -80,7 +83,7 @@ class Worker:
 
         def blocks() -> Iterator[Samples]:
             nonlocal length
-            for block in audio_blocks(audio, transcriber.rate, "the file"):
+            for block in audio_blocks(given.audio, transcriber.rate, "the file"):
                 check()
                 length += len(block)
                 yield block
@@ -89,6 +92,16 @@ class Worker:
             check()
             yield segment
         yield length / transcriber.rate
+
+    def _transcriber(self, given: ToTranscribe) -> Transcriber:
+        recipe = self.run.recipe
+        prompt = getattr(recipe, "prompt", None)
+        if prompt is not None:
+            language = given.language if prompt.language else ""
+            return self.run.transcriber(None, language or None, given.task, given.prompt or None)
+        if given.task == "translate" and recipe.task != "speech-translation":
+            raise SettingError("this model does not translate; use /v1/audio/transcriptions")
+        return self.run.transcriber()
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Answer]:
         """Links between each source and its translation, or the error of the pair."""

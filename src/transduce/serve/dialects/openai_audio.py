@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from transduce.localise.wrapping import joined_lines
+from transduce.serve.batches import ToTranscribe
 from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.choice import choose_model
 from transduce.serve.dialects.dialect import Endpoint
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("json", "text", "srt", "vtt", "verbose_json")
 GRANULARITIES = ("segment", "word")
+Task = Literal["transcribe", "translate"]
 MOST_BYTES = 200_000_000
 """Size of all requests in progress, which are in memory."""
 FRAMES_A_SECOND = 100
@@ -47,13 +49,13 @@ class TranscriptionRequest:
 
     reserved: Reserved
     model: str
-    audio: bytes
+    given: ToTranscribe
     form: str
     granularities: tuple[str, ...]
     stream: bool
 
 
-def read_transcription(fields: Fields, reserved: Reserved) -> TranscriptionRequest:
+def read_transcription(fields: Fields, reserved: Reserved, task: Task) -> TranscriptionRequest:
     """The fields of a request; unknown ones are ignored."""
     audio = fields.file("file").data
     form = fields.text("response_format", "json")
@@ -73,11 +75,12 @@ def read_transcription(fields: Fields, reserved: Reserved) -> TranscriptionReque
         raise invalid("stream is not true or false")
     granularities = tuple(wanted) or ("segment",)
     model = fields.text("model")
-    return TranscriptionRequest(reserved, model, audio, form, granularities, stream == "true")
+    given = ToTranscribe(audio, task, fields.text("language", ""), fields.text("prompt", ""))
+    return TranscriptionRequest(reserved, model, given, form, granularities, stream == "true")
 
 
 class Transcriptions:
-    """Handler of /v1/audio/transcriptions.
+    """Handler of /v1/audio/transcriptions and /v1/audio/translations.
 
     read_fields: reads a request of at most so many bytes, and checks its key.
     """
@@ -91,10 +94,17 @@ class Transcriptions:
 
     async def transcribe(self, request: Request) -> Response:
         """POST /v1/audio/transcriptions."""
+        return await self._respond(request, "transcribe")
+
+    async def translate(self, request: Request) -> Response:
+        """POST /v1/audio/translations."""
+        return await self._respond(request, "translate")
+
+    async def _respond(self, request: Request, task: Task) -> Response:
         service = self._service
         most = FORM_BYTES + service.settings.max_audio_bytes
         reserved = self._reserve(request.headers.get("content-length", ""), most)
-        order = read_transcription(await self._read_fields(request, most), reserved)
+        order = read_transcription(await self._read_fields(request, most), reserved, task)
         run = choose_model(service, order.model).run
         if run is None or run.inputs != ("audio",):
             raise invalid(f"model {order.model!r} takes no recordings")
@@ -103,7 +113,7 @@ class Transcriptions:
         segments: list[Segment] = []
         seconds = 0.0
         async with watched(request, service.settings.timeout) as call:
-            async for part in service.transcribe(order.model, order.audio, call):
+            async for part in service.transcribe(order.model, order.given, call):
                 if isinstance(part, float):
                     seconds = part
                 else:
@@ -111,16 +121,23 @@ class Transcriptions:
         return self._answer(order, segments, seconds)
 
     def endpoints(self) -> list[Endpoint]:
-        """The endpoint."""
+        """Both endpoints."""
         asked = {
             "file*": "recording, in a multipart form",
             "model*": "name from /v1/models",
+            "prompt": "text before the recording, for Whisper models",
             "response_format": ", ".join(FORMATS),
             "timestamp_granularities[]": "segment, word",
             "stream": "true for server-sent events",
         }
-        path = "/v1/audio/transcriptions"
-        return [Endpoint(path, self.transcribe, ("POST",), "Transcribe a recording", asked)]
+        spoken = {"language": "code of the spoken language, for Whisper models", **asked}
+        path, post = "/v1/audio", ("POST",)
+        return [
+            Endpoint(
+                f"{path}/transcriptions", self.transcribe, post, "Transcribe a recording", spoken
+            ),
+            Endpoint(f"{path}/translations", self.translate, post, "Translate a recording", asked),
+        ]
 
     def _reserve(self, length: str, most: int) -> Reserved:
         """Memory for a request of a declared length.  Raises RequestError 429 for too much."""
@@ -146,7 +163,8 @@ class Transcriptions:
         usage = {"type": "duration", "seconds": math.ceil(seconds)}
         answer: dict[str, Any] = {"text": text, "usage": usage}
         if order.form == "verbose_json":
-            answer |= {"task": "transcribe", "language": "unknown", "duration": seconds}
+            spoken = next((one.language for one in segments), "") or "unknown"
+            answer |= {"task": order.given.task, "language": spoken, "duration": seconds}
             if "segment" in order.granularities:
                 answer["segments"] = [
                     self._segment(order.model, number, one) for number, one in enumerate(segments)
@@ -179,7 +197,7 @@ class Transcriptions:
     async def _events(self, order: TranscriptionRequest, call: Call) -> AsyncIterator[str]:
         """Server-sent events: a part of the text for each segment, then all of it."""
         text = ""
-        async for part in self._service.transcribe(order.model, order.audio, call):
+        async for part in self._service.transcribe(order.model, order.given, call):
             if isinstance(part, float):
                 continue
             longer = joined_lines([text, part.text])

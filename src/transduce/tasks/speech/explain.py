@@ -24,6 +24,7 @@ logger = logging.getLogger("transduce")
 def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanation:
     """A recording, its text, and all between."""
     whole = recogniser.read(parts[0], 0)
+    recogniser = recogniser.listening_to([whole])
     (answer,) = recogniser.recognise([whole], recogniser.options)
     bare = Explanation(recogniser.recipe.task, "", {"audio": parts[0]}, answer.text)
     frames = _fitting(recogniser, whole)

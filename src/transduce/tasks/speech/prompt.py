@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from transduce.config import section
+from transduce.config import parse, section, to_dict
+from transduce.decoding.filters import Filter
 from transduce.errors import SettingError
-from transduce.text import BOS, PAD, HuggingFaceTokenizer, Tokenizer
+from transduce.tasks.speech.timestamps import STEP, forbid_first, timestamp_rules
+from transduce.text import BOS, EOS, PAD, HuggingFaceTokenizer, Tokenizer
 
-NO_TIMES = "<|notimestamps|>"
+NO_TIMES, PREVIOUS = "<|notimestamps|>", "<|startofprev|>"
+AUTO = "auto"
+Ids = tuple[Annotated[int, Field(ge=0)], ...]
+PromptTask = Literal["transcribe", "translate"]
 
 
 @section
@@ -18,41 +26,139 @@ class PromptConfig:
     """Prompt of an imported Whisper model."""
 
     language: str = ""
-    """Code of the spoken language, such as "de"; empty for a model of English alone."""
-    task: Literal["transcribe", "translate"] = "transcribe"
+    """Code of the spoken language, such as "de"; "auto" to detect it in each recording; empty for a
+    model of English alone."""
+    task: PromptTask = "transcribe"
     """Write the spoken words, or their translation into English."""
-    suppressed: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    text: str = ""
+    """Text before the recording, whose names and spelling the model takes up."""
+    timestamps: bool = True
+    """Take the times of segments in `transcribe` from the model, which writes them."""
+    suppressed: Ids = ()
     """Ids that are never written, such as those of signs that nobody speaks."""
+    suppressed_first: Ids = ()
+    """Ids that no output begins with, such as the end."""
 
 
-class Prompt(NamedTuple):
-    """Beginning of every output, and ids that are never written."""
+@dataclass(frozen=True)
+class Prompt:
+    """Beginning of every output, and rules of its tokens.
+
+    ids: before the output.  forbidden, forbidden_first: ids that are never written, and those not
+    written first.  times: ids of times, in steps of 20 ms; none to write none.  language: code of
+    the spoken language, if known.  languages: ids of the languages to detect one of, by their
+    codes; it stands after BOS.
+    """
 
     ids: tuple[int, ...] = (BOS,)
     forbidden: tuple[int, ...] = (BOS, PAD)
+    forbidden_first: tuple[int, ...] = ()
+    times: range = range(0)
+    language: str = ""
+    languages: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def filters(self) -> list[Filter]:
+        """Rules of the next token for a search, beside `forbidden`."""
+        found = [forbid_first(self.forbidden_first)] if self.forbidden_first else []
+        return [*found, timestamp_rules(self.times, EOS)] if self.times else found
+
+    @property
+    def language_at(self) -> int:
+        """Place of the language among `ids`, where it is to be detected."""
+        return self.ids.index(BOS) + 1
+
+    def speaking(self, language: str) -> Prompt:
+        """The prompt with a detected language."""
+        at = self.language_at
+        ids = (*self.ids[:at], self.languages[language], *self.ids[at + 1 :])
+        return replace(self, ids=ids, language=language, languages={})
 
 
-def prompt_of(config: PromptConfig | None, tokenizer: Tokenizer) -> Prompt:
+def prompt_of(
+    config: PromptConfig | None, tokenizer: Tokenizer, room: int | None = None, timed: bool = False
+) -> Prompt:
     """The prompt of a recipe, in ids of its tokenizer.  Raises SettingError for a wrong one.
 
-    Times, languages and other marks are never written.
+    Languages and other marks are never written, and times only if `timed`, by a tokenizer that has
+    them.  room: positions of the decoder, of which the last of the previous text take half.
     """
     if config is None:
         return Prompt()
     if not isinstance(tokenizer, HuggingFaceTokenizer) or NO_TIMES not in tokenizer.added_tokens:
         raise SettingError("prompt applies only to imported Whisper models; remove it")
     added = tokenizer.added_tokens
-    names = [NO_TIMES]
+    times = _times(added) if timed and config.timestamps else range(0)
+    languages, detected = _languages(added), config.language == AUTO
+    names, marks = [], list[int]()
     if config.language:
-        language = f"<|{config.language}|>"
-        if language not in added:
-            known = ", ".join(
-                name[2:-2] for name in added if 2 <= len(name) - 4 <= 3 and name[2:-2].isalpha()
-            )
+        if config.language not in (*languages, AUTO):
+            known = ", ".join(languages)
             raise SettingError(
                 f"prompt.language = {config.language!r} is not a language of this model; choose "
                 f"from {known or 'none'}"
             )
-        names = [language, f"<|{config.task}|>", NO_TIMES]
-    forbidden = {BOS, PAD, *added.values(), *config.suppressed}
-    return Prompt((BOS, *(added[name] for name in names)), tuple(sorted(forbidden)))
+        marks = [languages.get(config.language, PAD)]
+        names = [f"<|{config.task}|>"]
+    elif config.task == "translate":
+        raise SettingError("prompt.task = 'translate' needs a model of many languages")
+    if not times:
+        names.append(NO_TIMES)
+    before = _previous(config.text, tokenizer, room)
+    forbidden = {BOS, PAD, *added.values(), *config.suppressed}.difference(times)
+    return Prompt(
+        (*before, BOS, *marks, *(added[name] for name in names)),
+        tuple(sorted(forbidden)),
+        config.suppressed_first,
+        times,
+        "" if detected else config.language,
+        languages if detected else {},
+    )
+
+
+def prompt_with(
+    config: PromptConfig | None,
+    language: str | None = None,
+    task: str | None = None,
+    text: str | None = None,
+) -> PromptConfig | None:
+    """The prompt of a recipe with settings of one call in place of its own.
+
+    Raises SettingError for settings of a model without prompt.
+    """
+    given = {"language": language, "task": task, "text": text}
+    given = {name: value for name, value in given.items() if value is not None}
+    if config is None:
+        for name in given:
+            raise SettingError(
+                f"{'prompt' if name == 'text' else name} applies only to imported Whisper models; "
+                "remove it"
+            )
+        return None
+    return parse(PromptConfig, {**to_dict(config), **given})
+
+
+def _languages(added: Mapping[str, int]) -> dict[str, int]:
+    """Ids of the marks of languages, by their codes of two or three letters."""
+    codes = ((name[2:-2], i) for name, i in added.items() if name[:2] == "<|" and name[-2:] == "|>")
+    return {code: i for code, i in codes if 2 <= len(code) <= 3 and code.isalpha()}
+
+
+def _times(added: Mapping[str, int]) -> range:
+    """Ids of times from 0 s on, as far as they follow each other; none if there are none."""
+    names = (f"<|{i * STEP:.2f}|>" for i in itertools.count())
+    ids = [added[name] for name in itertools.takewhile(added.__contains__, names)]
+    if not ids or ids != list(range(ids[0], ids[0] + len(ids))):
+        return range(0)
+    return range(ids[0], ids[-1] + 1)
+
+
+def _previous(text: str, tokenizer: HuggingFaceTokenizer, room: int | None) -> list[int]:
+    """Tokens of the text before the recording, after their mark; none for a blank one."""
+    if not text.strip():
+        return []
+    if PREVIOUS not in tokenizer.added_tokens:
+        raise SettingError("prompt.text: this model reads no text before its own; remove it")
+    ids = tokenizer.encode(f" {' '.join(text.split())}")
+    most = len(ids) if room is None else room // 2 - 1
+    return [tokenizer.added_tokens[PREVIOUS], *ids[-max(1, most) :]]

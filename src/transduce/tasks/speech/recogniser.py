@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,11 +31,11 @@ from transduce.models.speech import SpeechModel, build_speech
 from transduce.models.stacks import max_sequence_length
 from transduce.sequence import Padded
 from transduce.tasks.speech.normalisation import Normalisation
-from transduce.tasks.speech.prompt import prompt_of
+from transduce.tasks.speech.prompt import Prompt, PromptConfig, prompt_of
 from transduce.tasks.speech.recipe import SpeechRecipe
 from transduce.tasks.speech.recordings import SplitRecordings, padded_frames, read_recordings_of
 from transduce.tasks.task import Evaluation, Example, Split
-from transduce.text import EOS, Tokenizer
+from transduce.text import BOS, EOS, Tokenizer
 
 logger = logging.getLogger("transduce")
 
@@ -42,6 +43,9 @@ T = TypeVar("T")
 
 RECOGNISED_TOGETHER = 64
 """Recordings that are sorted by length together, and held in memory at a time."""
+
+DETECTED_TOGETHER = 4
+"""Recordings by which the one language of several is detected."""
 
 SHORTEST_LIMIT = 20
 """Tokens that a text may have at least; beyond it, as many as its recording has positions."""
@@ -56,11 +60,14 @@ class Recognition:
     """Log-probability after CTC's part and the length penalty."""
     transcript: str | None = field(default=None, kw_only=True)
     """Spoken words, of a model that translates them; None if `text` has them."""
+    language: str = field(default="", kw_only=True)
+    """Code of the spoken language, of a model that is given it or detects it."""
 
     def fields(self) -> dict[str, Any]:
         """Fields of a JSON record."""
+        spoken = {"language": self.language} if self.language else {}
         if self.transcript is None:
-            return {"transcript": self.text, "score": self.score}
+            return {"transcript": self.text, "score": self.score, **spoken}
         return {"translation": self.text, "transcript": self.transcript, "score": self.score}
 
 
@@ -68,11 +75,12 @@ class Decoded(NamedTuple):
     """Output of one recording.
 
     hypotheses: the `n_best`, best first.  ctc: (t, v) log-probabilities of CTC at each position of
-    the memory, for times; None for a model without a CTC head.
+    the memory, for times; None for a model without a CTC head.  language: as in `Recognition`.
     """
 
     hypotheses: list[Hypothesis]
     ctc: Tensor | None
+    language: str = ""
 
 
 class Recogniser:
@@ -96,7 +104,7 @@ class Recogniser:
         self.normalisation = normalisation
         self.cache = cache
         self.options = recipe.decoding
-        self.prompt = prompt_of(recipe.prompt, tokenizer)
+        self.prompt = self._prompt(recipe.prompt)
         self.extractor = recipe.audio.extractor()
         ctc_size = None if transcript_tokenizer is None else transcript_tokenizer.size
         self.model: SpeechModel = build_speech(
@@ -122,6 +130,33 @@ class Recogniser:
     def ctc_tokenizer(self) -> Tokenizer:
         """Vocabulary of CTC."""
         return self.transcript_tokenizer or self.tokenizer
+
+    def _prompt(self, config: PromptConfig | None, timed: bool = False) -> Prompt:
+        room = max_sequence_length(self.recipe.model.decoder)
+        return prompt_of(config, self.tokenizer, room, timed)
+
+    def prompted(self, config: PromptConfig | None, timed: bool = False) -> Recogniser:
+        """This model with another prompt, and times among its words if `timed` and it has them.
+
+        Raises SettingError for a wrong prompt.
+        """
+        found = copy.copy(self)
+        found.prompt = self._prompt(config, timed)
+        return found
+
+    def listening_to(self, recordings: Sequence[Tensor]) -> Recogniser:
+        """This model, for the language of these recordings if it is to be detected, by the first.
+
+        recordings: frames (t, f) of each, not normalised.
+        """
+        rows = [frames for frames in recordings if len(frames)][:DETECTED_TOGETHER]
+        if not self.prompt.languages or not rows:
+            return self
+        memory = self._encode(self.normalisation(padded_frames(rows)))
+        sums = self._languages(memory).sum(0)
+        found = copy.copy(self)
+        found.prompt = self.prompt.speaking([*self.prompt.languages][int(sums.argmax())])
+        return found
 
     def predict(
         self,
@@ -187,15 +222,43 @@ class Recogniser:
         if scored is not None:
             lengths = scored.lengths.tolist()
             heard = [row[:n].cpu() for row, n in zip(scored.values, lengths, strict=True)]
-        return [Decoded(best, one) for best, one in zip(found, heard, strict=True)]
+        languages = self._languages_in(request.prefix.values)
+        return [Decoded(*one) for one in zip(found, heard, languages, strict=True)]
+
+    @torch.inference_mode()
+    def _encode(self, frames: Padded) -> Padded:
+        """Normalised frames (b, t, f) -> memory (b, t', m)."""
+        self.model.eval()
+        return self.model.encode(frames.to(self.device))
+
+    @torch.inference_mode()
+    def _languages(self, memory: Padded) -> Tensor:
+        """(b, k) log-probabilities of the languages to detect one of, after BOS alone."""
+        begin = Padded.unpadded(torch.full((len(memory.values), 1), BOS, device=self.device))
+        logits = self.model.step(begin, self.model.decoder.start(memory))[:, -1].float()
+        return logits[:, list(self.prompt.languages.values())].log_softmax(-1)
+
+    def _prefix(self, memory: Padded) -> Tensor:
+        """(b, p) ids before each output, with the language of each recording."""
+        ids = torch.tensor([self.prompt.ids] * len(memory.values), device=self.device)
+        if self.prompt.languages:
+            found = torch.tensor([*self.prompt.languages.values()], device=self.device)
+            ids[:, self.prompt.language_at] = found[self._languages(memory).argmax(1)]
+        return ids
+
+    def _languages_in(self, prefix: Tensor) -> list[str]:
+        """(b) codes of the spoken languages in ids (b, p) before the outputs."""
+        if not self.prompt.languages:
+            return [self.prompt.language] * len(prefix)
+        codes = {i: code for code, i in self.prompt.languages.items()}
+        return [codes[i] for i in prefix[:, self.prompt.language_at].tolist()]
 
     @torch.inference_mode()
     def request(
         self, frames: Padded, options: DecodingOptions, streams: Sequence[int]
     ) -> tuple[SearchRequest[Any], Padded | None]:
         """The search of `decode`, and CTC's log-probabilities (b, t', v) if there is a CTC head."""
-        self.model.eval()
-        memory = self.model.encode(frames.to(self.device))
+        memory = self._encode(frames)
         scored = None if self.model.ctc is None else self.model.ctc_log_probs(memory)
         limits = memory.lengths.clamp(min=SHORTEST_LIMIT)
         room = max_sequence_length(self.recipe.model.decoder)
@@ -209,9 +272,9 @@ class Recogniser:
             model = ctc.JointModel(self.model, options.ctc_weight)
             hooks, state = model.hooks(constraints), model.over(memory, scored)
         else:
-            hooks, state = SearchHooks(constraints), self.model.decoder.start(memory)
-        ids, forbidden = self.prompt
-        prefix = Padded.unpadded(torch.tensor([ids] * len(limits), device=self.device))
+            hooks = SearchHooks(constraints, filters=self.prompt.filters)
+            state = self.model.decoder.start(memory)
+        prefix, forbidden = Padded.unpadded(self._prefix(memory)), self.prompt.forbidden
         request = SearchRequest(
             model.step, state, prefix, limits, EOS, forbidden, options, streams, hooks=hooks
         )
@@ -221,7 +284,8 @@ class Recogniser:
         """The best hypothesis as text."""
         best = decoded.hypotheses[0]
         transcript = self._transcript(decoded.ctc)
-        return Recognition(one_line(self.tokenizer, best.tokens), best.score, transcript=transcript)
+        text, language = one_line(self.tokenizer, best.tokens), decoded.language
+        return Recognition(text, best.score, transcript=transcript, language=language)
 
     def evaluate(
         self,

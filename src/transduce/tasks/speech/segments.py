@@ -34,7 +34,7 @@ class Segment:
     end: float
     text: str
     score: float = 0.0
-    """Log-probability of the text, as of a recording of its own."""
+    """Log-probability of the text of its piece, as of a recording of its own."""
     words: tuple[Word, ...] = ()
     """The spoken words with their times; none for a model without a CTC head."""
     transcript: str | None = None
@@ -43,13 +43,17 @@ class Segment:
     """Fault of the decoder's text: it repeated itself, or was far from CTC's."""
     channel: int | None = None
     """Number of the channel from 1, where channels are transcribed one by one."""
+    language: str = ""
+    """Code of the spoken language, of a model that is given it or detects it."""
 
-    def at(self, start: float, end: float) -> Segment:
-        """A segment whose words have times from its beginning, in its place in the recording."""
+    def within(self, start: float, end: float) -> Segment:
+        """The segment of a piece from `start` to `end`, with times of the recording; of the piece
+        before.  It begins and ends within the piece."""
         words = tuple(
             word._replace(start=start + word.start, end=start + word.end) for word in self.words
         )
-        return dataclasses.replace(self, start=start, end=end, words=words)
+        begin, after = min(end, start + self.start), min(end, start + self.end)
+        return dataclasses.replace(self, start=begin, end=after, words=words)
 
     def fields(self, words: bool = True) -> dict[str, Any]:
         """Fields of a JSON record; words: with those of every word."""
@@ -65,6 +69,8 @@ class Segment:
             found["guard"] = self.guard
         if self.channel is not None:
             found["channel"] = self.channel
+        if self.language:
+            found["language"] = self.language
         if words and self.words:
             found["words"] = [
                 {

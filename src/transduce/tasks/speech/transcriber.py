@@ -5,6 +5,7 @@ No piece reads the text of the one before it, so that no error spreads.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,8 +22,10 @@ from transduce.decoding import ctc
 from transduce.decoding.options import DecodingOptions
 from transduce.metrics.symbols import edit_distance
 from transduce.sequence import Padded
+from transduce.tasks.speech.prompt import PromptConfig
 from transduce.tasks.speech.recogniser import Decoded, Recogniser, one_line
 from transduce.tasks.speech.segments import Segment, Word
+from transduce.tasks.speech.timestamps import timed_tokens
 from transduce.text import PAD, Tokenizer
 from transduce.text.offsets import token_spans
 
@@ -42,9 +45,17 @@ UNLIKELY = 3.0
 class Transcriber:
     """Text of long recordings, by a speech model."""
 
-    def __init__(self, recogniser: Recogniser, options: DecodingOptions | None = None) -> None:
-        """options: for decoding; by default the recipe's."""
-        self.recogniser = recogniser
+    def __init__(
+        self,
+        recogniser: Recogniser,
+        options: DecodingOptions | None = None,
+        prompt: PromptConfig | None = None,
+    ) -> None:
+        """options: for decoding.  prompt: of an imported Whisper.  The recipe's by default.
+
+        Raises SettingError for a wrong prompt.
+        """
+        self.recogniser = recogniser.prompted(prompt or recogniser.recipe.prompt, timed=True)
         self.options = replace(options or recogniser.options, n_best=1)
         longest = recogniser.recipe.data.filters.max_seconds
         self.longest = max(SHORTEST, min(LONGEST, longest))
@@ -78,25 +89,42 @@ class Transcriber:
         live: recognise each piece as soon as it has ended, and not several together.
         """
         pieces = sound_pieces(blocks, self.rate, self.longest)
-        first = 0
+        first, recogniser = 0, self.recogniser
         for some in chunks(pieces, 1 if live else TOGETHER):
-            frames = [self.recogniser.extractor(piece.samples) for piece in some]
-            found = self.recogniser.each(frames, self.options, first, self._heard, None)
-            for piece, one in zip(some, found, strict=True):
-                if one is not None and one.text.strip():
-                    yield one.at(piece.start, piece.end)
+            frames = [recogniser.extractor(piece.samples) for piece in some]
+            recogniser = recogniser.listening_to(frames)  # one language for the whole recording
+            nothing: list[Segment] = []
+            found = recogniser.each(frames, self.options, first, self._heard, nothing)
+            for piece, segments in zip(some, found, strict=True):
+                for one in segments:
+                    placed = one.within(piece.start, piece.end)
+                    if one.text and placed.start < placed.end:  # else made up after the sound
+                        yield placed
             first += len(some)
 
-    def _heard(self, decoded: Decoded) -> Segment | None:
-        """The segment of a piece, with times from its beginning; None if nothing was said."""
-        best, tokens = decoded.hypotheses[0], decoded.hypotheses[0].tokens
-        text = one_line(self.recogniser.tokenizer, tokens)
-        found = Segment(0.0, 0.0, text, best.score)
-        if decoded.ctc is None:
-            return replace(found, text=once(text), guard="repeated") if repeats(text) else found
-        (heard,) = ctc.greedy(Padded.unpadded(decoded.ctc[None]))
+    def _heard(self, decoded: Decoded) -> list[Segment]:
+        """Segments of a piece, with times from its beginning; none if nothing was said."""
+        tokenizer, best = self.recogniser.tokenizer, decoded.hypotheses[0]
+        parts = timed_tokens(best.tokens, self.recogniser.prompt.times)
+        tokens = [token for part in parts for token in part.tokens]
+        text = one_line(tokenizer, tokens).strip()
+        found = Segment(0.0, math.inf, text, best.score, language=decoded.language)
+        if decoded.ctc is not None:
+            return self._checked(found, tokens, decoded.ctc)
+        if repeats(text):
+            return [replace(found, text=once(text), guard="repeated")]
+        texts = [one_line(tokenizer, part.tokens).strip() for part in parts]
+        return [
+            replace(found, start=part.start, end=part.end, text=text)
+            for part, text in zip(parts, texts, strict=True)
+        ]
+
+    def _checked(self, found: Segment, tokens: Sequence[int], scored: Tensor) -> list[Segment]:
+        """The segment of the decoder's tokens, beside CTC's (t, v) log-probabilities."""
+        text = found.text
+        (heard,) = ctc.greedy(Padded.unpadded(scored[None]))
         if not heard:  # CTC finds nothing: the decoder's text is made up
-            return None
+            return []
         tokenizer = self.recogniser.ctc_tokenizer
         spoken = one_line(tokenizer, heard)
         if self.recogniser.transcript_tokenizer is not None:
@@ -105,9 +133,9 @@ class Transcriber:
                 found = replace(found, text=once(text), guard="repeated")
         elif repeats(text) and not repeats(spoken):
             tokens, found = heard, replace(found, text=spoken, guard="repeated")
-        elif _disagree(text, spoken, tokens, heard, decoded.ctc):
+        elif _disagree(text, spoken, tokens, heard, scored):
             tokens, found = heard, replace(found, text=spoken, guard="disagreement")
-        return replace(found, words=self._words(tokenizer, tokens, decoded.ctc))
+        return [replace(found, words=self._words(tokenizer, tokens, scored))]
 
     def _words(
         self, tokenizer: Tokenizer, tokens: Sequence[int], scored: Tensor

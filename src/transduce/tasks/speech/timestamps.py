@@ -1,0 +1,89 @@
+"""Times that a model writes among its words, as Whisper does (Radford et al. 2022).
+
+    <|0.00|> words <|2.40|><|2.90|> more words <|4.12|>
+
+Shapes: l sentences, w hypotheses, v tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from transduce.decoding.filters import Filter
+from transduce.decoding.hypotheses import DEAD, ActiveHypotheses
+
+STEP = 0.02
+"""Seconds from one time to the next."""
+LATEST_START = 1.0
+"""Seconds by which the first words have begun."""
+
+
+def timestamp_rules(times: range, eos: int) -> Filter:
+    """Forbid tokens that are no text between rising pairs of times.
+
+    The first token is a time of at most `LATEST_START`.  Words end with a time, and the end or the
+    next beginning follows it, not before it; words have a length.  Where all times together are
+    more probable than any other token, a time comes next.
+
+    times: ids of the times, from 0 seconds on.
+    """
+    first, end = times.start, times.stop
+
+    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
+        ids = torch.arange(log_probs.shape[2], device=log_probs.device)
+        is_time = (first <= ids) & (ids < end)
+        if not active.length:
+            log_probs[..., ~is_time | (ids > first + round(LATEST_START / STEP))] = DEAD
+            return
+        written = (first <= active.tokens) & (active.tokens < end)  # (l, w, length)
+        last = written[..., -1:]
+        pair = last & (written[..., -2:-1] if active.length > 1 else True)
+        closed = last & ~pair
+        newest = active.tokens.masked_fill(~written, first - 1).amax(2, keepdim=True)  # (l, w, 1)
+        log_probs.masked_fill_(is_time & (pair | (ids < newest + (~closed).long())), DEAD)
+        log_probs.masked_fill_(closed & ~is_time & (ids != eos), DEAD)
+        together = log_probs[..., first:end].logsumexp(2, keepdim=True)
+        others = log_probs.masked_fill(is_time, DEAD).amax(2, keepdim=True)
+        log_probs.masked_fill_((together > others) & ~is_time, DEAD)
+
+    return apply
+
+
+def forbid_first(tokens: Sequence[int]) -> Filter:
+    """Forbid these ids at the beginning of an output."""
+
+    def apply(log_probs: Tensor, active: ActiveHypotheses) -> None:
+        if not active.length:
+            for token in tokens:
+                log_probs.select(2, token).fill_(DEAD)
+
+    return apply
+
+
+class TimedTokens(NamedTuple):
+    """Tokens of words, without times, from `start` to `end` seconds; inf if not written."""
+
+    start: float
+    end: float
+    tokens: list[int]
+
+
+def timed_tokens(tokens: Sequence[int], times: range) -> list[TimedTokens]:
+    """Words of an output between its times."""
+    found: list[TimedTokens] = []
+    start, words = 0.0, list[int]()
+    for token in tokens:
+        if token not in times:
+            words.append(token)
+            continue
+        time = (token - times.start) * STEP
+        if words:
+            found.append(TimedTokens(start, time, words))
+            words = []
+        start = time
+    return [*found, TimedTokens(start, math.inf, words)] if words else found
