@@ -1,7 +1,7 @@
 """Draw the pictures of docs/see.md: `pictures.py [DIRECTORY]`, by default beside this file.
 
-Figures come from the package itself (attention, masks, positions, schedule, shapes) and, for heads
-and beam, from the finished page student.html.  Nothing is trained; the same files come out again.
+Figures come from the package itself (attention, masks, positions, schedule, shapes) and, for heads,
+beam and film, from finished pages.  Nothing is trained; the same files come out again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ PICTURES: dict[str, Callable[[], Canvas]] = {
     "masks": figures.masks,
     "multi-head": schemes.multi_head,
     "heads": lambda: run_pictures.heads(run_pictures.data_of(HERE / "student.html")),
+    "film": lambda: run_pictures.film(run_pictures.data_of(HERE / "copy.html")),
     "positions": figures.positions,
     "residual": schemes.residual,
     "figure-1": schemes.figure_1,

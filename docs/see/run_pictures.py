@@ -1,10 +1,11 @@
-"""Pictures of a real run, from the data of a finished explain page: heads, search."""
+"""Pictures of a real run, from the data of finished explain pages: heads, search, training."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+import string
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 from canvas import BLUE, GREEN, GREY, RED, Canvas
 
 Data = dict[str, Any]
+DIGITS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
+FRAMES = 7
 SHORT = {"punctuation": "punct."}
 
 
@@ -101,6 +104,50 @@ def enlarged(
                 text = f"{weight:.1f}".removeprefix("0")
                 hue = "#fff" if weight > 0.55 else GREY
                 canvas.text(left + (j + 0.5) * cell, y + 54 + i * cell + 17, text, hue, size=10)
+
+
+def film(one: Data) -> Canvas:
+    """The clearest head of each kind of attention at some points of training."""
+    film = one["film"]
+    chosen = np.linspace(0, len(film["points"]) - 1, FRAMES).round().astype(int).tolist()
+    canvas = Canvas(880, 400, "Three attention heads at seven points of training")
+    gap, cell = 118, 9.4
+    for k, point in enumerate(chosen):
+        step, share = film["points"][point]
+        canvas.text(113 + k * gap, 18, f"step {step:,}", size=12)
+        canvas.text(113 + k * gap, 34, f"{100 * share:.3g} %", GREY, size=10)
+    scene = film["scenes"][0]
+    for k, kind in enumerate(("encoder", "decoder", "cross")):
+        attention, head = clearest(scene["attention"], kind)
+        place = attention["name"].split(".")[2]
+        canvas.text(8, 92 + k * 126, kind, anchor="start", size=12)
+        canvas.text(8, 108 + k * 126, f"layer {int(place) + 1}", GREY, anchor="start", size=10)
+        for column, point in enumerate(chosen):
+            values = frame_of(attention, point)[head]
+            canvas.heat(66 + column * gap, 44 + k * 126, values.tolist(), cell)
+    return canvas
+
+
+def clearest(attention: list[Data], kind: str) -> tuple[Data, int]:
+    """The attention and the head of a kind with the greatest mean of row maxima in the end."""
+    of_kind = [
+        one for one in attention if kind == ("cross" if "cross" in one["name"] else one["name"][:7])
+    ]
+    return max(
+        ((one, head) for one in of_kind for head in range(one["shape"][0])),
+        key=lambda found: float(frame_of(found[0], -1)[found[1]].max(1).mean()),
+    )
+
+
+def frame_of(attention: Data, point: int) -> Any:
+    """Weights (h, t, s) at a point of a film; the page has one character each."""
+    packed = np.array([DIGITS.index(character) for character in attention["frames"][point]]) / 63
+    values = np.zeros(tuple(attention["shape"]))
+    if attention["causal"]:
+        values[:, *np.tril_indices(values.shape[1])] = packed.reshape(len(values), -1)
+    else:
+        values[:] = packed.reshape(values.shape)
+    return values
 
 
 def beam(one: Data) -> Canvas:

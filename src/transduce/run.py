@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 import logging
 import os
@@ -19,6 +20,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.deprecation import forwarded
 from transduce.errors import DataError, RunError
 from transduce.inspect.explanation import Explanation
+from transduce.inspect.film import Film
 from transduce.inspect.parts import NOTHING, KnockOut
 from transduce.nn.kernels.linear import Precision
 from transduce.recipes import read_recipe
@@ -26,6 +28,7 @@ from transduce.run_calls import STREAM_TEXTS, RunCalls
 from transduce.run_engine import EngineName, device_for, native_support, with_engine
 from transduce.tasks.common import check_model_size
 from transduce.tasks.explained_without import explain_without
+from transduce.tasks.film import film_of
 from transduce.tasks.language_model.dialogue import Conversation, TrainedDialogue
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.speech.prompt import prompt_with
@@ -282,7 +285,15 @@ class Run(RunCalls):
         predictor = self.predictor if options is None else decoding_as(self.predictor, options)
         found = explain_without(explainer_of(self.recipe.task), predictor, parts, without)
         name = self.path.resolve().name
-        return dataclasses.replace(found, run=f"{name} without {without}" if without else name)
+        if without:
+            return dataclasses.replace(found, run=f"{name} without {without}")
+        return dataclasses.replace(found, run=name, film=self.film)
+
+    @functools.cached_property
+    def film(self) -> Film | None:
+        """Film of learning (`training.film`); None where the run has none.  Raises RunError for a
+        damaged file."""
+        return film_of(self.path)
 
     def evaluate(
         self,

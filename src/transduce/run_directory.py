@@ -7,6 +7,7 @@
         labels.json             the labels of a classifier
         normalisation.json      mean and deviation of the features of speech
         adapter.safetensors     what LoRA learnt, by itself
+        film.safetensors        attention of a few sentences during training, with training.film
         metrics.jsonl           the log, one JSON object a line
         events.out.tfevents.*   the log for TensorBoard, with training.tensorboard
         README.md               the model card
@@ -49,6 +50,7 @@ from transduce.training import run_backup
 from transduce.training.bad_batches import DIRECTORY as BAD_BATCHES
 from transduce.training.checkpoints import checkpoints_of
 from transduce.training.distributed import job_name, restarts, restarts_can_follow
+from transduce.training.film import FILM
 from transduce.training.trainer import Outcome
 from transduce.training.weights import write_text, write_weights
 
@@ -68,7 +70,7 @@ MAY_CHANGE = ("training", "decoding", "evaluation")
 """Sections that may change when a run is resumed; `training` without the size of a batch."""
 NO_RESULT = tuple(
     f"training.{name}"
-    for name in ("fit_memory", "memory_limit", "keep_last", "log_every", "tensorboard")
+    for name in ("fit_memory", "memory_limit", "keep_last", "log_every", "film", "tensorboard")
 )
 """Settings in them that change no result."""
 
@@ -221,6 +223,7 @@ def _made_by_a_run(path: Path) -> Iterator[Path]:
         "weights.safetensors",
         "adapter.safetensors",
         "metrics.jsonl",
+        FILM,
         "events.out.tfevents.*",
         "README.md",
         PROVENANCE,

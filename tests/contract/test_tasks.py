@@ -191,6 +191,15 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "speech-recognition": speech_recognition,
     "speech-translation": speech_translation,
 }
+FILMED = (
+    "translation",
+    "classification",
+    "question-answering",
+    "masked-language-model",
+    "language-model",
+    "dialogue",
+)
+"""Tasks with sentences for a film of learning."""
 IMPORTED = ("embedding", "image-embedding")
 """Not trained but imported; a recipe of theirs says so."""
 
@@ -264,12 +273,27 @@ def test_train_writes_a_run_and_says_where(
 def test_an_interrupted_training_goes_on_to_the_same_weights(
     trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With a film, where the task has sentences for one."""
     run, recipe, _ = trained
+    if recipe["task"] in FILMED:
+        recipe = merge(recipe, {"training": {"film": 3}})
     with monkeypatch.context() as patch, pytest.raises(InterruptedTraining):
         interrupt_at(5, patch)
         transduce.train(recipe, tmp_path / "run")
     transduce.train(recipe, tmp_path / "run", resume=True)
     assert_equal_weights(tmp_path / "run", run)
+    film = transduce.load(tmp_path / "run", "cpu").film
+    assert (film is not None) == (recipe["task"] in FILMED)
+    if film is not None:
+        assert [step for step, _ in film.points] == [0, 1, 3, 8]
+        assert len(film.scenes) == 3 and all(scene.attention[0] for scene in film.scenes)
+
+
+def test_a_task_without_sentences_keeps_no_film(tmp_path: Path) -> None:
+    recipe, _ = recipe_of("captioning", tmp_path)
+    recipe = merge(recipe, {"training": {"film": 3}})
+    with pytest.raises(SettingError, match=r"training\.film: this task has no sentences"):
+        transduce.train(recipe, tmp_path / "run")
 
 
 def assert_equal_weights(a: Path, b: Path) -> None:

@@ -14,7 +14,10 @@ from helpers.browser import Open, needs_chromium
 from helpers.command_line import transduce
 from helpers.random_translator import random_translator
 from transduce.inspect.explanation import Explanation
+from transduce.inspect.film import Film, FilmScene
+from transduce.inspect.heads import Pattern
 from transduce.inspect.page import page_of
+from transduce.inspect.parts import Attention
 from transduce.inspect.side_by_side import ComparedRun, SideBySide
 from transduce.tasks.translation.explain import explain_translation
 
@@ -292,3 +295,72 @@ def test_any_text_through_the_command(show: Open, run: Path, twin: Path, tmp_pat
                     over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
                     assert over <= 0, (text[:20], name, tab.inner_text())
     assert page.locator("img").count() == 0 and page.locator("script").count() == 2
+
+
+@pytest.fixture(scope="module")
+def filmed(found: Explanation) -> Explanation:
+    """An explanation with a film: heads that turn from even to sharp in four points."""
+
+    def at(point: int) -> tuple[Attention, ...]:
+        share = point / 3
+        sharp = [
+            replace(one, weights=(1 - share) / one.weights.shape[2] + share * one.weights)
+            for one in found.attention
+        ]
+        return tuple(replace(one, patterns=(Pattern("mixed", share),) * 2) for one in sharp)
+
+    scene = FilmScene(TEXTS[0], found.sequences, tuple(map(at, range(4))))
+    points = ((0, 0.0), (1, 0.01), (9, 0.1), (90, 1.0))
+    return replace(found, run="filmed", film=Film(points, (scene, scene)))
+
+
+@pytest.mark.slow
+def test_the_film_of_learning(show: Open, filmed: Explanation, found: Explanation) -> None:
+    page = show(filmed, filmed, found, at="tab=heads")
+    choose = page.get_by_label("Heads of")
+    assert "after training" in choose.locator("option:checked").inner_text()
+    assert page.get_by_role("slider").count() == 0
+    choose.select_option("1")
+    slider = page.get_by_label("Point of training")
+    caption = page.locator(".thumb span").first
+    assert slider.get_attribute("aria-valuetext") == (
+        "Point 4 of 4: after 90 steps, 100 % of the budget"
+    )
+    assert caption.inner_text() == "mixed 1.00"
+    slider.focus()
+    page.keyboard.press("Home")
+    assert "after 0 steps, 0 % of the budget" in slider.get_attribute("aria-valuetext")
+    assert caption.inner_text() == "mixed 0.00"
+    page.keyboard.press("ArrowRight")
+    assert "Point 2 of 4: after 1 steps, 1 %" in page.locator("main").inner_text()
+    assert caption.inner_text() == "mixed 0.33"
+    assert page.evaluate("document.activeElement.dataset.k") == "at"
+    page.locator("[data-k=which]").select_option("1")  # the same run: its film is on
+    assert page.get_by_label("Point of training").count() == 1
+    page.locator("[data-k=which]").select_option("2")
+    assert page.get_by_label("Point of training").count() == 0
+
+
+@pytest.mark.slow
+def test_the_film_plays_to_its_end_and_says_where_it_is(show: Open, filmed: Explanation) -> None:
+    page = show(filmed, at="tab=heads", locale="zh-CN")
+    play = page.get_by_role("button", name="播放: 学习过程")
+    play.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('said').textContent.startsWith('第 4 点')")
+    page.wait_for_selector("button[aria-label='播放: 学习过程']")
+    assert page.evaluate("document.activeElement.dataset.k") == "roll"
+    page.get_by_role("button", name="播放: 学习过程").click()  # again, from the first point
+    page.get_by_role("button", name="暂停: 学习过程").click()
+    assert page.get_by_role("slider").input_value() == "0"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings", [{"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}]
+)
+def test_the_film_fits_the_screen(
+    show: Open, filmed: Explanation, settings: dict[str, Any]
+) -> None:
+    page = show(filmed, at="tab=heads&film=0&at=2", **settings)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

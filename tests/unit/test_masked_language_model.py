@@ -240,7 +240,7 @@ def a_task(data: Path, *overrides: str) -> MaskedLanguageModelTraining:
     filler = MaskFiller(recipe, tokenizer)
     masking = filler.modelling.masking
     rows = {split: rows_of(recipe, split, tokenizer, masking) for split in ("train", "valid")}
-    return MaskedLanguageModelTraining(filler.modelling, rows)
+    return MaskedLanguageModelTraining(filler.modelling, rows, filler.tokenizer)
 
 
 EVERYTHING = ("model.encoder.dropout=0.1", "model.segments=true", "next_sentence=true")

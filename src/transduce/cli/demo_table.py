@@ -72,7 +72,7 @@ Test on {test_words:,} unseen words:
         examples="Made-up words, with the attention from each phone to the letters (darker is "
         "more):\n",
         end="""\
-Steps, heads, search and layers of each as a web page: {page}
+Steps, heads (while they form, too), search and layers of each as a web page: {page}
 
 To train on your own data:
 
@@ -115,7 +115,7 @@ ZH = Demo(
         "（颜色越深，权重越大）：\n",
         polyphone="编码器第 {layer} 层第 {head} 个头：“{token}”看“{other}”，权重 {weight:.2f}\n",
         end="""\
-每个词的解码步骤、注意力头、搜索和各层，都在这个网页里：{page}
+每个词的解码步骤、注意力头（和它们怎样形成）、搜索和各层，都在这个网页里：{page}
 在浏览器里直接打开中文版：{address}#lang=zh
 
 用自己的数据训练：
@@ -155,7 +155,7 @@ Test on {test_lines:,} unseen lines:
 """,
         examples="The attention from each output symbol to the input (darker is more):\n",
         end="""\
-Steps, heads, search and layers of each as a web page: {page}
+Steps, heads (while they form, too), search and layers of each as a web page: {page}
 
 Use {recipe} as a template for your own data. To try this model on another line:
 

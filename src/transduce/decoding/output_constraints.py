@@ -17,6 +17,8 @@ from transduce.errors import SettingError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from transduce.decoding.filters import Filter
+
 logger = logging.getLogger("transduce")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from transduce.inspect.film import Film
 from transduce.inspect.page import frame_of, packed, page_of
 from transduce.inspect.parts import (
     Array,
@@ -66,16 +67,20 @@ class Explanation:
     picture: Picture | None = None
     vectors: Mapping[str, Array] = field(default_factory=dict)
     """Single vectors: "context", the fixed vector of a recurrent decoder; "embedding"."""
+    film: Film | None = field(default=None, repr=False)
+    """Film of the run's training, for the page; JSON leaves it out."""
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON layout: plain data, numbers rounded to 5 digits."""
-        return {"format": FORMAT, **as_plain(self)}
+        plain = as_plain(dataclasses.replace(self, film=None))
+        return {"format": FORMAT, **{k: v for k, v in plain.items() if k != "film"}}
 
     def packed(self) -> dict[str, Any]:
         """The same for a page: arrays as text of few bytes, layers left out where they are many."""
         stacks = {k: dataclasses.replace(v, waves=None) for k, v in self.stacks.items()}
         small = dataclasses.replace(self, attention=(), by_hand=(), stacks=stacks, vectors={})
-        return packed(small.as_dict(), self.attention, self.by_hand, self.stacks, self.vectors)
+        found = packed(small.as_dict(), self.attention, self.by_hand, self.stacks, self.vectors)
+        return {**found, "film": None if self.film is None else self.film.packed()}
 
     def page(self) -> str:
         """The self-contained HTML page."""

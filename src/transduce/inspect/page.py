@@ -24,6 +24,7 @@ SCRIPTS = (
     "pictures",
     "beside",
     "steps",
+    "film",
     "heads",
     "search",
     "layers",
@@ -32,7 +33,7 @@ SCRIPTS = (
     "answer",
     "page",
 )
-"""Files that make the page's script, in this order."""
+"""Files that make the page's script, in this order; "film" only for pages with one."""
 SHAPES = re.compile(
     r"(target_)?front_end|head|(encoder|decoder)"
     r"(\.layers\.0\.(self_attention|cross_attention|feed_forward(\.inner)?))?"
@@ -52,10 +53,13 @@ FRAME = (
 
 
 def page_of(explanations: Sequence[Mapping[str, Any]]) -> str:
-    """One page for all of them, each as `Explanation.packed` gives it."""
-    data = json.dumps(explanations, ensure_ascii=False, separators=(",", ":"))
+    """One page for all of them, each as `Explanation.packed` gives it; one film for each run."""
+    shown = _with_one_film(explanations)
+    data = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
     page, style = "\n".join(_lines("page.html")), _squeezed(" ".join(_lines("page.css")), "css")
-    lines = (line for name in SCRIPTS for line in _lines(f"{name}.js"))
+    filmed = any(one["film"] is not None for one in shown)
+    scripts = [name for name in SCRIPTS if filmed or name != "film"]
+    lines = (line for name in scripts for line in _lines(f"{name}.js"))
     # A line with a template literal stays as it is: its texts may hold templates themselves.
     code = "\n".join(line if "`" in line else _squeezed(line, "js") for line in lines)
     script = OPEN_END.sub("", code)
@@ -63,6 +67,16 @@ def page_of(explanations: Sequence[Mapping[str, Any]]) -> str:
     page = page.replace("/*STYLE*/", style).replace("/*SCRIPT*/", script)
     before, after = page.split("/*DATA*/")
     return before + _harmless(data) + after
+
+
+def _with_one_film(explanations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The explanations, the film of a run with the first of its explanations only."""
+    seen: set[str] = set()
+    found = []
+    for one in explanations:
+        found.append({**one, "film": None} if one["run"] in seen else one)
+        seen.add(one["run"])
+    return found
 
 
 def _lines(name: str) -> Iterator[str]:
@@ -96,7 +110,7 @@ def packed(
     vectors: Mapping[str, Array],
 ) -> dict[str, Any]:
     """The dictionary of an explanation without its arrays, and these as text of few bytes."""
-    shown = _shown(attention, by_hand)
+    shown = shown_attention(attention, by_hand, MAX_WEIGHTS)
     numbers = {number: place for place, number in enumerate(shown)}
     data["attention"] = [_attention(attention[number]) for number in shown]
     data["attentionLeftOut"] = len(attention) - len(shown)
@@ -110,8 +124,12 @@ def packed(
     return data
 
 
-def _shown(attention: Sequence[Attention], by_hand: Sequence[HeadVectors]) -> list[int]:
+def shown_attention(
+    attention: Sequence[Attention], by_hand: Sequence[HeadVectors], room: int
+) -> list[int]:
     """Numbers of the attentions that are shown: of each kind as many layers as have room.
+
+    room: weights of all together.
 
     They lie evenly between the first and the last; a layer of the work by hand comes in the place
     of the nearest.
@@ -121,9 +139,9 @@ def _shown(attention: Sequence[Attention], by_hand: Sequence[HeadVectors]) -> li
         kinds.setdefault((one.rows, one.columns), []).append(number)
     chosen: set[int] = set()
     for numbers in kinds.values():
-        size = max(_visible(attention[numbers[0]]).size, 1)
-        room = min(max(1, MAX_WEIGHTS // len(kinds) // size), len(numbers))
-        shown = {numbers[int(place)] for place in np.linspace(len(numbers) - 1, 0, room).round()}
+        size = max(visible_weights(attention[numbers[0]]).size, 1)
+        count = min(max(1, room // len(kinds) // size), len(numbers))
+        shown = {numbers[int(place)] for place in np.linspace(len(numbers) - 1, 0, count).round()}
         for wanted in {head.attention for head in by_hand} & set(numbers) - shown:
             shown.remove(min(shown, key=lambda number: abs(number - wanted)))
             shown.add(wanted)
@@ -131,7 +149,7 @@ def _shown(attention: Sequence[Attention], by_hand: Sequence[HeadVectors]) -> li
     return sorted(chosen)
 
 
-def _visible(one: Attention) -> Array:
+def visible_weights(one: Attention) -> Array:
     """The weights (h, …) that are not hidden: of a causal square its lower triangle, by rows."""
     _, t, s = one.weights.shape
     return one.weights[:, *np.tril_indices(t)] if one.causal and t == s else one.weights
@@ -145,7 +163,7 @@ def _attention(one: Attention) -> dict[str, Any]:
         "causal": one.causal,
         "shape": one.weights.shape,
         "patterns": [[name, round(float(value), 2)] for name, value in one.patterns],
-        "weights": _text((_visible(one) * 255).round().clip(0, 255).astype(np.uint8)),
+        "weights": _text((visible_weights(one) * 255).round().clip(0, 255).astype(np.uint8)),
     }
 
 

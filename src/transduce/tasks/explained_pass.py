@@ -105,7 +105,7 @@ class Pass:
                     run()
         self.seen = seen
         self.attention = tuple(
-            _attention(name, as_array(weights[:, first:, first:]), sequences, tokens)
+            named_attention(name, as_array(weights[:, first:, first:]), sequences, tokens)
             for name, weights in seen.attention.items()
         )
         self.by_hand = tuple(self._by_hand(bare))
@@ -205,12 +205,16 @@ def _is_shown(name: str) -> bool:
     return any(part in f"{name}." for part in SHOWN_LAYER)
 
 
-def _attention(
+def named_attention(
     name: str,
     weights: Any,
     sequences: Mapping[str, tuple[str, str]],
     tokens: Mapping[str, Sequence[str]],
 ) -> Attention:
+    """Weights (h, t, s) of the attention of that name, with the pattern of each head.
+
+    sequences, tokens: as in `Pass`.
+    """
     kind = "cross" if name.endswith("cross_attention") else name.split(".")[0]
     rows, columns = sequences[kind]
     causal = kind == "decoder"

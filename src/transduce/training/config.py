@@ -155,6 +155,9 @@ class TrainingConfig:
     threads: Annotated[int, Field(ge=0, le=1024)] = 0
     """CPU threads, and processes that encode data; 0 for PyTorch's default, and one process per
     core."""
+    film: CountOrOff = 0
+    """Points of training at which attention of three held-out sentences is kept, for `explain`;
+    they lie evenly on a logarithmic scale of the share of the budget that is spent; 0 for none."""
     tensorboard: bool = False
     """Write TensorBoard events into the run directory as well (extra `tensorboard`)."""
 

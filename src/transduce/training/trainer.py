@@ -25,6 +25,7 @@ from transduce.training.checkpointer import Checkpointer
 from transduce.training.checkpoints import Progress, checkpoints_of, what_is_kept
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
+from transduce.training.film import FilmRecorder
 from transduce.training.fine_tuning import (
     AdaptWeights,
     FineTuneConfig,
@@ -134,6 +135,7 @@ class _Trainer:
         self.run, self.ema, self.shards = checkpointer.run, checkpointer.ema, step.shards
         self.ranks = Ranks.present()
         self.signals = Signals()
+        self.film = FilmRecorder(task, config, self.run, self.shards)
         self.selection = Selection(task, config, log, checkpointer, self.signals, self.shards)
         self.progress = Progress(
             select_by=config.select_by,
@@ -158,6 +160,7 @@ class _Trainer:
         batches = prefetch(self.task.batches.iterate(self.ranks.data_state(self.progress.data)))
         with self.signals.noted(), contextlib.closing(batches):
             self._agree()
+            self.film.begin(self.progress.step, self._share_done())
             # However short the time, there is a first step, and so something to keep.
             finished = self.progress.step > 0 and self._finished()
             if self.progress.interrupted and (finished or self._validation_is_due()):
@@ -174,6 +177,7 @@ class _Trainer:
                 # would never be validated.
                 self._agree()
                 finished = self._finished()
+                self.film.look(self.progress.step, self._share_done())
                 if finished:
                     self.budget.end(self.progress.step)
                 if not advised and self.budget.is_foreseen():
@@ -376,6 +380,7 @@ class _Trainer:
     def _finish(self) -> Outcome:
         """Average the last checkpoints if configured; returns the outcome."""
         self.log.ended()
+        self.film.end(self.progress.step, self._share_done())
         self._prune()  # where a kill came between the last checkpoint and this
         progress, scores = self.progress, self.progress.best_scores
         if self._share_done() < 1:

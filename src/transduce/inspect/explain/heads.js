@@ -1,15 +1,24 @@
-// Screen 2: every head of every attention.
+// Screen 2: every head of every attention, after training or in the film of it.
 function heads() {
+  const film = filmOf();
+  if (!film) S.film = -1;
+  else S.film = clamp(S.film, D.attention.length ? -1 : 0, film.scenes.length - 1);
+  const body = el("div", {}, headsBody());
+  // The slider stays while it is drawn: only what is below it is made anew.
+  return [note(t("headsNote")), film ? filmBar(film, () => fill(body, headsBody())) : null, body];
+}
+function headsBody() {
+  const X = S.film < 0 ? D : filmed(filmOf());
   if (S.att < 0 && D.by_hand.length) [S.att, S.head] = [D.by_hand.at(-1).attention, D.by_hand.at(-1).head];
-  S.att = clamp(S.att, 0, D.attention.length - 1);
-  const a = D.attention[S.att],
+  S.att = clamp(S.att, 0, X.attention.length - 1);
+  const a = X.attention[S.att],
     h = (S.head = clamp(S.head, 0, a.shape[0] - 1)),
-    rows = seq(a.rows),
-    columns = seq(a.columns),
+    rows = seq(a.rows, X),
+    columns = seq(a.columns, X),
     w = weightsOf(a);
   const row = (S.row = clamp(S.row < 0 ? 2 : S.row, 0, rows.length - 1)),
     counts = {};
-  D.attention.forEach((x) =>
+  X.attention.forEach((x) =>
     x.patterns.forEach(([name]) => {
       counts[name] = (counts[name] || 0) + 1;
     }),
@@ -31,8 +40,8 @@ function heads() {
             "data-k": "pattern" + name,
             "aria-pressed": String(S.pattern === name),
             onclick: () => {
-              const found = D.attention.findIndex((x) => x.patterns.some(([p]) => p === name));
-              const best = D.attention
+              const found = X.attention.findIndex((x) => x.patterns.some(([p]) => p === name));
+              const best = X.attention
                 .flatMap((x, k) => x.patterns.map(([p, v], hh) => [p === name ? v : -1, k, hh]))
                 .sort((x, y) => y[0] - x[0])[0];
               set(found < 0 ? { pattern: name } : { pattern: name, att: best[1], head: best[2] });
@@ -44,7 +53,7 @@ function heads() {
   );
   const grid = el("div", { style: { flex: "0 1 auto" } });
   for (const kind of ["encoderSelf", "decoderSelf", "cross"]) {
-    const of = D.attention.map((x, k) => [x, k]).filter(([x]) => kindOf(x).kind === kind);
+    const of = X.attention.map((x, k) => [x, k]).filter(([x]) => kindOf(x).kind === kind);
     if (!of.length) continue;
     grid.append(el("h2", {}, t(kind)));
     for (const [x, k] of of)
@@ -82,7 +91,7 @@ function heads() {
       `${t(name)} ${value.toFixed(2)}`,
       a.shape[0] > 1 ? [" · ", el("bdi", { class: "token" }, `${a.name}:${h + 1}`)] : null,
     ]),
-    D.picture && a.rows === D.picture.sequence
+    X.picture && a.rows === X.picture.sequence
       ? null
       : heat((i, j) => w(h, i, j), rows, columns, {
           chosen: row,
@@ -90,21 +99,20 @@ function heads() {
           label: headName(a, h),
           key: "big",
         }),
-    D.picture && a.columns === D.picture.sequence
+    X.picture && a.columns === X.picture.sequence
       ? [
           overlay(
             Array.from({ length: columns.length }, (_, j) => w(h, row, j)),
             260,
             headName(a, h),
-            a.rows === D.picture.sequence ? (patch) => set({ row: patch, patch }) : null,
+            a.rows === X.picture.sequence ? (patch) => set({ row: patch, patch }) : null,
           ),
           note(`${t("patch")}: ${rows[row]}`),
         ]
       : [el("h3", {}, t("lines", isolated(rows[row]))), lines((j) => w(h, row, j), rows, columns, row)],
   );
   return [
-    note(t("headsNote")),
-    D.attentionLeftOut ? note(t("leftOut", D.attentionLeftOut)) : null,
+    X.attentionLeftOut ? note(t(S.film < 0 ? "leftOut" : "filmLeftOut", X.attentionLeftOut)) : null,
     patterns,
     el("div", { class: "two" }, big, grid),
   ];

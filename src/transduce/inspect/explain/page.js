@@ -6,7 +6,7 @@ function openable(d = D) {
     answer:
       d.labels.length || d.hidden.length || d.span || d.vectors.embedding || (d.picture && !d.steps.length),
     steps: d.steps.length,
-    heads: d.attention.length,
+    heads: d.attention.length || filmOf(d),
     beam: d.search && d.search.nodes.length > 1,
     layers: d.layers.length,
     hand: d.by_hand.length,

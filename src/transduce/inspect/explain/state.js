@@ -19,6 +19,8 @@ const S = {
   temperature: 1,
   hidden: -1,
   patch: -1,
+  film: -1,
+  at: -1,
 };
 for (const [k, v] of new URLSearchParams(location.hash.slice(1)))
   if (k in S) S[k] = typeof S[k] === "number" ? Number(v) || 0 : typeof S[k] === "boolean" ? v === "true" : v;
@@ -124,6 +126,8 @@ function meanOf(a) {
     return sum / n;
   };
 }
+// The film of a run, beside the first of its explanations.
+const filmOf = (d = D) => DOCS.find((one) => one.run === d.run && one.film)?.film;
 // Explanations of one text, one for each run, and the texts of the page, each by its first.
 const textOf = (i) => DOCS[i].text ?? i;
 const besides = () => DOCS.map((_, i) => i).filter((i) => textOf(i) === textOf(S.doc));

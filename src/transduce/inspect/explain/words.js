@@ -65,6 +65,14 @@ const WORDS = {
     headsNote:
       "Every attention, every head. Names are measured: a “previous token 0.90” head has 0.90 of its weight on the token before, on average. Choose a name to find its heads, a head to enlarge it, a row to draw its lines.",
     leftOut: "{0} layers are left out of this page for its size; --json has them all.",
+    film: "Film of learning",
+    filmNote:
+      "The same heads during training, from the first weights on: the points are log-spaced in the share of the budget.",
+    filmOf: "Heads of",
+    filmText: "this text, after training",
+    filmSlider: "Point of training",
+    filmLine: "Point {0} of {1}: after {2} steps, {3} % of the budget",
+    filmLeftOut: "{0} layers are left out of the film; film.safetensors has them all.",
     all: "all",
     previous: "previous token",
     self: "itself",
@@ -254,6 +262,13 @@ const WORDS = {
     headsNote:
       "每一处注意力、每一个头。名称来自测量：“前一个词元 0.90”表示平均有 0.90 的权重落在前一个词元上。点名称可找到这类头，点某个头可放大，点某一行可看连线。",
     leftOut: "为控制页面大小省略了 {0} 层；--json 中有全部。",
+    film: "学习过程",
+    filmNote: "同样的头在训练中的变化，从初始权重开始：各点按已用预算的对数等距。",
+    filmOf: "显示",
+    filmText: "本文本，训练之后",
+    filmSlider: "训练的时刻",
+    filmLine: "第 {0} 点，共 {1} 点：{2} 步之后，已用预算的 {3} %",
+    filmLeftOut: "学习过程省略了 {0} 层；film.safetensors 中有全部。",
     all: "全部",
     previous: "前一个词元",
     self: "自身",

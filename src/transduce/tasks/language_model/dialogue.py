@@ -39,6 +39,7 @@ from transduce.tasks.common import (
     with_base_model,
     with_weights,
 )
+from transduce.tasks.explained_pass import token_names
 from transduce.tasks.language_model.generator import Continuation, ContinuationText, Generator
 from transduce.tasks.language_model.task import (
     MEASURED,
@@ -139,8 +140,9 @@ def train_dialogue(recipe: DialogueRecipe, run: Path, resume: bool) -> Outcome:
     warn_of_few(recipe.data, len(data.tokens), "tokens", tokens=True)
     model = build_decoder_only(recipe.model, template.rows)
     model.to(find_device(recipe.training.device))
+    names = token_names(tokenizer, [f"<{role}>" for role in recipe.data.roles])
     task = LanguageModelTraining(
-        model, parts["train"], parts["valid"], recipe.training.label_smoothing
+        model, parts["train"], parts["valid"], names, recipe.training.label_smoothing
     )
     fit = fit_marks(model, template)
     return train(task, recipe.training, run, resume, recipe.fine_tune, fit, started=started)

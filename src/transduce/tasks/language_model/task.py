@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 
@@ -45,6 +46,8 @@ from transduce.tasks.common import (
     with_base_model,
     with_weights,
 )
+from transduce.tasks.explained_pass import token_names
+from transduce.tasks.film import MAX_LENGTH, Names, decoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.sections import SplitsConfig
@@ -53,9 +56,10 @@ from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
-from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
+from transduce.text import EOS, UNK, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.display import ProgressCounter
+from transduce.training.film import Scene
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.r_drop import r_drop_cross_entropy, twice
@@ -198,18 +202,30 @@ class PackedTraining:
 
 
 class LanguageModelTraining(PackedTraining):
-    """Language model training, validated by the loss on held-out rows."""
+    """Language model training, validated by the loss on held-out rows.
+
+    names: of ids, to display.
+    """
 
     def __init__(
         self,
         model: DecoderOnly,
         train: PackedBatches,
         valid: PackedBatches,
+        names: Names,
         smoothing: float,
         r_drop: float = 0.0,
     ) -> None:
         super().__init__(model, train, smoothing, r_drop)
         self._valid = valid
+        self._names = names
+
+    def scenes(self) -> list[Scene]:
+        """Validation documents for the film of learning, each from its beginning."""
+        data = self._valid.data
+        starts = data.offsets[nearest(np.diff(data.offsets))]
+        ids = (data.tokens[start : start + MAX_LENGTH].tolist() for start in starts)
+        return [decoder_scene(self.model, _document(row), self._names) for row in ids]
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token, perplexity and bits per byte of the validation documents."""
@@ -222,6 +238,11 @@ class LanguageModelTraining(PackedTraining):
     def higher_is_better(self, score: str) -> bool:
         """True if a larger value of this score is better."""
         return False
+
+
+def _document(ids: list[int]) -> list[int]:
+    """The first document among ids, without its end."""
+    return ids[: ids.index(EOS)] if EOS in ids else ids
 
 
 def packed_loss(
@@ -275,7 +296,8 @@ def train_language_model(recipe: LanguageModelRecipe, run: Path, resume: bool) -
     shape = recipe.text.block, recipe.training.batch_tokens, recipe.seed
     parts = PackedBatches(data["train"], *shape), PackedBatches(data["valid"], *shape)
     training = recipe.training
-    task = LanguageModelTraining(model, *parts, training.label_smoothing, training.r_drop)
+    names, smoothing = token_names(tokenizer), training.label_smoothing
+    task = LanguageModelTraining(model, *parts, names, smoothing, training.r_drop)
     return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -28,6 +29,8 @@ from transduce.tasks.common import (
     with_base_model,
     with_weights,
 )
+from transduce.tasks.explained_pass import token_names
+from transduce.tasks.film import encoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import (
     LabelPrediction,
@@ -63,6 +66,7 @@ from transduce.text import Tokenizer
 from transduce.text.sampling import Alpha, check_sampling, sampler_for
 from transduce.training.config import RDropTrainingConfig
 from transduce.training.display import ProgressCounter
+from transduce.training.film import Scene
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.r_drop import r_drop_of_scores, twice
@@ -202,6 +206,12 @@ class ClassificationTraining:
         measured = measure(self.recipe.evaluation.metrics, answers, right)
         found = {name: value for name, value in measured.items() if isinstance(value, float)}
         return {"loss": nll / count, **found}
+
+    def scenes(self) -> list[Scene]:
+        """Validation texts for the film of learning."""
+        rows = (self._valid.assemble(np.array([i])) for i in nearest(self._valid.widths[0]))
+        names = token_names(self.classifier.tokenizer)
+        return [encoder_scene(self.model, row.tokens, names) for row in rows]
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""

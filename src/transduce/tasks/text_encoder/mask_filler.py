@@ -272,7 +272,7 @@ def train_masked_language_model(
     data = {split: rows_of(recipe, split, tokenizer, masking) for split in splits}
     hidden = round(recipe.masking.share * len(data["valid"].lines.tokens))
     warn_of_few(recipe.data, hidden, "hidden tokens", tokens=True)
-    task = MaskedLanguageModelTraining(filler.modelling, data)
+    task = MaskedLanguageModelTraining(filler.modelling, data, filler.tokenizer)
     return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
 
 

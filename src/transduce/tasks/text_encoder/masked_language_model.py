@@ -35,6 +35,8 @@ from transduce.tasks.common import (
     rooted,
     with_base_model,
 )
+from transduce.tasks.explained_pass import token_names
+from transduce.tasks.film import encoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split
@@ -45,11 +47,13 @@ from transduce.tasks.text_inputs import (
     Row,
     TextConfig,
     check_room,
+    rows_padded,
     to_padded,
     with_special_tokens,
 )
 from transduce.text import Tokenizer
 from transduce.training.display import ProgressCounter
+from transduce.training.film import Scene
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums, cross_entropy
 
@@ -306,7 +310,13 @@ class MaskedLanguageModelTraining:
 
     unit = "hidden tokens"
 
-    def __init__(self, modelling: MaskedLanguageModelling, data: Mapping[Split, TextRows]) -> None:
+    def __init__(
+        self,
+        modelling: MaskedLanguageModelling,
+        data: Mapping[Split, TextRows],
+        tokenizer: Tokenizer,
+    ) -> None:
+        self.tokenizer = tokenizer
         self.modelling = modelling
         self.model = modelling.model
         self.recipe = modelling.recipe
@@ -333,6 +343,14 @@ class MaskedLanguageModelTraining:
     def validate(self) -> dict[str, float]:
         """Scores of guessing tokens of the validation texts, hidden the same way each time."""
         return self.modelling.measure(self._data["valid"])
+
+    def scenes(self) -> list[Scene]:
+        """Validation texts for the film of learning, without masks."""
+        valid = self._data["valid"]
+        rows = (
+            rows_padded([valid.row(i)], self.recipe.model.segments) for i in nearest(valid.lengths)
+        )
+        return [encoder_scene(self.model, row, token_names(self.tokenizer)) for row in rows]
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""

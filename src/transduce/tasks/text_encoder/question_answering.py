@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -27,6 +28,8 @@ from transduce.tasks.common import (
     with_base_model,
     with_weights,
 )
+from transduce.tasks.explained_pass import token_names
+from transduce.tasks.film import encoder_scene, nearest
 from transduce.tasks.held_out import remedy_for_nothing_held_out
 from transduce.tasks.labels import new_head
 from transduce.tasks.splits import sampled
@@ -48,11 +51,13 @@ from transduce.tasks.text_inputs import (
     READ_AT_ONCE,
     check_room,
     one_line,
+    rows_padded,
     tokenizer_for,
     tokenizer_of,
 )
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.text import Tokenizer
+from transduce.training.film import Scene
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
@@ -164,6 +169,14 @@ class QuestionAnsweringTraining:
         return {"loss": nll / count} | {
             name: value for name, value in measured.items() if isinstance(value, float)
         }
+
+    def scenes(self) -> list[Scene]:
+        """Validation questions with their passages, for the film of learning."""
+        rows = [w.row for passage in self._encoded_passages for w in passage.windows]
+        chosen = [rows[i] for i in nearest(np.array([len(row.ids) for row in rows]))]
+        padded = (rows_padded([row], self.recipe.model.segments) for row in chosen)
+        names = token_names(self.answerer.tokenizer)
+        return [encoder_scene(self.model, row, names) for row in padded]
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from transduce.config import to_dict
@@ -33,6 +34,8 @@ from transduce.tasks.common import (
     prepare_training,
     with_weights,
 )
+from transduce.tasks.explained_pass import token_names
+from transduce.tasks.film import nearest, pair_scene
 from transduce.tasks.provenance import record_provenance
 from transduce.tasks.splits import sampled
 from transduce.tasks.task import Evaluation, Example, Split, Task
@@ -53,6 +56,7 @@ from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.text import Tokenizer
 from transduce.text.sampling import sampler_for
+from transduce.training.film import Scene
 from transduce.training.loss import LossSums, cross_entropy
 from transduce.training.r_drop import r_drop_cross_entropy, twice
 from transduce.training.trainer import Outcome, train
@@ -155,6 +159,18 @@ class TranslationTraining:
             measured = measure(self._metrics, outputs, references, language)
             scores |= {name: value for name, value in measured.items() if isinstance(value, float)}
         return scores
+
+    def scenes(self) -> list[Scene]:
+        """Validation pairs for the film of learning."""
+        source, target = self.translator.source, self.translator.target
+        names = token_names(source), token_names(target)
+        found = []
+        for i in nearest(*self._valid.widths):
+            pair = self._valid.assemble(np.array([i]))
+            ids, written = (side.values[0].tolist() for side in (pair.source, pair.target))
+            text = f"{source.decode(ids[:-1])} → {target.decode(written[1:-1])}"
+            found.append(pair_scene(self.model, pair.source, pair.target, names, text))
+        return found
 
     def validation_checksum(self, score: str) -> str:
         """Checksum of the data and settings behind a score."""

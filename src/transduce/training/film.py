@@ -1,0 +1,239 @@
+"""Film of learning: attention of a few fixed sentences, kept at points of the training budget.
+
+The points lie evenly on a logarithmic scale of the share of the budget that is spent, since a model
+changes most in its first steps.  The first weights come before them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from transduce.errors import RunError, SettingError
+from transduce.nn.attention import RecordedAttention, record_into
+from transduce.training.config import TrainingConfig
+from transduce.training.distributed import Ranks
+from transduce.training.sharding import Shards
+from transduce.training.task import TrainingTask
+from transduce.training.weights import read_with_metadata, write_weights
+
+FILM = "film.safetensors"
+"""File of the film in a run directory: 8-bit weights, with a header text of JSON."""
+FORMAT = 1
+FIRST_SHARE = 1e-3
+"""Share of the budget at the first point, unless a single step is more."""
+
+
+class Scene(NamedTuple):
+    """A fixed input of the film.
+
+    tokens: sequences by name.  sequences: names of the rows and the columns of an attention, by
+    "encoder", "decoder" and "cross".  read: one pass of the model over this input alone.
+    """
+
+    text: str
+    tokens: Mapping[str, Sequence[str]]
+    sequences: Mapping[str, tuple[str, str]]
+    read: Callable[[], object]
+
+
+@runtime_checkable
+class FilmedTask(Protocol):
+    """A `TrainingTask` with inputs for a film."""
+
+    def scenes(self) -> Sequence[Scene]:
+        """Fixed held-out inputs; the same each time."""
+
+
+class FilmPoint(NamedTuple):
+    """A moment of training: optimizer steps made, and the share of the budget spent."""
+
+    step: int
+    share: float
+
+
+class FilmedScene(NamedTuple):
+    """One input at all points.
+
+    attention: by name, uint8 (points, h, t, s), 255 for a weight of 1.  Other fields as in `Scene`.
+    """
+
+    text: str
+    tokens: Mapping[str, Sequence[str]]
+    sequences: Mapping[str, tuple[str, str]]
+    attention: Mapping[str, Tensor]
+
+
+class FilmFile(NamedTuple):
+    """The content of a film's file."""
+
+    points: tuple[FilmPoint, ...]
+    scenes: tuple[FilmedScene, ...]
+
+
+def read_film(run: Path) -> FilmFile | None:
+    """The film of a run directory; None where there is none.  Raises RunError if damaged."""
+    path = run / FILM
+    if not path.is_file():
+        return None
+    tensors, texts = read_with_metadata(path)
+    try:
+        head = json.loads(texts["film"])
+        if head["format"] > FORMAT:
+            raise RunError(f"{path} has format {head['format']}; upgrade transduce")
+        points = tuple(FilmPoint(int(step), float(share)) for step, share in head["points"])
+        scenes = tuple(
+            FilmedScene(
+                str(one["text"]),
+                {str(k): [str(token) for token in v] for k, v in one["tokens"].items()},
+                {str(k): (str(rows), str(columns)) for k, (rows, columns) in one["rows"].items()},
+                {name: tensors[f"{number}/{name}"] for name in one["attention"]},
+            )
+            for number, one in enumerate(head["scenes"])
+        )
+        for scene in scenes:
+            _check(scene, len(points))
+    except (KeyError, ValueError, TypeError, AttributeError, AssertionError, RecursionError):
+        raise RunError(f"{path} is damaged; delete it to use the run without its film") from None
+    return FilmFile(points, scenes)
+
+
+def _check(scene: FilmedScene, n_points: int) -> None:
+    """Raises AssertionError or KeyError unless weights match the points and the tokens."""
+    for name, weights in scene.attention.items():
+        rows, columns = scene.sequences[kind_of(name)]
+        shape = len(scene.tokens[rows]), len(scene.tokens[columns])
+        assert weights.dtype == torch.uint8 and weights.dim() == 4
+        assert (len(weights), *weights.shape[2:]) == (n_points, *shape)
+
+
+def write_film(run: Path, film: FilmFile) -> None:
+    """Write the film of a run, complete or not at all.  Raises RunError if that fails."""
+    scenes = [
+        {"text": s.text, "tokens": s.tokens, "rows": s.sequences, "attention": [*s.attention]}
+        for s in film.scenes
+    ]
+    head = {"format": FORMAT, "points": film.points, "scenes": scenes}
+    tensors = {
+        f"{number}/{name}": weights
+        for number, scene in enumerate(film.scenes)
+        for name, weights in scene.attention.items()
+    }
+    write_weights(run / FILM, tensors, {"film": json.dumps(head)})
+
+
+def kind_of(attention: str) -> str:
+    """The key of `Scene.sequences` of an attention, by the name of its module."""
+    return "cross" if attention.endswith("cross_attention") else attention.split(".")[0]
+
+
+def points_of(config: TrainingConfig) -> list[float]:
+    """Shares of the budget at which attention is kept, rising to 1."""
+    first, n = max(FIRST_SHARE, 1 / config.steps), config.film
+    return [first ** (1 - i / (n - 1)) if n > 1 else 1.0 for i in range(n)]
+
+
+class FilmRecorder:
+    """Records the film of a training; all ranks call it, the main process looks and writes."""
+
+    def __init__(
+        self, task: TrainingTask, config: TrainingConfig, run: Path, shards: Shards | None
+    ) -> None:
+        """Raises SettingError for `training.film` in a task without sentences."""
+        self._model, self._run, self._shards = task.model, run, shards
+        self._points = points_of(config)
+        self._stance = "force_eager" if config.compile else "default"
+        self._ranks = Ranks.present()
+        self._share = 0.0
+        self._film = FilmFile((), ())
+        self._scenes: Sequence[Scene] = ()
+        if not config.film:
+            return
+        if not isinstance(task, FilmedTask):
+            raise SettingError("training.film: this task has no sentences to keep; remove it")
+        self._scenes = task.scenes()
+        if not any(isinstance(module, RecordedAttention) for module in task.model.modules()):
+            raise SettingError("training.film: this model has no attention to keep; remove it")
+
+    def begin(self, step: int, share: float) -> None:
+        """Begin at the first weights, or go on after `step` with the points up to it."""
+        self._share = share
+        if not self._points:
+            return
+        kept = read_film(self._run) if self._ranks.is_main and step else None
+        if kept is not None and _same(kept, self._scenes):
+            self._film = _until(kept, step)
+        if not step:
+            self._take(step, share)
+
+    def look(self, step: int, share: float) -> None:
+        """Keep the attention after `step` if a point lies between the last look and this one."""
+        before, self._share = self._share, share
+        if any(before < point <= share for point in self._points):
+            self._take(step, share)
+
+    def end(self, step: int, share: float) -> None:
+        """Keep the attention of the last step, whatever ended training."""
+        if self._points and self._share < 1:
+            self._take(step, share)
+
+    def _take(self, step: int, share: float) -> None:
+        self._model.eval()
+        whole = self._shards.whole() if self._shards else contextlib.nullcontext()
+        with whole, torch.compiler.set_stance(self._stance):
+            if self._ranks.is_main and all(point.step != step for point in self._film.points):
+                self._film = self._with_point(FilmPoint(step, share))
+                write_film(self._run, self._film)
+
+    def _with_point(self, point: FilmPoint) -> FilmFile:
+        """The film with one more point."""
+        before = [scene.attention for scene in self._film.scenes] or [{}] * len(self._scenes)
+        scenes = tuple(
+            FilmedScene(
+                scene.text,
+                scene.tokens,
+                scene.sequences,
+                {
+                    name: torch.cat([kept[name], new]) if name in kept else new
+                    for name, new in self._attention(scene).items()
+                },
+            )
+            for scene, kept in zip(self._scenes, before, strict=True)
+        )
+        return FilmFile((*self._film.points, point), scenes)
+
+    @torch.no_grad()
+    def _attention(self, scene: Scene) -> dict[str, Tensor]:
+        """Weights (1, h, t, s) of each attention in a pass over a scene, of 8 bits."""
+        recorded = record_into(self._model, on=True)
+        try:
+            scene.read()
+        finally:
+            record_into(self._model, on=False)
+        return {
+            name: (255 * calls[0][:1].float()).round().clamp(0, 255).to(torch.uint8).cpu()
+            for name, calls in recorded.items()
+            if calls
+        }
+
+
+def _same(film: FilmFile, scenes: Sequence[Scene]) -> bool:
+    """True if a film is of these scenes."""
+    kept = [(s.text, {k: list(v) for k, v in s.tokens.items()}) for s in film.scenes]
+    return kept == [(s.text, {k: list(v) for k, v in s.tokens.items()}) for s in scenes]
+
+
+def _until(film: FilmFile, step: int) -> FilmFile:
+    """The points of a film up to a step."""
+    n = sum(point.step <= step for point in film.points)
+    scenes = tuple(
+        scene._replace(attention={k: v[:n] for k, v in scene.attention.items()})
+        for scene in film.scenes
+    )
+    return FilmFile(film.points[:n], scenes)
