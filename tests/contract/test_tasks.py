@@ -285,7 +285,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(
     film = transduce.load(tmp_path / "run", "cpu").film
     assert (film is not None) == (recipe["task"] in FILMED)
     if film is not None:
-        assert [step for step, _ in film.points] == [0, 1, 3, 8]
+        assert [film.points[0], film.points[-1][1]] == [(0, 0.0), 1.0]
         assert len(film.scenes) == 3 and all(scene.attention[0] for scene in film.scenes)
 
 

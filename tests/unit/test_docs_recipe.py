@@ -15,7 +15,12 @@ from typing import Any
 import pytest
 
 from transduce.config import setting_names, to_dict
-from transduce.models.presets import PRESETS
+from transduce.models.presets import (
+    DECODER_PRESETS,
+    ENCODER_PRESETS,
+    PRESETS,
+    VISION_PRESETS,
+)
 from transduce.tasks.translation.recipe import TranslationRecipe, parse_translation
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -118,7 +123,9 @@ def test_every_setting_name_is_on_the_page() -> None:
 
 
 def test_presets_are_named() -> None:
-    assert [name for name in PRESETS if f'`"{name}"`' not in PAGE] == []
+    tables = (PRESETS, ENCODER_PRESETS, DECODER_PRESETS, VISION_PRESETS)
+    names = [name for table in tables for name in table]
+    assert [name for name in names if f'`"{name}"`' not in PAGE] == []
     assert PRESETS["paper-base"] == TranslationRecipe.model, "the page calls them equal"
 
 

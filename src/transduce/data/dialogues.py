@@ -130,6 +130,10 @@ class DialogueBatches(PackedBatches):
         super().__init__(data, block, batch_tokens, seed)
         self.template = template
 
+    def beginning(self, document: int, length: int) -> list[int]:
+        """The first input ids of a dialogue, at most `length`, as a model reads them."""
+        return [i % self.template.rows for i in super().beginning(document, length)]
+
     def iterate(self, state: DataState | None = None) -> Iterator[tuple[PackedBatch, DataState]]:
         """Yield batches endlessly, each with the state after it."""
         return for_rank(self._to_learn_from, state)

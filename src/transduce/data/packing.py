@@ -132,6 +132,12 @@ class PackedBatches:
         for i in range(-(-plan.n_rows // self.rows)):
             yield self._batch(plan, i)
 
+    def beginning(self, document: int, length: int) -> list[int]:
+        """The first input ids of a document, at most `length`, as a model reads them."""
+        first, end = self.data.offsets[document : document + 2].tolist()
+        ids: list[int] = self.data.tokens[first : min(first + length, end - 1)].tolist()
+        return ids
+
     def checksum(self) -> str:
         """Checksum of the number of documents and their lengths."""
         return checksum(self.data.offsets)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from transduce.config import load_toml, merge, to_dict
+from transduce.config import did_you_mean, load_toml, merge, to_dict
 from transduce.config_paths import LiteralText, absolute_path, literal
 from transduce.data.resumable import preparation_lock
 from transduce.decoding.options import DecodingOptions, OutputKind, without_meaning
@@ -232,6 +232,23 @@ def _whole_tokenizer(cache: Path, name: str) -> Tokenizer | None:
         return saved_tokenizer(cache, name)
     except RunError:  # damaged: made anew
         return None
+
+
+def with_preset(
+    settings: Mapping[str, Any], presets: Mapping[str, Any], where: str
+) -> Mapping[str, Any]:
+    """Settings with `model.preset` spelled out, overridden by other settings of the model.
+
+    presets: those of the task, by name.  Raises SettingError for another name.
+    """
+    model = settings.get("model")
+    if not isinstance(model, Mapping) or "preset" not in model:
+        return settings
+    name, rest = model["preset"], {key: model[key] for key in model if key != "preset"}
+    if not isinstance(name, str) or name not in presets:
+        hint = did_you_mean(str(name), presets) or f"; choose from {', '.join(presets)}"
+        raise SettingError(f"{where}: unknown model.preset {name!r}{hint}")
+    return {**settings, "model": merge(to_dict(presets[name]), rest)}
 
 
 def base_settings(run: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError, TransduceError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
+from transduce.models.presets import DECODER_PRESETS
 from transduce.tasks.common import (
     check_decoding,
     check_not_decoding,
@@ -37,6 +38,7 @@ from transduce.tasks.common import (
     prepare_training,
     rooted,
     with_base_model,
+    with_preset,
     with_weights,
 )
 from transduce.tasks.explained_pass import token_names
@@ -107,6 +109,7 @@ class DialogueRecipe(Recipe):
 
 def parse_dialogue(settings: Mapping[str, Any], where: str) -> DialogueRecipe:
     """Settings of a file as a recipe, with the base run's model and the root resolved."""
+    settings = with_preset(settings, DECODER_PRESETS, where)
     filled = with_base_model(settings, ("dialogue", "language-model"), READ_AT_ONCE)
     return rooted(parse(DialogueRecipe, filled, where))
 

@@ -36,12 +36,14 @@ from transduce.errors import DataError
 from transduce.metrics.ranking import UNRANKED, ranking_scores, ranks_of
 from transduce.metrics.significance import few_items
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
+from transduce.models.presets import DECODER_PRESETS
 from transduce.tasks.common import (
     check_selection,
     find_device,
     prepare_training,
     rooted,
     with_base_model,
+    with_preset,
     with_weights,
 )
 from transduce.tasks.language_model.task import PackedTraining, check_block
@@ -111,6 +113,7 @@ class RecommendationRecipe(Recipe):
 
 def parse_recommendation(settings: Mapping[str, Any], where: str) -> RecommendationRecipe:
     """Settings of a file as a recipe, with the base run's model and the root resolved."""
+    settings = with_preset(settings, DECODER_PRESETS, where)
     filled = with_base_model(settings, ("recommendation",), ("data.block",))
     return rooted(parse(RecommendationRecipe, filled, where))
 

@@ -32,6 +32,7 @@ from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
+from transduce.models.presets import DECODER_PRESETS
 from transduce.models.stacks import max_sequence_length
 from transduce.sequence import real_values
 from transduce.tasks.common import (
@@ -44,6 +45,7 @@ from transduce.tasks.common import (
     prepare_training,
     rooted,
     with_base_model,
+    with_preset,
     with_weights,
 )
 from transduce.tasks.explained_pass import token_names
@@ -56,7 +58,7 @@ from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_inputs import TextConfig as TokenizerSection
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import warn_of_few
-from transduce.text import EOS, UNK, SubwordConfig, Tokenizer, TokenizerConfig
+from transduce.text import UNK, SubwordConfig, Tokenizer, TokenizerConfig
 from transduce.training.config import RDropTrainingConfig, TrainingConfig
 from transduce.training.display import ProgressCounter
 from transduce.training.film import Scene
@@ -153,6 +155,7 @@ def check_block(name: str, block: int, model: DecoderOnlyConfig, training: Train
 
 def parse_language_model(settings: Mapping[str, Any], where: str) -> LanguageModelRecipe:
     """Settings of a file as a recipe, with the base run's model and the root resolved."""
+    settings = with_preset(settings, DECODER_PRESETS, where)
     filled = with_base_model(settings, ("language-model",), READ_AT_ONCE)
     return rooted(parse(LanguageModelRecipe, filled, where))
 
@@ -222,10 +225,9 @@ class LanguageModelTraining(PackedTraining):
 
     def scenes(self) -> list[Scene]:
         """Validation documents for the film of learning, each from its beginning."""
-        data = self._valid.data
-        starts = data.offsets[nearest(np.diff(data.offsets))]
-        ids = (data.tokens[start : start + MAX_LENGTH].tolist() for start in starts)
-        return [decoder_scene(self.model, _document(row), self._names) for row in ids]
+        chosen = nearest(np.diff(self._valid.data.offsets))
+        rows = (self._valid.beginning(i, MAX_LENGTH) for i in chosen)
+        return [decoder_scene(self.model, row, self._names) for row in rows]
 
     def validate(self) -> dict[str, float]:
         """Loss in nats per token, perplexity and bits per byte of the validation documents."""
@@ -238,11 +240,6 @@ class LanguageModelTraining(PackedTraining):
     def higher_is_better(self, score: str) -> bool:
         """True if a larger value of this score is better."""
         return False
-
-
-def _document(ids: list[int]) -> list[int]:
-    """The first document among ids, without its end."""
-    return ids[: ids.index(EOS)] if EOS in ids else ids
 
 
 def packed_loss(

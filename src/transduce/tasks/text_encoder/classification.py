@@ -17,6 +17,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError, printable_name
 from transduce.metrics.measure import check_metric, make_metric, measure
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
+from transduce.models.presets import ENCODER_PRESETS
 from transduce.nn.heads.label import LabelHead
 from transduce.tasks.common import (
     check_r_drop,
@@ -27,6 +28,7 @@ from transduce.tasks.common import (
     prepare_training,
     rooted,
     with_base_model,
+    with_preset,
     with_weights,
 )
 from transduce.tasks.explained_pass import token_names
@@ -135,6 +137,7 @@ class ClassificationRecipe(Recipe):
 
 def parse_classification(settings: Mapping[str, Any], where: str) -> ClassificationRecipe:
     """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
+    settings = with_preset(settings, ENCODER_PRESETS, where)
     filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
     return rooted(parse(ClassificationRecipe, filled, where))
 

@@ -24,6 +24,7 @@ from transduce.data.masking import Masking, MaskingConfig
 from transduce.data.passages import EncodedLines, lengths_of
 from transduce.errors import DataError
 from transduce.models.encoder_only import EncoderOnly, EncoderOnlyConfig, build_text_encoder
+from transduce.models.presets import ENCODER_PRESETS
 from transduce.models.stacks import norm_epsilon
 from transduce.nn.heads.label import LabelHead
 from transduce.nn.heads.vocabulary import MaskedTokenHead
@@ -34,6 +35,7 @@ from transduce.tasks.common import (
     describe_batch,
     rooted,
     with_base_model,
+    with_preset,
 )
 from transduce.tasks.explained_pass import token_names
 from transduce.tasks.film import encoder_scene, nearest
@@ -102,6 +104,7 @@ def parse_masked_language_model(
     settings: Mapping[str, Any], where: str
 ) -> MaskedLanguageModelRecipe:
     """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
+    settings = with_preset(settings, ENCODER_PRESETS, where)
     filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
     return rooted(parse(MaskedLanguageModelRecipe, filled, where))
 

@@ -18,6 +18,7 @@ from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnlyConfig
+from transduce.models.presets import ENCODER_PRESETS
 from transduce.tasks.common import (
     check_recompute,
     check_selection,
@@ -26,6 +27,7 @@ from transduce.tasks.common import (
     prepare_training,
     rooted,
     with_base_model,
+    with_preset,
     with_weights,
 )
 from transduce.tasks.explained_pass import token_names
@@ -102,6 +104,7 @@ class QuestionAnsweringRecipe(Recipe):
 
 def parse_question_answering(settings: Mapping[str, Any], where: str) -> QuestionAnsweringRecipe:
     """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
+    settings = with_preset(settings, ENCODER_PRESETS, where)
     filled = with_base_model(settings, ENCODERS, (*READ_AT_ONCE, *OF_WINDOWS))
     return rooted(parse(QuestionAnsweringRecipe, filled, where))
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from transduce.config import did_you_mean, merge, parse, section, to_dict
+from transduce.config import merge, parse, section
 from transduce.data.filters import FilterConfig
 from transduce.data.pairs import PairsConfig, ParallelFiles, inputs_of, read_pairs, without_marks
 from transduce.decoding.options import DecodingOptions
@@ -28,6 +28,7 @@ from transduce.tasks.common import (
     named_base,
     rooted,
     with_base_model,
+    with_preset,
 )
 from transduce.tasks.sections import SplitsConfig
 from transduce.tasks.splits import read_split
@@ -273,10 +274,7 @@ def parse_translation(settings: Mapping[str, Any], where: str) -> TranslationRec
 
     With `fine_tune`, model and text default to the base run's.
     """
-    model = settings.get("model")
-    if isinstance(model, Mapping) and "preset" in model:
-        rest = {key: value for key, value in model.items() if key != "preset"}
-        settings = {**settings, "model": merge(_preset(model["preset"], where), rest)}
+    settings = with_preset(settings, PRESETS, where)
     settings = with_base_text(with_base_model(settings, (TranslationRecipe.task,)))
     return rooted(parse(TranslationRecipe, settings, where))
 
@@ -290,14 +288,6 @@ def with_base_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if base is None or not isinstance(own, Mapping) or {"source", "target"} & set(own):
         return settings
     return {**settings, "text": merge(base_settings(base).get("text", {}), own)}
-
-
-def _preset(name: Any, where: str) -> dict[str, Any]:
-    if not isinstance(name, str) or name not in PRESETS:
-        hint = did_you_mean(str(name), PRESETS) or f"; choose from {', '.join(PRESETS)}"
-        raise SettingError(f"{where}: unknown model.preset {name!r}{hint}")
-    preset: dict[str, Any] = to_dict(PRESETS[name])
-    return preset
 
 
 def read_pairs_of(config: DataConfig, split: Split) -> Iterator[tuple[str, str]]:

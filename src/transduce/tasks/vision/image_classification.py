@@ -20,6 +20,7 @@ from transduce.errors import DataError, printable_name
 from transduce.image.transform import AugmentationConfig, ImageConfig, augment, normalise
 from transduce.metrics.measure import measure
 from transduce.models.encoder_only import EncoderOnly
+from transduce.models.presets import VISION_PRESETS
 from transduce.models.vision import VisionConfig, build_vision, fit_positions
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.tasks.common import (
@@ -28,6 +29,7 @@ from transduce.tasks.common import (
     prepare_training,
     rooted,
     with_base_section,
+    with_preset,
     with_weights,
 )
 from transduce.tasks.labels import (
@@ -252,6 +254,7 @@ def parse_image_classification(
     settings: Mapping[str, Any], where: str
 ) -> ImageClassificationRecipe:
     """Settings of a file as a recipe; with `fine_tune`, model and image are the other run's."""
+    settings = with_preset(settings, VISION_PRESETS, where)
     filled = with_base_section(settings, ("image-classification", "image-embedding"), "image")
     return rooted(parse(ImageClassificationRecipe, filled, where))
 
