@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import math
+import random
+import re
+import tomllib
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 import transduce
-from helpers.labelled_texts import BERT
-from transduce import DataError, SettingError
+from helpers.labelled_texts import BERT, settings
+from helpers.tiny_run import write_tsv
+from transduce import DataError, TransduceError
 from transduce.config import to_toml
+from transduce.metrics.correlation import correlation_scores
 from transduce.sequence import Padded
+from transduce.tasks.text_encoder.contrastive import contrastive_loss
 from transduce.tasks.text_encoder.embedding import (
+    ContrastiveConfig,
+    EmbeddingEvaluation,
     EmbeddingPrediction,
     TextEmbedder,
     parse_embedding,
 )
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import write_tensors
+
+PAGE = (Path(__file__).parents[2] / "docs" / "embeddings.md").read_text(encoding="utf-8")
 
 
 class TestEmbedding:
@@ -69,14 +84,134 @@ class TestEmbedding:
         assert found.fields() == embedder.predict([("abc",)])[0].fields()
         assert loaded.info()["dimensions"] == 16
 
-    def test_what_it_does_not_do(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingError, match='task = "classification"') as raised:
-            transduce.train({"task": "embedding"}, tmp_path / "run")
-        assert "\n" not in str(raised.value)
-        with pytest.raises(DataError, match="no references"):
-            self.embedder(True, "mean").evaluate("test")
+    def test_measured_on_pairs_given(self) -> None:
+        embedder = self.embedder(False, "mean")
+        texts = [("abc", "abc"), ("abc", "xyz"), ("abc", "abx"), ("h", "abc xyz")]
+        unit = {
+            text: F.normalize(torch.tensor(embedder.predict([(text,)])[0].embedding), dim=0)
+            for pair in texts
+            for text in pair
+        }
+        cosines = [float(unit[a] @ unit[b]) for a, b in texts]
+        examples = [((f"{a}\t{b}",), str(x)) for (a, b), x in zip(texts, cosines, strict=True)]
+        found = embedder.evaluate("test", examples)
+        assert found.scores["spearman"] == pytest.approx(100)
+        assert found.scores["pearson"] == pytest.approx(100)
+        assert found.sources[1] == "abc\txyz"
+        with pytest.raises(DataError, match="line 1 is not"):
+            embedder.evaluate("test", [(("abc",), "1")])
+        with pytest.raises(DataError, match=r"line 1 of the references: .* 'high' is not a number"):
+            embedder.evaluate("test", [(("a\tb",), "high")])
 
     @staticmethod
     def tokens(embedder: TextEmbedder, text: str) -> Padded:
         embedder.model.eval()
         return Padded.from_rows([[BOS, *embedder.tokenizer.encode(text), EOS]])
+
+
+class TestLoss:
+    def test_by_hand(self) -> None:
+        """Two pairs of plane vectors; temperature ½, so that scores are twice the cosines."""
+        first = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+        second = torch.tensor([[3.0, 0.0], [3.0, 4.0]])
+        scores = torch.tensor([[2.0, 1.2], [0.0, 1.6]])
+        rows = math.log(1 + math.exp(1.2 - 2.0)), math.log(1 + math.exp(0.0 - 1.6))
+        columns = math.log(1 + math.exp(0.0 - 2.0)), math.log(1 + math.exp(1.2 - 1.6))
+        sums = contrastive_loss(first, second, torch.tensor([[0, 1], [2, 3]]), 0.5)
+        assert sums.tokens == 2
+        assert sums.total.item() == pytest.approx((sum(rows) + sum(columns)) / 2, abs=1e-6)
+        assert F.cross_entropy(scores, torch.arange(2)).item() == pytest.approx(sum(rows) / 2)
+
+    def test_equal_texts_are_no_negatives(self) -> None:
+        vectors = torch.eye(3)
+        apart = contrastive_loss(vectors, vectors, torch.tensor([[0, 1], [2, 3], [4, 5]]), 1.0)
+        alike = contrastive_loss(vectors, vectors, torch.tensor([[0, 1], [1, 3], [4, 5]]), 1.0)
+        assert apart.total.item() == pytest.approx(3 * math.log(1 + 2 / math.e), abs=1e-6)
+        two_left = 2 * math.log(1 + 1 / math.e) + math.log(1 + 2 / math.e)
+        assert alike.total.item() == pytest.approx(two_left, abs=1e-6)
+
+
+class TestTraining:
+    """Pairs of one topic, whose words never meet; a second text shares no word with the first."""
+
+    TOPICS = ("ab", "cd", "ef", "gh")
+
+    def pairs(self, n: int, seed: int) -> list[tuple[str, str, str]]:
+        """Two texts, and 1 if they are of one topic."""
+        chance = random.Random(seed)
+        found = []
+        for _ in range(n):
+            a, b = chance.choice(self.TOPICS), chance.choice(self.TOPICS)
+            found.append((a[0] * chance.randint(1, 5), b[1] * chance.randint(1, 5), f"{a == b:d}"))
+        return found
+
+    def settings(self, tmp_path: Path, *overrides: str) -> dict[str, Any]:
+        train = [pair[:2] for pair in self.pairs(600, 1) if pair[2] == "1"]
+        scored = {"kind": "tsv", "second": 1, "label": 2}
+        valid = write_tsv(tmp_path / "valid.tsv", self.pairs(60, 2))
+        test = write_tsv(tmp_path / "test.tsv", self.pairs(60, 3))
+        file = write_tsv(tmp_path / "train.tsv", train)
+        recipe = settings(file, "text.max_length=16", *overrides)
+        recipe["data"] = {
+            "train": {"kind": "tsv", "path": str(file)},
+            "valid": {**scored, "path": str(valid)},
+            "test": {**scored, "path": str(test)},
+        }
+        recipe["training"] |= {"select_by": "spearman", "steps": 30, "validate_every": 10}
+        recipe["training"].pop("label_smoothing")
+        return {**recipe, "task": "embedding"}
+
+    def test_topics_come_together(self, tmp_path: Path) -> None:
+        path, _ = transduce.train(self.settings(tmp_path), tmp_path / "run")
+        run = transduce.load(path)
+        scores = run.evaluate("test").scores
+        assert scores["pearson"] > 75
+        assert run.info()["validation"]["spearman"] > 65
+        (vector,) = run.predict(["aab"])
+        assert torch.tensor(vector.embedding).norm().item() == pytest.approx(1)
+
+    def test_one_column_twice_is_dropout_alone(self, tmp_path: Path) -> None:
+        recipe = self.settings(tmp_path, "model.encoder.dropout=0.3")
+        recipe["data"]["train"]["target"] = 0
+        recipe["data"].pop("valid")
+        recipe["data"]["hold_out"] = 0.2
+        recipe["training"] |= {"select_by": "loss", "steps": 4, "validate_every": 4}
+        run = transduce.load(transduce.train(recipe, tmp_path / "run")[0])
+        assert set(run.info()["validation"]) == {"loss"}
+        assert "spearman" in run.evaluate("test").scores
+        with pytest.raises(DataError, match="the valid pairs have no scores"):
+            run.evaluate("valid")
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"second": None}, "data.valid: scored pairs need two texts"),
+            ({"label": 1}, "row 1: the score '[a-h]+' is not a number"),
+        ],
+    )
+    def test_mistakes(self, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+        recipe = self.settings(tmp_path)
+        recipe["data"]["valid"] |= change
+        with pytest.raises(TransduceError, match=message) as raised:
+            transduce.train(recipe, tmp_path / "run")
+        assert "\n" not in str(raised.value)
+
+
+def test_correlation() -> None:
+    """Ranks 0, 1½, 1½, 3 against 3, 0, 2, 1."""
+    found = correlation_scores(np.array([1.0, 2.0, 2.0, 9.0]), np.array([8.0, 1.0, 3.0, 2.0]))
+    a, b = np.array([-1.5, 0, 0, 1.5]), np.array([1.5, -1.5, 0.5, -0.5])
+    assert found["spearman"] == pytest.approx(100 * (a @ b) / np.sqrt((a @ a) * (b @ b)))
+    assert correlation_scores(np.ones(3), np.arange(3.0)) == {"spearman": 0.0, "pearson": 0.0}
+    with pytest.raises(DataError, match="two items or more"):
+        correlation_scores(np.ones(1), np.ones(1))
+
+
+@pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL))
+def test_examples_on_the_page(example: str) -> None:
+    assert parse_embedding(tomllib.loads(example), "page").training.select_by == "spearman"
+
+
+def test_every_setting_is_on_the_page() -> None:
+    names = [f.name for kind in (ContrastiveConfig, EmbeddingEvaluation) for f in fields(kind)]
+    assert [name for name in names if f"`{name}`" not in PAGE] == []

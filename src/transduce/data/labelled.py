@@ -1,9 +1,10 @@
-"""Read texts, or pairs of texts, with a label, from common formats."""
+"""Read texts, or pairs of texts, with a label or a score, from common formats."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -32,6 +33,13 @@ class LabelledText(NamedTuple):
     def blank(self) -> bool:
         """True if there is no text."""
         return not any(text.strip() for text in self.texts)
+
+
+class ScoredPair(NamedTuple):
+    """Two texts and a number, such as their similarity as people see it."""
+
+    texts: tuple[str, str]
+    score: float
 
 
 @section
@@ -149,7 +157,7 @@ def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
     input does not match its section, and for a text without a label.
     """
     entities = Entities(str(config.path))
-    for number, row in enumerate(_rows(config, root), 1):
+    for number, row in enumerate(_rows(config, root, _label), 1):
         *texts, label = row
         if config.unescape:
             texts = [unescaped(text) for text in texts]
@@ -166,8 +174,39 @@ def read_labelled(config: LabelledConfig, root: Path) -> Iterator[LabelledText]:
     entities.look_back()
 
 
-def _rows(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
-    """Texts and label of each row."""
+def read_scored(config: LabelledConfig, root: Path) -> Iterator[ScoredPair]:
+    """Stream all pairs of texts with numbers as their labels, without blank rows.
+
+    root: the directory that relative paths start from.  Raises DataError, while reading, if the
+    input does not match its section, for a blank text, and for a label that is not a number.
+    """
+    for number, row in enumerate(_rows(config, root, _score), 1):
+        *texts, label = row
+        if not any(part.strip() for part in row):
+            continue
+        place = f"{located(config.path, root)}: row {number}"
+        score = as_score(label, place)
+        first, second = map(unescaped, texts) if config.unescape else texts
+        if not (first.strip() and second.strip()):
+            raise DataError(f"{place} has a blank text; remove it")
+        yield ScoredPair((first, second), score)
+
+
+def as_score(text: str, place: str) -> float:
+    """A finite number.  place: its name in messages.  Raises DataError for other text."""
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise DataError(f"{place}: the score {text[:40]!r} is not a number")
+    return score
+
+
+def _rows(
+    config: LabelledConfig, root: Path, label: Callable[[Record, str], str]
+) -> Iterator[tuple[str, ...]]:
+    """Texts and label of each row.  label: reads the label of a record."""
     if isinstance(config, LabelledTabSeparated | LabelledCommaSeparated):
         second = () if config.second is None else (config.second,)
         columns = (config.text, *second, config.label)
@@ -187,7 +226,7 @@ def _rows(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
                 located(config.path, root), (*names, config.label), config.split, config.name
             )
     for record in records:
-        yield *record.texts(names), _label(record, config.label)
+        yield *record.texts(names), label(record, config.label)
 
 
 def _label(record: Record, name: str) -> str:
@@ -199,3 +238,10 @@ def _label(record: Record, name: str) -> str:
             "booleans; convert the column, for example with pandas: df[column].astype(int)"
         )
     return json.dumps(value) if isinstance(value, bool | int) else record.text(name)
+
+
+def _score(record: Record, name: str) -> str:
+    """A number as text."""
+    value = record.value(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return repr(value) if is_number else record.text(name)

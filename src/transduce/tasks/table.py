@@ -18,7 +18,7 @@ from transduce.tasks.speech.explain import explain_speech
 from transduce.tasks.speech.task import SPEECH_RECOGNITION, SPEECH_TRANSLATION
 from transduce.tasks.task import Predictor, Task
 from transduce.tasks.text_encoder.classification import CLASSIFICATION
-from transduce.tasks.text_encoder.embedding import EMBEDDING
+from transduce.tasks.text_encoder.contrastive import EMBEDDING
 from transduce.tasks.text_encoder.explain import (
     explain_classification,
     explain_embedding,

@@ -1,37 +1,54 @@
-"""Embedding of texts, by the encoder of an imported model."""
+"""Embedding of texts, by an encoder and pooling."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
+import numpy as np
+import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.config import parse, section
+from transduce.data.labelled import ScoredPair, as_score
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, SettingError
+from transduce.errors import DataError
+from transduce.metrics.correlation import correlation_scores
 from transduce.models.encoder_only import EncoderOnlyConfig, text_encoder
 from transduce.nn.heads.label import pool
 from transduce.nn.initialise import initialise
 from transduce.sequence import Padded
-from transduce.tasks.common import rooted, with_weights
-from transduce.tasks.sections import RootedData
-from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
+from transduce.tasks.common import check_recompute, check_selection, rooted, with_base_model
+from transduce.tasks.task import Evaluation, Example, Recipe, Split
+from transduce.tasks.text_encoder.embedding_data import EmbeddingData, scored_pairs
 from transduce.tasks.text_inputs import (
+    ENCODERS,
+    READ_AT_ONCE,
     InputTokenizer,
     TextConfig,
     check_room,
     encode_batches,
-    tokenizer_of,
+    encode_counting_cuts,
+    one_line,
     vocabulary_rows,
 )
 from transduce.text import Tokenizer
+from transduce.training.fine_tuning import FineTuneConfig
 
 BATCH_TOKENS = 4096
 """Positions, padding included, in a batch of texts."""
+
+
+@section
+class ContrastiveConfig:
+    """Contrastive loss."""
+
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.05
+    """Divisor of the cosines before the softmax; the lower, the more the nearest negatives
+    count."""
 
 
 @section
@@ -44,21 +61,28 @@ class EmbeddingEvaluation:
 
 @section
 class EmbeddingRecipe(Recipe):
-    """Recipe of an imported text encoder."""
+    """Recipe of a text encoder, trained on pairs or imported."""
 
     task: Literal["embedding"] = "embedding"
-    data: RootedData = RootedData()
+    data: EmbeddingData = EmbeddingData()
     text: TextConfig = TextConfig()
     model: EncoderOnlyConfig = EncoderOnlyConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Base run, whose weights and tokenizer are the start."""
+    contrastive: ContrastiveConfig = ContrastiveConfig()
     evaluation: EmbeddingEvaluation = EmbeddingEvaluation()
 
     def __post_init__(self) -> None:
         check_room(self.model, self.text)
+        measured = ("loss",) if self.data.valid is None else ("loss", "spearman", "pearson")
+        check_selection(self.training.select_by, measured)
+        check_recompute(self.training, self.model.encoder)
 
 
 def parse_embedding(settings: Mapping[str, Any], where: str) -> EmbeddingRecipe:
-    """Settings of a file as a recipe."""
-    return rooted(parse(EmbeddingRecipe, settings, where))
+    """Parse settings as a recipe; with `fine_tune`, the model defaults to the base run's."""
+    filled = with_base_model(settings, ENCODERS, READ_AT_ONCE)
+    return rooted(parse(EmbeddingRecipe, filled, where))
 
 
 class TextEmbedding(nn.Module):
@@ -96,14 +120,6 @@ class EmbeddingPrediction:
         return {"embedding": list(self.embedding)}
 
 
-def nothing_to_measure() -> DataError:
-    """Error for evaluating embeddings."""
-    return DataError(
-        "embeddings have no references to evaluate against; fine-tune a classifier on them and "
-        "evaluate it"
-    )
-
-
 class TextEmbedder:
     """A trained encoder with its tokenizer: texts in, vectors out."""
 
@@ -117,6 +133,11 @@ class TextEmbedder:
         self.model = TextEmbedding(
             recipe.model, vocabulary_rows(tokenizer), recipe.evaluation.normalize
         )
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next(self.model.parameters()).device
 
     def predict(
         self,
@@ -142,32 +163,38 @@ class TextEmbedder:
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Raises DataError: no embedding is right or wrong by itself."""
-        raise nothing_to_measure()
+        """Correlation of the cosines of pairs of texts with their scores, in percent.
+
+        An example is one text, two in fact with a tab between, and a number.
+        """
+        if examples is None:
+            pairs = list(scored_pairs(self.recipe.data, split))
+        else:
+            pairs = [_as_pair(text, right, i) for i, ((text,), right) in enumerate(examples, 1)]
+        if not pairs:
+            raise DataError("no pairs to evaluate")
+        return Evaluation(self.correlation(pairs), [one_line(pair.texts) for pair in pairs])
+
+    def correlation(self, pairs: Sequence[ScoredPair]) -> dict[str, float]:
+        """Spearman's and Pearson's coefficients, times 100, of cosines and scores of pairs."""
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair.texts))
+        max_length, segmented = self.recipe.text.max_length, self.recipe.model.segments
+        rows, _ = encode_counting_cuts(self.tokenizer, [(text,) for text in texts], max_length)
+        vectors = torch.stack(encode_batches(self.model, rows, BATCH_TOKENS, segmented)).float()
+        vectors = F.normalize(vectors, dim=-1)
+        places = {text: i for i, text in enumerate(texts)}
+        first, second = (vectors[[places[pair.texts[i]] for pair in pairs]] for i in range(2))
+        cosines = (first * second).sum(1).double().numpy()
+        return correlation_scores(cosines, np.array([pair.score for pair in pairs]))
 
     def facts(self) -> dict[str, Any]:
         """Dimension of the vectors, and size of the vocabulary."""
         return {"dimensions": self.recipe.model.d_model, "vocabulary": self.tokenizer.size}
 
 
-def train_embedding(recipe: EmbeddingRecipe, run: Path, resume: bool) -> NoReturn:
-    """Raises SettingError: there is no such training."""
-    raise SettingError(
-        "embedding models are imported (transduce import), not trained; to train on text, set "
-        'task = "classification" or "masked-language-model"'
-    )
-
-
-def load_embedding(recipe: EmbeddingRecipe, run: Path, device: str) -> TextEmbedder:
-    """Encoder of a run directory. Raises RunError if a file is missing or damaged."""
-    tokenizer = tokenizer_of(run)
-    return with_weights(lambda: TextEmbedder(recipe, tokenizer), run, device)
-
-
-EMBEDDING = Task(
-    EmbeddingRecipe,
-    parse_embedding,
-    train_embedding,
-    load_embedding,
-    pipeline_tag="feature-extraction",
-)
+def _as_pair(text: str, right: str, number: int) -> ScoredPair:
+    """An example as a scored pair.  Raises DataError for one that is none."""
+    first, _, second = text.partition("\t")
+    if not (first.strip() and second.strip()):
+        raise DataError(f'line {number} is not "TEXT<tab>TEXT", two texts to compare')
+    return ScoredPair((first, second), as_score(right, f"line {number} of the references"))

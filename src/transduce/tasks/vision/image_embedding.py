@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transduce.config import parse, section
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import SettingError
+from transduce.errors import DataError, SettingError
 from transduce.image.transform import ImageConfig
 from transduce.models.vision import VisionConfig, vision_encoder
 from transduce.nn.heads.label import Pooling, pool
@@ -23,7 +23,6 @@ from transduce.tasks.task import Evaluation, Example, Recipe, Split, Task
 from transduce.tasks.text_encoder.embedding import (
     EmbeddingEvaluation,
     EmbeddingPrediction,
-    nothing_to_measure,
 )
 from transduce.tasks.vision.images import named_images
 
@@ -104,7 +103,10 @@ class ImageEmbedder:
         options: DecodingOptions | None = None,
     ) -> Evaluation:
         """Raises DataError: no embedding is right or wrong by itself."""
-        raise nothing_to_measure()
+        raise DataError(
+            "embeddings of images have no references to evaluate against; fine-tune a classifier "
+            "on them and evaluate it"
+        )
 
     def facts(self) -> dict[str, Any]:
         """Dimension of the vectors."""
@@ -114,7 +116,7 @@ class ImageEmbedder:
 def train_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, resume: bool) -> NoReturn:
     """Raises SettingError: there is no such training."""
     raise SettingError(
-        "embedding models are imported (transduce import), not trained; to train on images, "
+        "image embedding models are imported (transduce import), not trained; to train on images, "
         'set task = "image-classification" or "captioning"'
     )
 

@@ -1,0 +1,140 @@
+"""Pairs of texts of a recipe, as batches for a contrastive loss."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.config import section
+from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.labelled import LabelledConfig, ScoredPair, read_scored
+from transduce.data.pairs import PairsConfig, read_pairs
+from transduce.data.workers import chunks
+from transduce.errors import DataError, SettingError
+from transduce.sequence import Padded
+from transduce.tasks.sections import SplitsConfig
+from transduce.tasks.splits import check_own_data, own_section, read_split
+from transduce.tasks.task import Split
+from transduce.tasks.text_inputs import EncodedTexts, encode_counting_cuts, warn_of_cuts
+from transduce.text import Tokenizer
+
+logger = logging.getLogger("transduce")
+
+READ_TOGETHER = 4096
+"""Pairs that are read, and made tokens of, together."""
+
+TextPair = tuple[str, str]
+
+
+@section
+class EmbeddingData(SplitsConfig):
+    """Pairs of texts that belong together, and scored pairs to validate and to test with."""
+
+    train: PairsConfig | None = None
+    """Pairs of texts that belong together.  With one column as both source and target, a pair is a
+    text with itself, and dropout alone makes its two vectors differ (SimCSE)."""
+    valid: LabelledConfig | None = None
+    """Pairs with their similarity as `label`; the vectors are measured by its rank correlation.
+    By default, `hold_out` of the training pairs, measured by loss alone."""
+    test: LabelledConfig | None = None
+
+    def __post_init__(self) -> None:
+        for name, split in (("valid", self.valid), ("test", self.test)):
+            if split is not None and split.second is None:
+                raise SettingError(
+                    f"data.{name}: scored pairs need two texts; set `second` to the column of the "
+                    "other text"
+                )
+
+
+def scored_pairs(config: EmbeddingData, split: Split) -> Iterator[ScoredPair]:
+    """Stream the scored pairs of a split.  Raises DataError if it has none."""
+    own = own_section(config, split)
+    if own is None:
+        check_own_data(config, split)
+        raise DataError(
+            f"the {split} pairs have no scores; set data.{split} to scored pairs, or give --source "
+            'with lines "TEXT<tab>TEXT" and --reference with numbers'
+        )
+    return read_scored(own, Path(config.root))
+
+
+def pairs_of(config: EmbeddingData, split: Split) -> Iterator[TextPair]:
+    """Stream the pairs of a split; equal first texts are in one split."""
+    if own_section(config, split) is not None:
+        return (pair.texts for pair in scored_pairs(config, split))
+    return read_split(config, split, read_pairs, lambda pair: pair[0])
+
+
+class ContrastiveBatch(NamedTuple):
+    """Some pairs as the model reads them.
+
+    first, second: (b, t), or (b, t, 2) with segments.  texts: (b, 2) numbers of the texts, equal
+    for equal texts.  rows: (b,) which pairs these are.
+    """
+
+    first: Padded
+    second: Padded
+    texts: Tensor
+    rows: NDArray[np.int64]
+
+    @property
+    def target_tokens(self) -> int:
+        """One prediction for each pair."""
+        return len(self.rows)
+
+    def halves(self) -> tuple[ContrastiveBatch, ContrastiveBatch] | None:
+        """The first and the other half of its rows, each with its own negatives; None where there
+        is but one row."""
+        return in_halves(len(self.rows), self._part)
+
+    def _part(self, rows: slice) -> ContrastiveBatch:
+        first, second = self.first.select(rows), self.second.select(rows)
+        return ContrastiveBatch(first, second, self.texts[rows], self.rows[rows])
+
+
+class EncodedTextPairs:
+    """Pairs of a split as token ids, in memory; pairs with a blank text are left out."""
+
+    def __init__(self, pairs: Iterable[TextPair], tokenizer: Tokenizer, max_length: int) -> None:
+        self._rows = EncodedTexts()
+        numbers: dict[str, int] = {}
+        found: list[tuple[int, int]] = []
+        self.n_blank = n_cut = 0
+        for read in chunks(pairs, READ_TOGETHER):
+            chunk = [pair for pair in read if all(text.strip() for text in pair)]
+            self.n_blank += len(read) - len(chunk)
+            new = list(dict.fromkeys(t for pair in chunk for t in pair if t not in numbers))
+            numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
+            rows, cut = encode_counting_cuts(tokenizer, [(text,) for text in new], max_length)
+            self._rows.add(rows)
+            n_cut += cut
+            found += ((numbers[a], numbers[b]) for a, b in chunk)
+        warn_of_cuts(n_cut, len(numbers), max_length)
+        self.texts = np.array(found, np.int64).reshape(-1, 2)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Tokens (n,) of the first and of the second texts."""
+        lengths = self._rows.lengths[self.texts]
+        return lengths[:, 0], lengths[:, 1]
+
+    def batches(self, segmented: bool, tokens: int, seed: int) -> TokenBatches[ContrastiveBatch]:
+        """All pairs, in batches of at most `tokens` positions a side."""
+
+        def assemble(rows: NDArray[np.int64]) -> ContrastiveBatch:
+            texts = self.texts[rows]
+            first, second = (self._rows.padded(texts[:, i], segmented) for i in range(2))
+            return ContrastiveBatch(first, second, torch.from_numpy(texts), rows)
+
+        return TokenBatches(self.lengths, assemble, tokens, seed)
