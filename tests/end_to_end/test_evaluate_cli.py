@@ -31,6 +31,8 @@ def test_evaluate_prints_a_table_or_one_object(here: Here, run: Path, tmp_path: 
     assert result["items"] == count
     assert f"{result['chrf']:.2f}" == rows["chrf"][0]
     assert result["chrf_signature"] == rows["chrf"][1]
+    by_error = json.loads(here("evaluate", run, "--json", "--metric", "per").lines[0])
+    assert set(by_error) == {"per", "items"}
     other = json.loads(here("evaluate", run, "--json", "--split", "valid").lines[0])
     assert other["chrf"] != result["chrf"]
 

@@ -61,6 +61,18 @@ class TestJsonLines:
         rows = list(jsonl_rows(path, ("translation.de", "translation.en", "a.b")))
         assert rows == [("ein", "one", "x"), ("", "", "\u2028")]
 
+    def test_items_of_a_list(self, tmp_path: Path) -> None:
+        path = text_file(tmp_path, '{"s": ["One.", "Two."], "t": {"r": ["a", "b"]}, "n": [1]}\n')
+        rows = list(jsonl_rows(path, ("s.*", "s.1", "t.r.0")))
+        assert rows == [("One. Two.", "Two.", "a")]
+        for column, said in (
+            ("s", "name one text of the list, 's.0', or all of them, 's.\\*'"),
+            ("s.2", "line 1: 's.2' is missing; the list has 2 items"),
+            ("n.*", "'n.\\*' must be a list of texts"),
+        ):
+            with pytest.raises(DataError, match=said):
+                list(jsonl_rows(path, (column,)))
+
     @pytest.mark.parametrize("line", ["{'a': 1}", '{"a": "b"', "[" * 100_000, "1" * 5000 + "x"])
     def test_malformed_line(self, tmp_path: Path, line: str) -> None:
         path = text_file(tmp_path, '{"a": "b"}\n' + line + "\n")
@@ -102,7 +114,7 @@ class TestJsonLines:
             list(jsonl_rows(path, ("translatoin.en",)))
 
     def test_what_is_not_text(self, tmp_path: Path) -> None:
-        path = text_file(tmp_path, '{"n": 3, "t": {"de": "ein"}, "s": "\\ud800", "l": ["a"]}\n')
+        path = text_file(tmp_path, '{"n": 3, "t": {"de": "ein"}, "s": "\\ud800", "l": [1]}\n')
         with pytest.raises(
             DataError, match="'l' must be text, not list; store one text in each row"
         ):
@@ -134,6 +146,10 @@ class TestParquet:
         path = self.written(tmp_path, rows)
         columns = ("translation.en", "translation.de")
         assert list(parquet_rows(path, columns)) == [("", "ein"), ("", "")]
+
+    def test_items_of_lists(self, tmp_path: Path) -> None:
+        path = self.written(tmp_path, [{"s": ["One.", "Two."]}, {"s": None}])
+        assert list(parquet_rows(path, ("s.*", "s.0"))) == [("One. Two.", "One."), ("", "")]
 
     def test_maps(self, tmp_path: Path) -> None:
         pyarrow = pytest.importorskip("pyarrow", reason="needs the extra `parquet`")

@@ -3,6 +3,7 @@
 import functools
 import math
 import random
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from transduce.metrics import (
     paired_bootstrap,
     word_error_rate,
 )
+from transduce.metrics.measure import metrics_named
 from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
 from transduce.metrics.translation import base_language, bleu_tokenizer, moses_tokeniser
 
@@ -246,6 +248,9 @@ def test_measure_gives_percent_and_signatures():
         best = 100 if make_metric(name).higher_is_better else 0
         assert scores[name] == pytest.approx(best), name
     assert {name for name in scores if name.endswith("_signature")} == {
+        "rouge-1_signature",
+        "rouge-2_signature",
+        "rouge-l_signature",
         "bleu_signature",
         "bleu_tokenised_lowercased_signature",
         "chrf_signature",
@@ -346,3 +351,45 @@ def test_the_page_explains_every_metric():
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     for name in METRICS:
         assert f"`{name}`" in page
+
+
+# --- ROUGE
+
+
+class TestRouge:
+    @pytest.fixture(autouse=True)
+    def package(self) -> None:
+        pytest.importorskip("rouge_score", reason="needs the extra `rouge`")
+
+    def test_by_hand(self) -> None:
+        """Stems cat, sat, mat and a, cat, mat: two of three are common, and no pair; the second
+        reference is the closer one."""
+        found = measure(metrics_named("rouge"), ["Cats sat, mats"], [["dogs", "a cat mat"]])
+        assert found["rouge-1"] == pytest.approx(100 * 2 * 2 / 6)
+        assert found["rouge-2"] == 0.0
+        assert found["rouge-l"] == pytest.approx(100 * 2 * 2 / 6)
+        assert "nrefs:2|case:lower|tok:words|stem:porter" in found["rouge-1_signature"]
+
+    def test_chinese_by_characters(self) -> None:
+        """Units 中, 文, abc on both sides, in another order."""
+        found = measure(metrics_named("rouge"), ["中文ABC。"], [["文中 abc"]], "zh-CN")
+        assert found["rouge-1"] == pytest.approx(100)
+        assert found["rouge-2"] == 0.0
+        assert found["rouge-l"] == pytest.approx(100 * 2 / 3)
+        assert "tok:words-and-cjk-characters|stem:none" in found["rouge-l_signature"]
+
+    def test_a_mean_over_items_and_words_with_umlauts(self) -> None:
+        found = measure(["rouge-1"], ["Äpfel", "x"], [["äpfel"], ["y"]], "de")
+        assert found["rouge-1"] == pytest.approx(50)
+
+    def test_without_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+        with pytest.raises(SettingError, match="'rouge-1' needs the extra 'rouge'"):
+            measure(["rouge-1"], ["a"], [["a"]])
+
+
+def test_metrics_named():
+    assert metrics_named("bleu") == ["bleu"]
+    assert metrics_named("rouge") == ["rouge-1", "rouge-2", "rouge-l"]
+    with pytest.raises(SettingError, match="'rogue' is not a metric"):
+        metrics_named("rogue")

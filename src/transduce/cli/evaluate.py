@@ -39,6 +39,7 @@ def evaluate(
     split: Literal["test", "valid"] | None = None,
     source: Path | None = None,
     reference: Path | None = None,
+    metric: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     against: Path | None = None,
     ensemble: Models = (),
     output: Annotated[str | None, Parameter(show_default=False)] = None,
@@ -62,6 +63,9 @@ def evaluate(
         --reference.
     reference
         File with one reference per line.
+    metric
+        Measure this metric instead of the task's own, such as chrf, or rouge for rouge-1, rouge-2
+        and rouge-l. May be repeated.
     against
         Compare with another run, decoded with the same options, or with a file of outputs, one per
         item in order of first occurrence. Adds a significance test (paired bootstrap): the
@@ -82,12 +86,17 @@ def evaluate(
     if output == STDOUT:
         raise SettingError("--output - is not supported, as the scores go to stdout; give a file")
     check_not_read(output, source, reference, against)
+    from transduce.metrics.measure import metrics_named
+
+    metrics = [name for given in metric for name in metrics_named(given)]
     with contextlib.nullcontext() if output is None else open_output(output) as file:
         model = machine.load_together(run, ensemble)
         check_not_read(output, *_data_of(model))
         other = None if against is None else _other(against, model, machine)
         options = decoding.over_any(model.predictor)
         evaluation = model.evaluate(split or "test", _examples(model, source, reference), options)
+        if metrics:
+            evaluation = evaluation.measured_by(metrics)
         if evaluation.few:
             logger.warning("%s", evaluation.few)
         if file is not None:

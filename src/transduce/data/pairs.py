@@ -128,7 +128,7 @@ class JsonLines:
     path: FilePath
     """The file."""
     source: str = "source"
-    """Field of the source; `translation.en` goes into nested objects."""
+    """Field of the source; `translation.en` goes into nested objects, `source.*` joins a list."""
     target: str = "target"
     """Field of the target."""
     tag: Tag = ""

@@ -34,6 +34,7 @@ class Record(NamedTuple):
     def value(self, column: str) -> Any:
         """Value of a column; a dotted name reaches into nested objects.
 
+        In a list of texts, a number names one from 0, and `*` all of them, with spaces between.
         Raises DataError if there is no such column.
         """
         if column in self.values:
@@ -43,11 +44,24 @@ class Record(NamedTuple):
             if value is None:
                 return None
             value = _with_keys(value)
+            if isinstance(value, list) and (key == "*" or key.isdecimal()):
+                value = self._item(column, value, key)
+                continue
             if not isinstance(value, Mapping) or key not in value:
                 known = list(_dotted_names(self.values))
                 raise DataError(no_column(self.place, column, known))
             value = value[key]
         return value
+
+    def _item(self, column: str, items: list[Any], key: str) -> Any:
+        """One item of a list, or all of them as one text."""
+        if key != "*":
+            if int(key) < len(items):
+                return items[int(key)]
+            raise DataError(f"{self.place}: {column!r} is missing; the list has {len(items)} items")
+        if all(isinstance(item, str) for item in items):
+            return " ".join(items)
+        raise DataError(f"{self.place}: {column!r} must be a list of texts")
 
     def text(self, column: str) -> str:
         """Text of a column; null is the empty text.  Raises DataError for other types."""
@@ -86,6 +100,8 @@ def _hint(column: str, value: Any) -> str:
     if isinstance(value, bytes):
         return "; store strings instead, for example with pandas: df[column].str.decode('utf-8')"
     if isinstance(value, list):
+        if all(isinstance(item, str) for item in value):
+            return f"; name one text of the list, '{column}.0', or all of them, '{column}.*'"
         return "; store one text in each row, for example with pandas: df.explode(column)"
     if isinstance(value, bool | int | float):
         return "; store the column as strings, or use another column"
@@ -134,8 +150,10 @@ def parquet_records(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         pyarrow = optional("pyarrow", "parquet")
         known = dict(_schema_fields(pyarrow, file.schema_arrow))
         maps = [name for name, kind in known.items() if pyarrow.types.is_map(kind)]
+        lists = [name for name, kind in known.items() if pyarrow.types.is_list(kind)]
+        whole = (*maps, *lists)
         asked = dict.fromkeys(
-            next((m for m in maps if column not in known and column.startswith(f"{m}.")), column)
+            next((w for w in whole if column not in known and column.startswith(f"{w}.")), column)
             for column in columns
         )
         for column in asked:

@@ -11,6 +11,7 @@ from transduce.metrics.answers import answer_f1, exact_match
 from transduce.metrics.labels import MacroF1
 from transduce.metrics.metric import Metric, TooLongError
 from transduce.metrics.speech import SpeechErrorRate
+from transduce.metrics.summaries import rouge_1, rouge_2, rouge_l
 from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
 from transduce.metrics.translation import bleu, bleu_tokenised_lowercased, chrf, ter
 
@@ -31,6 +32,9 @@ METRICS: dict[str, Callable[[str], Metric]] = {
     "macro-f1": lambda language: MacroF1(),
     "exact_match": exact_match,
     "f1": answer_f1,
+    "rouge-1": rouge_1,
+    "rouge-2": rouge_2,
+    "rouge-l": rouge_l,
 }
 
 
@@ -45,6 +49,15 @@ def check_metric(name: str) -> None:
     if name not in METRICS:
         hint = did_you_mean(name, METRICS) or f"; choose from {', '.join(METRICS)}"
         raise SettingError(f"{name!r} is not a metric{hint}")
+
+
+def metrics_named(name: str) -> list[str]:
+    """The metric of this name, or else all whose names begin with it and a hyphen: of "rouge",
+    "rouge-1", "rouge-2" and "rouge-l".  Raises SettingError for none."""
+    found = [name] if name in METRICS else [m for m in METRICS if m.startswith(f"{name}-")]
+    if not found:
+        check_metric(name)
+    return found
 
 
 def measure(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ from torch import nn
 from transduce.config import section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
-from transduce.metrics.measure import make_metric
+from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.metric import Metric, TooLongError
 from transduce.metrics.significance import (
     Comparison,
@@ -137,6 +137,16 @@ class Evaluation:
             f"{name} {value:.4g}" for name, value in self.scores.items() if isinstance(value, float)
         ]
         return f"<Evaluation of {len(self.sources):,} items: {', '.join(numbers) or 'no scores'}>"
+
+    def measured_by(self, metrics: Sequence[str]) -> Evaluation:
+        """The same outputs, scored by these keys of `METRICS`.
+
+        Raises DataError for a task without outputs, SettingError for an unknown name.
+        """
+        if not self.hypotheses:
+            raise DataError("this task has no outputs to measure by other metrics; leave them out")
+        scores = measure(metrics, self.hypotheses, self.references, self.language)
+        return replace(self, scores=scores, other_scores={})
 
     def against(self, other: Sequence[str]) -> dict[str, Comparison]:
         """Paired bootstrap of these outputs over `other` ones for the same sources, by metric.
