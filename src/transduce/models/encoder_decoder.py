@@ -38,27 +38,17 @@ class EncoderDecoderConfig(EncoderDecoderBase):
             check_stack(stack, self.d_model)
 
 
-class EncoderDecoder(nn.Module):
-    """Two front ends, two stacks, one head.
-
-    Training is one long `step` from an initial state, decoding is many short ones: both share the
-    code.
-    """
+class EncoderDecoderBase(nn.Module):
+    """Two front ends and two stacks, under any head."""
 
     def __init__(
-        self,
-        front_end: FrontEnd,
-        encoder: Encoder,
-        target_front_end: FrontEnd,
-        decoder: Decoder,
-        head: VocabularyHead,
+        self, front_end: FrontEnd, encoder: Encoder, target_front_end: FrontEnd, decoder: Decoder
     ) -> None:
         super().__init__()
         self.front_end = front_end
         self.encoder = encoder
         self.target_front_end = target_front_end
         self.decoder = decoder
-        self.head = head
 
     def encode(self, source: Padded | Tensor) -> Padded:
         """The memory (b, s, m) of the source, as accepted by the front end."""
@@ -74,8 +64,27 @@ class EncoderDecoder(nn.Module):
         return self.decoder.start(self.encode(source))
 
     def advance(self, target: Padded, state: State) -> Padded:
-        """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
+        """Decoder outputs (r, t, m) below the head, for `target` as its front end reads it."""
         return self.decoder(self.target_front_end(target), state)
+
+
+class EncoderDecoder(EncoderDecoderBase):
+    """Two front ends, two stacks, a vocabulary head.
+
+    Training is one long `step` from an initial state, decoding is many short ones: both share the
+    code.
+    """
+
+    def __init__(
+        self,
+        front_end: FrontEnd,
+        encoder: Encoder,
+        target_front_end: FrontEnd,
+        decoder: Decoder,
+        head: VocabularyHead,
+    ) -> None:
+        super().__init__(front_end, encoder, target_front_end, decoder)
+        self.head = head
 
     def step(self, target: Padded, state: State) -> Tensor:
         """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by

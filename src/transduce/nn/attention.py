@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -192,3 +194,14 @@ def record_into(model: nn.Module, on: bool) -> dict[str, list[Tensor]]:
         if isinstance(module, RecordedAttention):
             module.weights = lists.setdefault(name, []) if on else None
     return lists
+
+
+@contextmanager
+def weights_with_gradient(attention: RecordedAttention) -> Iterator[list[Tensor]]:
+    """Attention weights of each call in the context, with gradient."""
+    recorded: list[Tensor] = []
+    attention.weights, attention.trained_by_weights = recorded, True
+    try:
+        yield recorded
+    finally:
+        attention.weights, attention.trained_by_weights = None, False

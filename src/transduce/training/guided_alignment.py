@@ -10,8 +10,6 @@ links do not contribute. The head still takes part in translation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import torch
@@ -81,17 +79,6 @@ def guided_attention(model: nn.Module, config: GuidedAlignmentConfig) -> Recorde
     attention = layers[config.layer]
     assert isinstance(attention, RecordedAttention)
     return attention
-
-
-@contextmanager
-def weights_with_gradient(attention: RecordedAttention) -> Iterator[list[Tensor]]:
-    """Attention weights of each call in the context, with gradient."""
-    recorded: list[Tensor] = []
-    attention.weights, attention.trained_by_weights = recorded, True
-    try:
-        yield recorded
-    finally:
-        attention.weights, attention.trained_by_weights = None, False
 
 
 def alignment_loss(weights: Tensor, links: BatchLinks) -> Tensor:

@@ -22,6 +22,7 @@ from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.data.pairs import read_pairs, stamp, without_marks
 from transduce.errors import DataError, RunError
 from transduce.inspect.alignment import symmetrised
+from transduce.nn.attention import weights_with_gradient
 from transduce.tasks.splits import read_split
 from transduce.tasks.translation.recipe import DataConfig, TranslationRecipe
 from transduce.text import Tokenizer
@@ -32,7 +33,6 @@ from transduce.training.guided_alignment import (
     GuidedAlignmentConfig,
     alignment_loss,
     guided_attention,
-    weights_with_gradient,
 )
 from transduce.training.loss import LossSums
 from transduce.training.weights import read_tensors, write_tensors
