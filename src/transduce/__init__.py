@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from transduce.tasks.language_model.recommendation import Recommendation
     from transduce.tasks.speech.recogniser import Recognition
     from transduce.tasks.speech.segments import Segment
+    from transduce.tasks.speech.spoken import Speech
     from transduce.tasks.task import Evaluation, Prediction
     from transduce.tasks.text_encoder.answerer import SpanPrediction
     from transduce.tasks.text_encoder.embedding import EmbeddingPrediction
@@ -76,6 +77,7 @@ __all__ = [
     "SettingError",
     "SideBySide",
     "SpanPrediction",
+    "Speech",
     "TrainingError",
     "TransduceError",
     "Translation",
@@ -109,6 +111,7 @@ _HOMES = {
     "SideBySide": "transduce.inspect.side_by_side",
     "Segment": "transduce.tasks.speech.segments",
     "SpanPrediction": "transduce.tasks.text_encoder.answerer",
+    "Speech": "transduce.tasks.speech.spoken",
     "Translation": "transduce.tasks.translation.translations",
     "explain_runs": "transduce.experiments.side_by_side",
     "explain_with_and_without": "transduce.experiments.side_by_side",

@@ -34,6 +34,8 @@ from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.speech.prompt import prompt_with
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.segments import Segment
+from transduce.tasks.speech.spoken import Speech
+from transduce.tasks.speech.synthesiser import Synthesiser
 from transduce.tasks.speech.transcriber import Transcriber
 from transduce.tasks.table import TASKS, decoding_as, explainer_of
 from transduce.tasks.task import Evaluation, Prediction, Split, TextStream
@@ -159,6 +161,21 @@ class Run(RunCalls):
             )
         own = self.predictor.recipe.prompt
         return Transcriber(self.predictor, options, prompt_with(own, language, task, prompt))
+
+    @property
+    def synthesiser(self) -> Synthesiser:
+        """The predictor of a run that speaks.  Raises RunError for others."""
+        if not isinstance(self.predictor, Synthesiser):
+            raise RunError(
+                f"{self.path} is a run of the task {self.recipe.task!r}, which does not speak; use "
+                "predict"
+            )
+        return self.predictor
+
+    def speak(self, text: str) -> Speech:
+        """The speech of a text; `predict` gives that of many.  Raises RunError for a run that does
+        not speak."""
+        return next(self.synthesiser.speak([text]))
 
     @property
     def translator(self) -> Translator:

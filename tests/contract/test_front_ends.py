@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transduce.models.decoder_only import DecoderOnly
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoder_only import EncoderOnly
+from transduce.nn.front_ends.frames import FramesFrontEnd, FramesFrontEndConfig
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.patches import PatchFrontEnd
 from transduce.nn.front_ends.speech import (
@@ -78,6 +79,10 @@ FRONT_ENDS: dict[str, tuple[Callable[[], FrontEnd], Callable[[], Padded | Tensor
     "segments": (lambda: TextFrontEnd(VOCABULARY, M, n_segments=2), segmented),
     "patches": (lambda: PatchFrontEnd(8, 2, 4, M, class_token=True), images),
     "frames": (FrameFrontEnd, frames),
+    "frames of a decoder": (
+        lambda: FramesFrontEnd(FramesFrontEndConfig(width=6), FEATURES, M),
+        frames,
+    ),
     "speech": (lambda: SpeechFrontEnd(SpeechFrontEndConfig(channels=6), FEATURES, M), frames),
     "whisper": (lambda: WhisperFrontEnd(FEATURES, M), windows),
     "speech, three layers": (lambda: SpeechFrontEnd(THREE_LAYERS, FEATURES, M), frames),

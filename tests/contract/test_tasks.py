@@ -188,6 +188,24 @@ def speech_translation(path: Path) -> Case:
     return speech(path, train, {"tokenizer": TEXT, "transcript_tokenizer": TEXT})
 
 
+def speech_synthesis(path: Path) -> Case:
+    recipe = {
+        "data": {"train": write_tunes(path / "tunes", 60), "hold_out": 0.2},
+        "audio": AUDIO,
+        "text": {"tokenizer": TEXT},
+        "model": {
+            "d_model": 16,
+            "front_end": {"width": 8},
+            "encoder": stack(dropout=0.1),
+            "decoder": stack(dropout=0.1),
+            "postnet": {"n_layers": 2, "channels": 8},
+        },
+        "speaking": {"seconds_per_token": 0.1, "rounds": 2},
+        "evaluation": {"validation_texts": 2},
+    }
+    return Case(recipe, ["abc", "d", "aÿb", "abcdeabc"])
+
+
 CASES: dict[str, Callable[[Path], Case]] = {
     "translation": translation,
     "classification": classification,
@@ -201,6 +219,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "captioning": captioning,
     "speech-recognition": speech_recognition,
     "speech-translation": speech_translation,
+    "speech-synthesis": speech_synthesis,
 }
 FILMED = (
     "translation",

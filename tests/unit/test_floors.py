@@ -56,7 +56,11 @@ FLOORS = {
 
 # Families of tasks do not import each other, but for these: (importing module, imported module).
 FAMILIES = ("language_model", "speech", "text_encoder", "translation", "vision")
-SHARED = {("transduce.tasks.vision.image_embedding", "transduce.tasks.text_encoder.embedding")}
+SHARED = {
+    ("transduce.tasks.vision.image_embedding", "transduce.tasks.text_encoder.embedding"),
+    ("transduce.tasks.speech.pronunciation", "transduce.tasks.translation.recipe"),
+    ("transduce.tasks.speech.pronunciation", "transduce.tasks.translation.task"),
+}
 
 
 def family(module: str) -> str | None:

@@ -49,6 +49,7 @@ VERB_GROUPS = {
         "chat": "Chat with a dialogue model.",
         "serve": "Serve runs over HTTP, for clients of LibreTranslate, OpenAI, DeepL and others.",
         "transcribe": "Transcribe recordings of any length, with times.",
+        "speak": "Speak lines of text, as WAV files.",
     },
     "Evaluation": {
         "evaluate": "Evaluate a run on held-out data.",
@@ -177,7 +178,7 @@ def with_plain_hyphens(app: App, arguments: Sequence[str]) -> list[str]:
         before = kept[-1] if kept else ""
         if argument == "--":
             return [*kept, *arguments[place:]]
-        if argument == "-" and before.startswith("--") and not ("=" in before or before in flags):
+        if argument == "-" and before.startswith("-") and not ("=" in before or before in flags):
             kept[-1] = f"{before}=-"
         elif argument != "-" or not takes_file:
             kept.append(argument)

@@ -251,17 +251,16 @@ def with_preset(
     return {**settings, "model": merge(to_dict(presets[name]), rest)}
 
 
-def base_settings(run: Path) -> dict[str, Any]:
-    """Recipe settings of a base run.  Raises RunError if it is not a run."""
+def base_settings(run: Path, setting: str = "fine_tune.run") -> dict[str, Any]:
+    """Recipe settings of another run, which `setting` names.  Raises RunError if it is not a
+    run."""
     if not (run / "recipe.toml").is_file():
-        raise RunError(f"fine_tune.run: {run} is not a run directory")
+        raise RunError(f"{setting}: {run} is not a run directory")
     check_files(run)
     found: dict[str, Any] = literal(load_toml(run / "recipe.toml"))
     for name in ("data", "text", "image", "audio", "model"):
         if not isinstance(found.get(name, {}), dict):
-            raise RunError(
-                f"fine_tune.run: {run / 'recipe.toml'} is damaged: {name} is not a section"
-            )
+            raise RunError(f"{setting}: {run / 'recipe.toml'} is damaged: {name} is not a section")
     return with_new_names(found, warn=False)
 
 

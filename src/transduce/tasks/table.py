@@ -15,6 +15,8 @@ from transduce.tasks.language_model.explain import explain_generation, explain_r
 from transduce.tasks.language_model.recommendation import RECOMMENDATION
 from transduce.tasks.language_model.task import LANGUAGE_MODEL
 from transduce.tasks.speech.explain import explain_speech
+from transduce.tasks.speech.explain_synthesis import explain_synthesis
+from transduce.tasks.speech.synthesis import SPEECH_SYNTHESIS
 from transduce.tasks.speech.task import SPEECH_RECOGNITION, SPEECH_TRANSLATION
 from transduce.tasks.task import Predictor, Task
 from transduce.tasks.text_encoder.classification import CLASSIFICATION
@@ -57,6 +59,7 @@ TASKS: dict[str, Task] = {
         RECOMMENDATION,
         SPEECH_RECOGNITION,
         SPEECH_TRANSLATION,
+        SPEECH_SYNTHESIS,
     )
 }
 
@@ -74,6 +77,7 @@ EXPLAINERS: dict[str, Callable[[Any, tuple[str, ...]], Explanation]] = {
     "recommendation": explain_recommendation,
     "speech-recognition": explain_speech,
     "speech-translation": explain_speech,
+    "speech-synthesis": explain_synthesis,
 }
 """By task: trained model, the parts of one input -> that input on its way through the model."""
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from transduce.audio.features import AudioConfig
+from transduce.audio.features import SMALLEST_DEVIATION, AudioConfig
 from transduce.errors import RunError
 from transduce.limits import read_json
 from transduce.sequence import Padded
@@ -43,6 +43,12 @@ class Normalisation(NamedTuple):
                 return normalised(frames, *utterance_statistics(frames))
             case _:
                 return frames.with_values(frames.values.masked_fill(~frames.real[:, :, None], 0.0))
+
+    def inverse(self, frames: Tensor) -> Tensor:
+        """Features (t, f) of normalised frames, for "corpus" and "none"."""
+        if self.kind != "corpus":
+            return frames
+        return frames * (self.deviation + SMALLEST_DEVIATION) + self.mean
 
 
 def normalisation_for(

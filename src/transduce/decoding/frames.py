@@ -1,0 +1,109 @@
+"""Decoding of frames: a step reads the last frame of the step before, until the end is probable.
+
+Shapes: r rows still speaking, n rows in all, k frames of a step, s positions of the memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transduce.nn.heads.frames import FrameGroups
+from transduce.nn.state import State
+from transduce.sequence import Padded
+
+FrameStep = Callable[[Padded, State, Tensor | None], tuple[FrameGroups, Tensor]]
+"""The last frames (r, 1, bins), the state, masks of dropout (r, 1, u) -> frames (r, k, bins) with
+stop (r, 1), and attention (r, 1, s)."""
+
+
+class SpokenFrames(NamedTuple):
+    """Output of one row.
+
+    frames: (t·k, bins).  stopped: False for a row that ran to its limit.  attention: (t, s) over
+    the memory at each step.
+    """
+
+    frames: Tensor
+    stopped: bool
+    attention: Tensor
+
+
+class DropoutMasks:
+    """Masks of dropout for rows, drawn from a seed, the row's ids and the step: the same ids get
+    the same masks in any batch."""
+
+    def __init__(
+        self, seed: int, rows: Sequence[Sequence[int]], n_units: int, share: float
+    ) -> None:
+        """rows: the ids of each row.  n_units: units of a mask.  share: dropped of them."""
+        self._n_units = n_units
+        self._share = share
+        self._draws = [
+            np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, _number(ids)))))
+            for ids in rows
+        ]
+
+    def draw(self, rows: Sequence[int]) -> Tensor | None:
+        """Masks (r, 1, u) of the next step of these rows, True for kept units; None for no
+        dropout."""
+        if not self._share:
+            return None
+        drawn = [self._draws[i].random(self._n_units, np.float32) for i in rows]
+        return torch.from_numpy(np.stack(drawn) >= self._share)[:, None]
+
+
+@torch.inference_mode()
+def decode_frames(
+    step: FrameStep,
+    state: State,
+    limits: Sequence[int],
+    bins: int,
+    masks: DropoutMasks,
+    threshold: float = 0.5,
+    device: torch.device | str = "cpu",
+) -> list[SpokenFrames]:
+    """Frames of each row of a fresh state, before the postnet.
+
+    limits: (n,) most steps of each row, at least 1.  threshold: probability of the end from which
+    a step is the last one.  Rows that have ended leave the batch by `state.select`.
+    """
+    frames: list[list[Tensor]] = [[] for _ in limits]
+    attention: list[list[Tensor]] = [[] for _ in limits]
+    stopped = [False] * len(limits)
+    rows, length = list(range(len(limits))), 0
+    read = torch.zeros(len(limits), 1, bins, device=device)
+    while rows:
+        kept = masks.draw(rows)
+        found, weights = step(
+            Padded.unpadded(read), state, None if kept is None else kept.to(device)
+        )
+        ends = (found.stop[:, 0].float().sigmoid() > threshold).tolist()
+        length += 1
+        staying = []
+        for place, row in enumerate(rows):
+            frames[row].append(found.frames[place])
+            attention[row].append(weights[place])
+            stopped[row] = ends[place]
+            if not ends[place] and length < limits[row]:
+                staying.append(place)
+        read = found.frames[:, -1:]
+        if len(staying) < len(rows):
+            chosen = torch.tensor(staying, dtype=torch.long, device=device)
+            rows, read = [rows[place] for place in staying], read[chosen]
+            if rows:
+                state.select(chosen)
+    return [
+        SpokenFrames(torch.cat(one), stopped[row], torch.cat(attention[row]))
+        for row, one in enumerate(frames)
+    ]
+
+
+def _number(ids: Sequence[int]) -> int:
+    digest = hashlib.blake2b(np.asarray(ids, "<i8").tobytes(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")

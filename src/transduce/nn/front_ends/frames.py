@@ -1,0 +1,66 @@
+"""Frames that a decoder has given to vectors, through a bottleneck of dropout."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from transduce.config import section
+from transduce.nn.transformer import Count
+from transduce.sequence import Padded
+
+
+@section
+class FramesFrontEndConfig:
+    """Two layers over the last frame of each step (the pre-net of Shen et al. 2018)."""
+
+    width: Count = 256
+    """Width of the first layer; the second has that of the model."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """Dropped after each layer, in training and while speaking: without it a decoder copies the
+    frame before and loses the text."""
+
+
+class FramesFrontEnd(nn.Module):
+    """Two linear layers, each followed by ReLU and dropout.  Positions belong to the stack above.
+
+    Dropout is drawn in training.  In use it is off unless masks are given, which the caller draws:
+    speaking needs it, and must be repeatable.
+    """
+
+    def __init__(self, config: FramesFrontEndConfig, bins: int, d_model: int) -> None:
+        """bins: features of a frame."""
+        super().__init__()
+        self.share = config.dropout
+        self.first = nn.Linear(bins, config.width)
+        self.second = nn.Linear(config.width, d_model)
+
+    @property
+    def n_units(self) -> int:
+        """Units of both layers, each of which a mask keeps or drops."""
+        return self.first.out_features + self.second.out_features
+
+    def forward(self, frames: Padded, kept: Tensor | None = None) -> Padded:
+        """Frames (r, t, bins) -> vectors (r, t, m).
+
+        kept: masks (r, t, `n_units`) of dropout, True for kept units; by default drawn in training,
+        and none in use.
+        """
+        width = self.first.out_features
+        of_first, of_second = (
+            (None, None)
+            if kept is None
+            else kept.split_with_sizes([width, kept.shape[-1] - width], -1)
+        )
+        hidden = self._dropped(F.relu(self.first(frames.values)), of_first)
+        vectors = self._dropped(F.relu(self.second(hidden)), of_second)
+        return frames.with_values(vectors)
+
+    def _dropped(self, x: Tensor, kept: Tensor | None) -> Tensor:
+        if kept is None:
+            return F.dropout(x, self.share, self.training)
+        return torch.where(kept, x / (1 - self.share), 0.0)

@@ -1,0 +1,83 @@
+"""Explanations of spoken texts: attention of each step over the text, and the end."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from transduce.inspect.explanation import Explanation
+from transduce.inspect.parts import Step
+from transduce.models.synthesis import frames_read
+from transduce.sequence import Padded
+from transduce.tasks.explained_pass import MAX_TOKENS, Pass, token_names
+from transduce.tasks.speech.synthesiser import Synthesiser
+
+logger = logging.getLogger("transduce")
+
+GO_ON, END = "go on", "end"
+"""Names of the two outcomes of a step."""
+
+
+def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Explanation:
+    """A text, the steps that spoke it, and all between: one pass over what each step read."""
+    (speech,) = synthesiser.predict([parts])
+    task = synthesiser.recipe.task
+    bare = Explanation(task, "", {"text": parts[0]}, speech.text)
+    if not parts[0].strip():
+        return bare
+    (ids,) = synthesiser.encode([parts[0]])
+    model = synthesiser.model
+    read, kept = _read(synthesiser, ids)
+    steps = read.values.shape[1]
+    seconds = synthesiser.facts()["seconds_per_step"]
+    tokens = {
+        "source": token_names(synthesiser.tokenizer)(ids),
+        "read": ["start", *(f"{i * seconds:.2f}" for i in range(1, steps))],
+        "written": [f"{i * seconds:.2f}" for i in range(1, steps + 1)],
+    }
+    kinds = {
+        "encoder": ("source", "source"),
+        "decoder": ("read", "read"),
+        "cross": ("written", "source"),
+    }
+    source = Padded.from_rows([ids]).to(synthesiser.device)
+
+    def run() -> Tensor:
+        return model.step(read, model.start(source), kept).stop
+
+    seen = Pass(model, run, kinds, tokens)
+    ends = seen.output[0].float().sigmoid().tolist()
+    return replace(
+        bare,
+        sequences=tokens,
+        attention=seen.attention,
+        steps=tuple(
+            Step(a, b, p, ((END, p), (GO_ON, 1 - p)))
+            for a, b, p in zip(tokens["read"], tokens["written"], ends, strict=True)
+        ),
+        by_hand=seen.by_hand,
+        stacks=seen.stacks(
+            {"encoder": "source", "decoder": "read"}, synthesiser.recipe.model.d_model
+        ),
+        shapes=seen.shapes,
+    )
+
+
+def _read(synthesiser: Synthesiser, ids: list[int]) -> tuple[Padded, Tensor | None]:
+    """Frames (1, t, bins) that the steps read while speaking, and their masks of dropout.
+
+    Those of the first `MAX_TOKENS` steps, with a warning where there are more.
+    """
+    k = synthesiser.model.frames_per_step
+    (spoken,) = synthesiser.decode([ids])
+    count = len(spoken.attention)
+    if count > MAX_TOKENS:
+        logger.warning("the speech has %d steps; the first %d are explained", count, MAX_TOKENS)
+        count = MAX_TOKENS
+    masks = synthesiser.masks([ids])
+    kept = [one for _ in range(count) if (one := masks.draw([0])) is not None]
+    read = frames_read(Padded.unpadded(spoken.frames[None, : count * k]), k)
+    return read, torch.cat(kept, 1).to(read.values.device) if kept else None

@@ -1,0 +1,67 @@
+"""Spelling to sound in front of synthesis, by a translation run of single words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from transduce.errors import RunError
+from transduce.tasks.common import base_settings
+from transduce.tasks.translation.recipe import parse_translation
+from transduce.tasks.translation.task import TrainedTranslator, load_translation
+
+BOUNDARY = "|"
+"""Symbol between two words."""
+_PARTS = re.compile(r"\w+(?:['\N{RIGHT SINGLE QUOTATION MARK}-]\w+)*|[^\w\s]")
+"""Words, and signs between them."""
+
+
+class Pronouncer:
+    """Texts as symbols: the sounds of each word, a boundary between words, signs as they are.
+
+    Words are looked up in lower case, each once.
+    """
+
+    def __init__(self, translator: TrainedTranslator) -> None:
+        self._translator = translator
+        self._sounds: dict[str, str] = {}
+
+    def pronounce(self, texts: Sequence[str]) -> list[str]:
+        """The symbols of each text, separated by spaces."""
+        parts = [_PARTS.findall(text) for text in texts]
+        words = {part.lower() for text in parts for part in text if _is_word(part)}
+        new = sorted(words - self._sounds.keys())
+        found = self._translator.translate(new) if new else []
+        self._sounds |= {word: one.text for word, one in zip(new, found, strict=True)}
+        return [self._joined(text) for text in parts]
+
+    def _joined(self, parts: Sequence[str]) -> str:
+        symbols: list[str] = []
+        for part in parts:
+            if not _is_word(part):
+                symbols.append(part)
+                continue
+            if symbols:
+                symbols.append(BOUNDARY)
+            symbols += self._sounds[part.lower()].split()
+        return " ".join(symbols)
+
+
+def load_pronouncer(run: str | None, device: str) -> Pronouncer | None:
+    """The run of `text.pronounce`; None for none.  Raises RunError for one that is no such run."""
+    if run is None:
+        return None
+    path = Path(run)
+    settings = base_settings(path, "text.pronounce")
+    if settings.get("task") != "translation":
+        raise RunError(
+            f"text.pronounce: {path} is a run of the task {settings.get('task')!r}; a run of the "
+            "task 'translation' from words to their sounds is needed"
+        )
+    recipe = parse_translation(settings, str(path / "recipe.toml"))
+    return Pronouncer(load_translation(recipe, path, device))
+
+
+def _is_word(part: str) -> bool:
+    return part[0].isalnum() or part[0] == "_"

@@ -1,0 +1,98 @@
+"""Speech of a text: frames, and samples made of them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.audio.features import Mel
+from transduce.audio.invert import invert
+from transduce.audio.write import wav_bytes, write_wav
+
+Samples = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Speech:
+    """Speech of one text; nothing for a blank one.
+
+    `samples` are computed when they are first asked for, by Griffin-Lim.
+    """
+
+    frames: Tensor = field(repr=False)
+    """(t, bins) log mel magnitudes."""
+    features: Mel = field(repr=False)
+    stopped: bool = True
+    """False if the speech ran to its limit."""
+    attention: Tensor = field(default_factory=lambda: torch.zeros(0, 0), repr=False)
+    """(steps, tokens) attention to the text, the end included."""
+    rounds: int = 60
+    """Rounds of Griffin-Lim."""
+    seed: int = 0
+
+    @property
+    def rate(self) -> int:
+        """Samples a second."""
+        return self.features.rate
+
+    @property
+    def seconds(self) -> float:
+        """Length."""
+        return max(0, len(self.frames) - 1) * self.features.seconds
+
+    @functools.cached_property
+    def samples(self) -> Samples:
+        """Samples (n,) from -1 to 1, float32; louder ones are scaled down."""
+        found: Samples = invert(self.frames, self.features, self.rounds, self.seed).numpy()
+        peak = float(np.abs(found).max(initial=0.0))
+        return found / peak if peak > 1 else found
+
+    @property
+    def reached(self) -> bool:
+        """True if attention came to the last token of the text, or to its end."""
+        n_tokens = self.attention.shape[1]
+        return not n_tokens or int(self.attention.argmax(1).max()) >= n_tokens - 2
+
+    @property
+    def coverage(self) -> float:
+        """Share of the tokens that got the largest weight of some step, as a percentage."""
+        n_tokens = self.attention.shape[1]
+        return 100 * len(set(self.attention.argmax(1).tolist())) / n_tokens if n_tokens else 100.0
+
+    @property
+    def monotony(self) -> float:
+        """Share of the steps that attend no further back than the step before, as a percentage."""
+        places = self.attention.argmax(1) if self.attention.numel() else torch.zeros(0)
+        return 100 * float((places.diff() >= 0).float().mean()) if len(places) > 1 else 100.0
+
+    @property
+    def text(self) -> str:
+        """Length in one line; blank for a blank text."""
+        if not len(self.frames):
+            return ""
+        return f"{self.seconds:.2f} s of speech{'' if self.stopped else ', which did not end'}"
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of a JSON record."""
+        return {
+            "seconds": round(self.seconds, 4),
+            "stopped": self.stopped,
+            "reached": self.reached,
+            "coverage": self.coverage,
+        }
+
+    def wav(self) -> bytes:
+        """The bytes of a WAV file."""
+        return wav_bytes(self.samples, self.rate)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a WAV file, complete or not at all.  Raises DataError if it cannot be written."""
+        write_wav(Path(path), self.samples, self.rate)

@@ -1,0 +1,236 @@
+"""Speech synthesis: training by the distance of frames, the end, and guided attention."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.config import to_dict
+from transduce.data.batches import TokenBatches, in_halves
+from transduce.data.workers import available_cores
+from transduce.errors import DataError
+from transduce.models.stacks import max_sequence_length
+from transduce.models.synthesis import SynthesisModel, frames_read, guided_heads
+from transduce.sequence import Padded
+from transduce.tasks.common import find_device, prepare_training, with_weights
+from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
+from transduce.tasks.speech.pronunciation import load_pronouncer
+from transduce.tasks.speech.recordings import SplitRecordings, read_recordings_of
+from transduce.tasks.speech.synthesis_recipe import FREE, SynthesisRecipe, parse_synthesis
+from transduce.tasks.speech.synthesis_scores import free_scores
+from transduce.tasks.speech.synthesiser import Synthesiser
+from transduce.tasks.splits import sampled
+from transduce.tasks.task import Split, Task
+from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
+from transduce.tasks.validation import checksum_of, warn_of_few
+from transduce.training.guided_attention import guided_attention_loss
+from transduce.training.loss import LossSums
+from transduce.training.trainer import Outcome, train
+
+logger = logging.getLogger("transduce")
+
+
+class SynthesisBatch(NamedTuple):
+    """Some texts and their recordings.
+
+    text: (b, s) ids + EOS.  frames: (b, t·k, bins) normalised, a whole number of steps of k each.
+    rows: (b,) which recordings of the data these are.
+    """
+
+    text: Padded
+    frames: Padded
+    rows: NDArray[np.int64]
+
+    @property
+    def target_tokens(self) -> int:
+        """Frames to predict."""
+        return int(self.frames.real.sum())
+
+    def halves(self) -> tuple[SynthesisBatch, SynthesisBatch] | None:
+        """The first and the other half of its rows; None where there is but one row."""
+
+        def part(rows: slice) -> SynthesisBatch:
+            return SynthesisBatch(self.text.select(rows), self.frames.select(rows), self.rows[rows])
+
+        return in_halves(len(self.rows), part)
+
+
+class SynthesisTraining:
+    """Texts, recordings, model and loss for the training loop."""
+
+    unit = "frames"
+
+    def __init__(self, synthesiser: Synthesiser, data: dict[Split, SplitRecordings]) -> None:
+        self.recipe = recipe = synthesiser.recipe
+        self.synthesiser = synthesiser
+        self.model = synthesiser.model
+        self.d_model = recipe.model.d_model
+        self._train = data["train"]
+        self.batches = self._batches(data["train"])
+        self._valid = self._batches(data["valid"])
+        texts = enumerate(data["valid"].texts)
+        chosen = sampled(texts, recipe.evaluation.validation_texts, lambda item: item[1])
+        self._spoken = data["valid"].select(np.array([i for i, _ in chosen], np.int64))
+
+    def loss(self, batch: SynthesisBatch) -> LossSums:
+        """Mean distance of the frames before and after the postnet, loss of the end, and guided
+        attention; `nll` is the distance after the postnet."""
+        training = self.recipe.training
+        text, frames = (one.to(self.synthesiser.device) for one in batch[:2])
+        k = self.model.frames_per_step
+        with self.model.guided_weights() as recorded:
+            before, after, stop = spoken_as(self.model, text, frames)
+        steps = frames.real[:, ::k]
+        ends = end_loss(stop, steps, training.stop_weight)
+        sums = after + before + k * ends
+        if training.attention_weight:
+            layers = guided_heads(recorded)
+            costs = sum(guided_attention_loss(one, steps, text.real) for one in layers)
+            sums = sums + training.attention_weight * k / len(layers) * costs
+        return LossSums(sums, after.detach(), batch.target_tokens)
+
+    def describe(self, batch: SynthesisBatch) -> str:
+        """Describe a batch by the numbers of its recordings."""
+        return self._train.describe(batch.rows)
+
+    def validate(self) -> dict[str, float]:
+        """Distance per frame where the right ones are read; scores of texts spoken freely."""
+        distance, frames = 0.0, 0
+        with torch.inference_mode():
+            for batch in self._valid.in_order():
+                text, target = (one.to(self.synthesiser.device) for one in batch[:2])
+                distance += float(spoken_as(self.model, text, target)[1])
+                frames += batch.target_tokens
+        scores = {"loss": distance / frames}
+        if len(self._spoken):
+            spoken = list(self.synthesiser.speak(self._spoken.texts))
+            length = sum(len(one.frames) for one in spoken) / int(self._spoken.lengths.sum())
+            scores |= {**free_scores(spoken), "length-ratio": 100 * length}
+        return scores
+
+    def validation_checksum(self, score: str) -> str:
+        """Checksum of the data and settings behind a score."""
+        facts: list[Any] = [self._valid.checksum()]
+        if score != "loss":
+            facts += [self._spoken.texts, to_dict(self.recipe.speaking)]
+        return checksum_of(*facts)
+
+    def higher_is_better(self, score: str) -> bool:
+        """True if a larger value of this score is better."""
+        return score in FREE
+
+    def _batches(self, data: SplitRecordings) -> TokenBatches[SynthesisBatch]:
+        synthesiser, k = self.synthesiser, self.model.frames_per_step
+        texts = encoded(synthesiser, data)
+
+        def assemble(rows: NDArray[np.int64]) -> SynthesisBatch:
+            frames = in_steps(synthesiser.normalisation(data.padded(rows)), k)
+            return SynthesisBatch(Padded.from_rows([texts[i] for i in rows]), frames, rows)
+
+        lengths = np.array([len(ids) for ids in texts])
+        tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
+        return TokenBatches((lengths, -(-data.lengths // k)), assemble, tokens, seed)
+
+
+def encoded(synthesiser: Synthesiser, data: SplitRecordings) -> list[list[int]]:
+    """Ids of the text of each recording.  Raises DataError for one that is too long."""
+    symbols = synthesiser.symbols(data.texts)
+    rows = synthesiser.ids(symbols)
+    room = max_sequence_length(synthesiser.recipe.model.encoder)
+    for name, row in zip(data.names, rows, strict=True):
+        if room is not None and len(row) > room:
+            raise DataError(
+                f"{name}: the text has {len(row) - 1} tokens, but the encoder has {room} learned "
+                "positions; raise model.encoder.max_positions"
+            )
+    return rows
+
+
+def in_steps(frames: Padded, k: int) -> Padded:
+    """Frames (b, t, bins) in whole steps of k: the last one of a row is repeated."""
+    steps = (frames.lengths + k - 1) // k
+    places = torch.arange(int(steps.max()) * k)
+    taken = torch.minimum(places, frames.lengths[:, None] - 1)
+    values = frames.values[torch.arange(len(steps))[:, None], taken]
+    real = places < (steps * k)[:, None]
+    values = values.masked_fill(~real[:, :, None], 0.0)
+    return Padded(values, real, "none" if bool(real.all()) else "right")
+
+
+def spoken_as(model: SynthesisModel, text: Padded, frames: Padded) -> tuple[Tensor, Tensor, Tensor]:
+    """Distance of the frames (b, t·k, bins) before and after the postnet, where each step reads the
+    right frame before it; and the logits of the end (b, t).
+
+    A distance is the mean over bins, summed over real frames.
+    """
+    found = model(text, frames_read(frames, model.frames_per_step))
+    better = model.postnet(frames.with_values(found.frames))
+
+    def distance(values: Tensor) -> Tensor:
+        return (values.float() - frames.values).abs().mean(2)[frames.real].sum()
+
+    return distance(found.frames), distance(better), found.stop
+
+
+def end_loss(stop: Tensor, steps: Tensor, weight: float) -> Tensor:
+    """Binary cross-entropy of the end in nats, from logits (b, t), as a sum over real steps.
+
+    steps: (b, t) True at real steps, the last of which, weighted by `weight`, is the end.
+    """
+    ends = steps & ~F.pad(steps, (0, 1))[:, 1:]
+    wanted, logits = ends[steps].float(), stop[steps].float()
+    return F.binary_cross_entropy_with_logits(
+        logits, wanted, pos_weight=logits.new_tensor(weight), reduction="sum"
+    )
+
+
+def train_synthesis(recipe: SynthesisRecipe, run: Path, resume: bool) -> Outcome:
+    """Train from a recipe into the directory `run`."""
+    started = prepare_training(recipe.data, recipe.training, recipe.seed)
+    cache = run.parent / ".cache"
+    processes = recipe.training.threads or available_cores()
+    pronouncer = load_pronouncer(recipe.text.pronounce, recipe.training.device)
+    data: dict[Split, SplitRecordings] = {}
+    for split in ("train", "valid"):
+        found = read_recordings_of(recipe.data, recipe.audio, split, cache, processes)
+        if not len(found):
+            raise DataError(
+                f"data.hold_out leaves no recordings to {split} with; change it, or set data.valid"
+            )
+        logger.info("%s: %d recordings; of the data: %s", split, len(found), found.store.report)
+        data[split] = found
+    normalisation = normalisation_for(recipe.audio, recipe.fine_tune, run, data["train"])
+    texts = data["train"].texts
+    symbols = texts if pronouncer is None else pronouncer.pronounce(texts)
+    tokenizer = tokenizer_for(recipe.text, recipe.fine_tune, run, symbols)
+    synthesiser = Synthesiser(recipe, tokenizer, normalisation, cache, pronouncer)
+    synthesiser.model.to(find_device(recipe.training.device))
+    warn_of_few(recipe.data, len(data["valid"]), "recordings")
+    task = SynthesisTraining(synthesiser, data)
+    return train(task, recipe.training, run, resume, recipe.fine_tune, started=started)
+
+
+def load_synthesis(recipe: SynthesisRecipe, run: Path, device: str) -> Synthesiser:
+    """Trained model of a run directory.  Raises RunError if a file is missing or damaged."""
+    tokenizer, cache = tokenizer_of(run), run.parent / ".cache"
+    normalisation = load_normalisation(recipe.audio, run)
+    pronouncer = load_pronouncer(recipe.text.pronounce, device)
+    build = functools.partial(Synthesiser, recipe, tokenizer, normalisation, cache, pronouncer)
+    return with_weights(build, run, device)
+
+
+SPEECH_SYNTHESIS = Task(
+    SynthesisRecipe,
+    parse_synthesis,
+    train_synthesis,
+    load_synthesis,
+    pipeline_tag="text-to-speech",
+)

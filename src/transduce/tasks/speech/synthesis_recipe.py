@@ -1,0 +1,127 @@
+"""Recipe of speech synthesis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from transduce.audio.features import AudioConfig
+from transduce.config import parse, section
+from transduce.config_paths import absolute_path
+from transduce.errors import SettingError
+from transduce.models.stacks import max_sequence_length
+from transduce.models.synthesis import SynthesisConfig
+from transduce.tasks.common import check_recompute, check_selection, rooted, with_base_section
+from transduce.tasks.speech.recordings import RecordingDataConfig
+from transduce.tasks.task import Recipe
+from transduce.text import CharactersConfig, TokenizerConfig
+from transduce.training.config import TrainingConfig
+from transduce.training.fine_tuning import FineTuneConfig
+
+RunPath = Annotated[str, BeforeValidator(absolute_path)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+OF_THE_BASE = ("text.tokenizer", "text.pronounce")
+"""Settings of the base run that a fine-tuned run keeps, beside model and audio."""
+FREE = ("coverage", "monotony", "stopped")
+"""Scores of validation texts that are spoken freely, by which weights can be selected."""
+
+
+@section
+class SynthesisAudioConfig(AudioConfig):
+    """Features that are spoken, and turned into samples."""
+
+    features: Literal["mel"] = "mel"
+    """Log mel magnitudes, which Griffin-Lim inverts."""
+    normalise: Literal["corpus", "none"] = "corpus"
+    """Subtract the mean and divide by the deviation of each bin, of the training data."""
+
+
+@section
+class SynthesisTextConfig:
+    """The text that is read."""
+
+    tokenizer: TokenizerConfig = CharactersConfig()
+    """By default, the tokenizer of the base run in fine-tuning."""
+    pronounce: RunPath | None = None
+    """Run from spelling to sound, which turns each word into symbols first; the tokenizer is then
+    one of symbols.  May contain `~` and `$VARIABLE`."""
+
+
+@section
+class SynthesisTrainingConfig(TrainingConfig):
+    """Training settings of models that speak."""
+
+    stop_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    """Weight of the last step of a text in the loss of the end; each other step counts 1."""
+    attention_weight: Weight = 5.0
+    """Weight of guided attention (Tachibana et al. 2018) in the loss; 0 for none."""
+
+
+@section
+class SpeakingConfig:
+    """How texts are spoken."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Random seed of the front end's dropout and of the first phases; the same text sounds alike
+    each time."""
+    stop_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Probability of the end from which a step is the last one."""
+    seconds_per_token: Annotated[float, Field(gt=0, le=10)] = 0.3
+    """Limit of a text: a second, and this much for each token."""
+    rounds: Annotated[int, Field(ge=1, le=1000)] = 60
+    """Rounds of Griffin-Lim, which finds phases for the spoken magnitudes."""
+
+
+@section
+class SynthesisEvaluation:
+    """Evaluation settings."""
+
+    recogniser: RunPath | None = None
+    """Run of speech recognition that writes down what was spoken; by default none.  May contain
+    `~` and `$VARIABLE`."""
+    validation_texts: Annotated[int, Field(ge=0)] = 32
+    """Texts spoken at each validation, a fixed sample of the validation set; 0 to validate by loss
+    alone."""
+
+
+@section
+class SynthesisRecipe(Recipe):
+    """Recipe of speech synthesis."""
+
+    task: Literal["speech-synthesis"] = "speech-synthesis"
+    data: RecordingDataConfig
+    audio: SynthesisAudioConfig = SynthesisAudioConfig()
+    text: SynthesisTextConfig = SynthesisTextConfig()
+    model: SynthesisConfig = SynthesisConfig()
+    fine_tune: FineTuneConfig | None = None
+    """Base run, whose weights are the start."""
+    training: SynthesisTrainingConfig = SynthesisTrainingConfig()
+    speaking: SpeakingConfig = SpeakingConfig()
+    evaluation: SynthesisEvaluation = SynthesisEvaluation()
+
+    def __post_init__(self) -> None:
+        room = max_sequence_length(self.model.decoder)
+        longest = self.steps_of(self.data.filters.max_seconds)
+        if room is not None and room < longest:
+            raise SettingError(
+                f"data.filters.max_seconds = {self.data.filters.max_seconds:g} needs {longest} "
+                f"learned positions, but there are {room}; lower it, or raise "
+                "model.decoder.max_positions"
+            )
+        check_recompute(self.training, self.model.encoder, self.model.decoder)
+        measured = FREE if self.evaluation.validation_texts else ()
+        check_selection(self.training.select_by, ("loss", *measured))
+
+    def steps_of(self, seconds: float) -> int:
+        """Steps of the decoder for so much speech."""
+        return math.ceil(seconds / self.audio.extractor().seconds / self.model.frames_per_step)
+
+
+def parse_synthesis(settings: Mapping[str, Any], where: str) -> SynthesisRecipe:
+    """Settings of a file as a recipe; with `fine_tune`, model and audio are the other run's."""
+    filled = with_base_section(settings, ("speech-synthesis",), "audio", OF_THE_BASE)
+    return rooted(parse(SynthesisRecipe, filled, where))

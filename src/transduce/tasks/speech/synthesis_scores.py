@@ -1,0 +1,81 @@
+"""Scores of synthesis: failures, agreement with recordings, and errors of a recogniser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from transduce.audio.read import read_audio
+from transduce.errors import RunError
+from transduce.metrics.cepstra import mel_cepstral_distortion
+from transduce.metrics.measure import make_metric
+from transduce.tasks.common import base_settings
+from transduce.tasks.speech.recogniser import Recogniser
+from transduce.tasks.speech.spoken import Speech
+from transduce.tasks.speech.task import load_speech, parse_recognition
+
+ERROR_RATES = ("word-error-rate", "character-error-rate")
+
+
+def free_scores(spoken: Sequence[Speech]) -> dict[str, float]:
+    """Means over texts that were spoken freely, in percent: higher is better but for failures.
+
+    A failure did not stop, or stopped before its last token was attended to.
+    """
+    return {
+        "coverage": float(np.mean([one.coverage for one in spoken])),
+        "monotony": float(np.mean([one.monotony for one in spoken])),
+        "stopped": float(np.mean([100 * one.stopped for one in spoken])),
+        "failures": float(np.mean([100 * (not (one.stopped and one.reached)) for one in spoken])),
+    }
+
+
+def recorded_scores(spoken: Sequence[Speech], recorded: Sequence[Speech]) -> dict[str, float]:
+    """Length of all speech in percent of the recordings', and the distortion in dB."""
+    pairs = list(zip(spoken, recorded, strict=True))
+    distortions = [
+        mel_cepstral_distortion(a.frames.numpy(), b.frames.numpy())
+        for a, b in pairs
+        if len(a.frames) and len(b.frames)
+    ]
+    length = 100 * sum(a.seconds for a, _ in pairs) / max(1e-9, sum(b.seconds for _, b in pairs))
+    return {
+        "length-ratio": length,
+        "mel-cepstral-distortion": float(np.mean(distortions)) if distortions else float("nan"),
+    }
+
+
+def error_rates(heard: Sequence[str], texts: Sequence[str], prefix: str = "") -> dict[str, float]:
+    """Word and character error rate of recognised texts, each under `prefix` and its name."""
+    found = {}
+    for name in ERROR_RATES:
+        metric = make_metric(name)
+        found[f"{prefix}{name}"] = metric.score(
+            metric.statistics(heard, [[text] for text in texts]).sum(0)
+        )
+    return found
+
+
+def load_recogniser(run: str | None, device: str) -> Recogniser | None:
+    """The run of `evaluation.recogniser`; None for none.  Raises RunError for another task's."""
+    if run is None:
+        return None
+    path = Path(run)
+    settings = base_settings(path, "evaluation.recogniser")
+    if settings.get("task") != "speech-recognition":
+        raise RunError(
+            f"evaluation.recogniser: {path} is a run of the task {settings.get('task')!r}, not "
+            "'speech-recognition'"
+        )
+    return load_speech(parse_recognition(settings, str(path / "recipe.toml")), path, device)
+
+
+def heard_texts(recogniser: Recogniser, spoken: Sequence[Speech]) -> list[str]:
+    """Recognised text of each, as of a WAV file of it."""
+    rate = recogniser.recipe.audio.rate
+
+    samples = (read_audio(one.wav(), rate, "speech") for one in spoken)
+    frames = (recogniser.extractor(one) for one in samples)
+    return [one.text for one in recogniser.recognise(frames, recogniser.options)]

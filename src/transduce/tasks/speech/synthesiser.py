@@ -1,0 +1,211 @@
+"""Synthesis model in use: texts in, speech out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce.audio.features import Mel
+from transduce.data.batches import in_batches
+from transduce.data.workers import available_cores, chunks
+from transduce.decoding.frames import DropoutMasks, SpokenFrames, decode_frames
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import DataError, InputError
+from transduce.models.stacks import max_sequence_length
+from transduce.models.synthesis import SynthesisModel
+from transduce.sequence import Padded
+from transduce.tasks.speech.normalisation import Normalisation
+from transduce.tasks.speech.pronunciation import Pronouncer
+from transduce.tasks.speech.recogniser import every
+from transduce.tasks.speech.recordings import padded_frames, read_recordings_of
+from transduce.tasks.speech.spoken import Speech
+from transduce.tasks.speech.synthesis_recipe import SynthesisRecipe
+from transduce.tasks.speech.synthesis_scores import (
+    error_rates,
+    free_scores,
+    heard_texts,
+    load_recogniser,
+    recorded_scores,
+)
+from transduce.tasks.task import Evaluation, Example, Split
+from transduce.tasks.unknown_tokens import UnknownTokens
+from transduce.text import EOS, Tokenizer
+
+SPOKEN_TOGETHER = 64
+"""Texts that are sorted by length together, and held in memory at a time."""
+BATCH_TOKENS = 2048
+"""Tokens of the texts in one batch."""
+FIRST_SECOND = 1.0
+"""Limit of any text, beside `speaking.seconds_per_token`."""
+
+
+class Synthesiser:
+    """Trained model from text to speech."""
+
+    inputs = ("text",)
+    options: DecodingOptions | None = None
+
+    def __init__(
+        self,
+        recipe: SynthesisRecipe,
+        tokenizer: Tokenizer,
+        normalisation: Normalisation,
+        cache: Path,
+        pronouncer: Pronouncer | None = None,
+    ) -> None:
+        """cache: where features of the recipe's data are kept.  pronouncer: what turns texts into
+        symbols of sounds, in front of the tokenizer."""
+        self.recipe = recipe
+        self.tokenizer = tokenizer
+        self.normalisation = normalisation
+        self.cache = cache
+        self.pronouncer = pronouncer
+        self.features = Mel(recipe.audio.rate, recipe.audio.bins)
+        self.model = SynthesisModel(recipe.model, recipe.audio.bins, tokenizer.size)
+        self._unknown = UnknownTokens(tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next(self.model.parameters()).device
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        options: DecodingOptions | None = None,
+        first: int = 0,
+    ) -> list[Speech]:
+        """Speech of each text; blank for a blank one.  Raises InputError for a text that is too
+        long."""
+        return list(self.speak([text for (text,) in inputs], first))
+
+    def speak(self, texts: Iterable[str], first: int = 0) -> Iterator[Speech]:
+        """Speech of each text, lazily, in order.  first: number of the first text, for messages."""
+        for chunk in chunks(texts, SPOKEN_TOGETHER):
+            rows = self.encode(chunk, first)
+            there = [i for i, text in enumerate(chunk) if text.strip()]
+            lengths = [len(row) for row in rows]
+            order = sorted(there, key=lengths.__getitem__, reverse=True)
+            found = [Speech(torch.zeros(0, self.recipe.audio.bins), self.features)] * len(chunk)
+            for chosen in in_batches(order, lengths, BATCH_TOKENS):
+                spoken = self.speeches(self.decode([rows[i] for i in chosen]))
+                for i, one in zip(chosen, spoken, strict=True):
+                    found[i] = one
+            yield from found
+            first += len(chunk)
+
+    def symbols(self, texts: Sequence[str]) -> list[str]:
+        """The texts as the tokenizer takes them: their sounds, where there is a pronouncer."""
+        plain = [" ".join(text.split()) for text in texts]
+        return plain if self.pronouncer is None else self.pronouncer.pronounce(plain)
+
+    def ids(self, symbols: Sequence[str]) -> list[list[int]]:
+        """Ids of texts as `symbols` gives them, each with EOS."""
+        return [[*ids, EOS] for ids in self.tokenizer.encode_batch(list(symbols))]
+
+    def encode(self, texts: Sequence[str], first: int = 0) -> list[list[int]]:
+        """Ids of each text, and EOS.  Raises InputError for a text that is too long."""
+        symbols = self.symbols(texts)
+        rows = self.ids(symbols)
+        self._unknown.check(symbols, rows, range(first, first + len(rows)))
+        room = max_sequence_length(self.recipe.model.encoder)
+        for number, row in enumerate(rows, first):
+            if room is not None and len(row) > room:
+                raise InputError(
+                    number,
+                    f"the text has {len(row) - 1} tokens, but the model reads at most {room - 1}",
+                )
+        return rows
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[SpokenFrames]:
+        """Normalised frames of texts given by their ids, before the postnet."""
+        model = self.model.eval()
+        with torch.inference_mode():
+            state = model.start(Padded.from_rows(rows).to(self.device))
+        found = decode_frames(
+            model.step_attended,
+            state,
+            [self.limit(len(row)) for row in rows],
+            self.recipe.audio.bins,
+            self.masks(rows),
+            self.recipe.speaking.stop_threshold,
+            self.device,
+        )
+        return [
+            one._replace(attention=one.attention[:, : len(row)])
+            for one, row in zip(found, rows, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def speeches(self, spoken: Sequence[SpokenFrames]) -> list[Speech]:
+        """Speech of frames from `decode`, by way of the postnet."""
+        speaking = self.recipe.speaking
+        batch = padded_frames([one.frames for one in spoken])
+        better = self.model.postnet(batch).float().cpu()
+        return [
+            Speech(
+                self.normalisation.inverse(frames[: len(one.frames)]),
+                self.features,
+                one.stopped,
+                one.attention.float().cpu(),
+                speaking.rounds,
+                speaking.seed,
+            )
+            for one, frames in zip(spoken, better, strict=True)
+        ]
+
+    def masks(self, rows: Sequence[Sequence[int]]) -> DropoutMasks:
+        """Masks of the front end's dropout, for texts given by their ids."""
+        front_end = self.model.target_front_end
+        return DropoutMasks(self.recipe.speaking.seed, rows, front_end.n_units, front_end.share)
+
+    def limit(self, n_tokens: int) -> int:
+        """Most steps of a text of so many tokens."""
+        seconds = FIRST_SECOND + self.recipe.speaking.seconds_per_token * n_tokens
+        room = max_sequence_length(self.recipe.model.decoder)
+        steps = self.recipe.steps_of(seconds)
+        return steps if room is None else min(steps, room)
+
+    def evaluate(
+        self,
+        split: Split,
+        examples: Iterable[Example] | None = None,
+        options: DecodingOptions | None = None,
+    ) -> Evaluation:
+        """Speak the texts of held-out recordings, or the inputs of examples.
+
+        Measures failures and, with `evaluation.recogniser`, errors of the recogniser; beside
+        recordings their distance, and the recogniser's errors on them, by way of Griffin-Lim too.
+        """
+        recorded: list[Speech] = []
+        if examples is not None:
+            pairs = [(text, " ".join(answer.split())) for (text,), answer in examples]
+            texts, references = [text for text, _ in pairs], [answer for _, answer in pairs]
+        else:
+            recordings = read_recordings_of(
+                self.recipe.data, self.recipe.audio, split, self.cache, available_cores()
+            )
+            texts = references = recordings.texts
+            rounds = self.recipe.speaking.rounds
+            recorded = [Speech(one, self.features, rounds=rounds) for one in every(recordings)]
+        if not texts:
+            raise DataError("no texts to evaluate")
+        spoken = list(self.speak(texts))
+        other = free_scores(spoken)
+        recogniser = load_recogniser(self.recipe.evaluation.recogniser, str(self.device))
+        heard = [] if recogniser is None else heard_texts(recogniser, spoken)
+        scores = error_rates(heard, references) if heard else {}
+        if recorded:
+            other |= recorded_scores(spoken, recorded)
+            if recogniser is not None:
+                other |= error_rates(heard_texts(recogniser, recorded), references, "recorded-")
+        each = [[text] for text in references]
+        return Evaluation(scores, texts, heard, each, by_name=True, other_scores=other)
+
+    def facts(self) -> dict[str, Any]:
+        """Size of the vocabulary, and time of a step."""
+        seconds = self.features.seconds * self.recipe.model.frames_per_step
+        return {"vocabulary": self.tokenizer.size, "seconds_per_step": seconds}

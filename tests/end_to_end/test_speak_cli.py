@@ -1,0 +1,132 @@
+"""`transduce speak`: lines to files, to one file, and to a pipe."""
+
+from __future__ import annotations
+
+import io
+import sys
+import wave
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import transduce
+from helpers.tiny_run import stack
+from helpers.tunes import AUDIO, write_tunes
+from transduce.cli import main as cli
+
+RATE = int(AUDIO["rate"])
+
+
+class Answer(NamedTuple):
+    """Exit status and output of a command."""
+
+    status: int
+    out: bytes
+    err: str
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("speak")
+    small = {"d_model": 16, "encoder": stack(), "decoder": stack()}
+    small |= {"front_end": {"width": 8}, "postnet": {"n_layers": 2, "channels": 8}}
+    training = {"steps": 1, "batch_tokens": 100, "validate_every": 1, "device": "cpu", "threads": 1}
+    recipe = {
+        "task": "speech-synthesis",
+        "data": {"train": write_tunes(directory / "tunes", 30), "hold_out": 0.2},
+        "audio": AUDIO,
+        "model": small,
+        "training": training,
+        "speaking": {"seconds_per_token": 0.05, "rounds": 2},
+        "evaluation": {"validation_texts": 0},
+    }
+    return transduce.train(recipe, directory / "run")[0]
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def speak(
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+) -> Command:
+    """Runs `speak` in this process, with a text as stdin."""
+
+    def command(*arguments: object, text: str = "") -> Answer:
+        file = tmp_path / "stdin"
+        file.write_text(text, encoding="utf-8")
+        with file.open(encoding="utf-8") as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            status = cli.main(["speak", str(run), *map(str, arguments)])
+        found = capfdbinary.readouterr()
+        return Answer(status, found.out, found.err.decode())
+
+    return command
+
+
+def seconds(file: Path | bytes) -> float:
+    with wave.open(io.BytesIO(file) if isinstance(file, bytes) else str(file)) as opened:
+        assert (opened.getnchannels(), opened.getframerate()) == (1, RATE)
+        return opened.getnframes() / RATE
+
+
+def test_a_line_is_a_file_and_its_path(speak: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    found = speak("-o", out, text="ab\n\ncab\n \nab\n")
+    assert found.status == 0
+    paths = found.out.decode().split("\n")[:-1]
+    assert paths == [f"{out}/1.wav", "", f"{out}/3.wav", "", f"{out}/5.wav"]
+    assert {path.name for path in out.iterdir()} == {"1.wav", "3.wav", "5.wav"}
+    assert seconds(out / "3.wav") > 0.5
+    assert (out / "1.wav").read_bytes() == (out / "5.wav").read_bytes()
+    assert found.err.count("is empty") == 1 and "line 2 is empty" in found.err
+
+
+def test_existing_files_are_kept_without_again(speak: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    speak("-o", out, text="ab\n")
+    (out / "1.wav").write_bytes(b"kept")
+    found = speak("-o", out, text="ab\nc\n")
+    assert found.status == 1 and f"line 1: {out}/1.wav exists; --again replaces it" in found.err
+    assert (out / "1.wav").read_bytes() == b"kept" and seconds(out / "2.wav") > 0
+    assert speak("-o", out, "--again", text="ab\n").status == 0
+    assert seconds(out / "1.wav") > 0
+    one = tmp_path / "one.wav"
+    one.write_bytes(b"kept")
+    found = speak("-o", one, text="ab\n")
+    assert found.status == 1 and found.err == f"transduce: {one} exists; --again replaces it\n"
+    assert one.read_bytes() == b"kept"
+
+
+def test_all_lines_fit_into_one_file_and_a_pipe(speak: Command, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("ab\n\ncab\n", encoding="utf-8")
+    one = tmp_path / "one.WAV"
+    assert speak(lines, "--output", one).out == b""
+    piped = speak(lines, "-o", "-")
+    assert piped.out == one.read_bytes()
+    apart = [seconds(speak("-o", "-", text=f"{text}\n").out) for text in ("ab", "cab")]
+    assert seconds(one) == pytest.approx(sum(apart) + 0.4, abs=0.01)
+    assert speak("-", "-o", "-", text="ab\n").out == speak("-o", "-", text="ab\n").out
+
+
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_nothing_to_speak_is_no_file(speak: Command, tmp_path: Path, text: str) -> None:
+    found = speak("-o", tmp_path / "a.wav", text=text)
+    assert found.status == 1 and "the input has no text to speak" in found.err
+    assert not (tmp_path / "a.wav").exists()
+    assert speak("-o", tmp_path / "out", text=text).status == 0
+
+
+def test_what_cannot_be_written_is_one_line(speak: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for output in (tmp_path / "no" / "a.wav", tmp_path / "file" / "out"):
+        found = speak("-o", output, text="ab\n")
+        assert found.status == 1 and "cannot be written" in found.err.strip()
+        assert found.out == b""
+    assert speak(text="ab\n").status == 2
