@@ -15,7 +15,7 @@ from transduce.models.stacks import (
     build_encoder,
     check_stack,
 )
-from transduce.models.transformer_pair import EncoderDecoderBase
+from transduce.models.transformer_pair import EncoderDecoderSettings
 from transduce.nn.attention import record_into
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
@@ -27,7 +27,7 @@ from transduce.sequence import Padded
 
 
 @section
-class EncoderDecoderConfig(EncoderDecoderBase):
+class EncoderDecoderConfig(EncoderDecoderSettings):
     """An encoder-decoder; the defaults are the paper's base model."""
 
     encoder: EncoderConfig = TransformerConfig()

@@ -9,7 +9,7 @@ from transduce.nn.transformer_config import Count, InitMethod, TransformerConfig
 
 
 @section
-class EncoderDecoderBase:
+class EncoderDecoderSettings:
     """Settings of an encoder-decoder beside its stacks."""
 
     d_model: Count = 512
@@ -27,7 +27,7 @@ class EncoderDecoderBase:
 
 
 @section
-class TransformerPairConfig(EncoderDecoderBase):
+class TransformerPairConfig(EncoderDecoderSettings):
     """The settings of `EncoderDecoderConfig` where both stacks are Transformers."""
 
     encoder: TransformerConfig = TransformerConfig()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from transduce.audio.features import Mel
-from transduce.data.batches import in_batches
+from transduce.data.length_batches import in_batches
 from transduce.data.workers import available_cores, chunks
 from transduce.decoding.frames import DropoutMasks, SpokenFrames, decode_frames
 from transduce.decoding.options import DecodingOptions
