@@ -357,11 +357,12 @@ def load(
 ) -> Run:
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
 
-    precision: "int8" rounds matrices to 8 bits, on a CPU: faster, smaller, with slightly different
-    answers; "bf16" multiplies in bfloat16, on processors with AMX and on GPUs.  engine: "native"
-    decodes translations in C++, on a CPU, compiled on first use; "ctranslate2" with that library
-    (extra `ctranslate2`); "auto" natively where that is possible, else with PyTorch.  Raises
-    SettingError where either is impossible.
+    precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
+    different answers.  On a CPU both are those of the native engine, which then decodes where it
+    can.  engine: "native" decodes translations, continuations and replies in C++, on a CPU,
+    compiled on first use; "ctranslate2" translations with that library (extra `ctranslate2`);
+    "auto" natively where that is possible, else with PyTorch.  Raises SettingError where either is
+    impossible.
     """
     return Run(Path(path), device, precision, engine)
 

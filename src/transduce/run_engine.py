@@ -9,6 +9,7 @@ from typing import Literal
 
 from transduce.engine.build import build_refusal
 from transduce.engine.instructions import chosen_instructions
+from transduce.engine.linear import to_native
 from transduce.engine.model import NativeModel
 from transduce.engine.shape import unsupported
 from transduce.errors import RunError, SettingError
@@ -49,29 +50,43 @@ def with_engine(
 ) -> tuple[Predictor, EngineName]:
     """The predictor with an engine behind it, and the engine that is used.
 
-    On a CPU, bf16 and int8 are precisions of the native engine.  path: of the run, for messages.
-    Raises RunError for a task that the engine does not serve, SettingError for a model or a
-    precision that cannot be followed.
+    On a CPU, bf16 and int8 are the native engine's: it decodes where it can, and all that PyTorch
+    still computes multiplies matrices with it.  path: of the run, for messages.  Raises RunError
+    for a task that the engine does not serve, SettingError for a model or a precision that cannot
+    be followed.
     """
-    on_cpu = next(predictor.model.parameters()).device.type == "cpu"
-    if engine not in CPU_ENGINES and precision != "float32" and on_cpu:
-        if refusal := native_refusal(predictor, recipe.model):
+    reduced = precision != "float32" and _on_cpu(predictor) and engine != "ctranslate2"
+    if reduced:
+        if refusal := _build_refusal():
             raise SettingError(
                 f"precision {precision!r} on a CPU needs the native engine ({refusal}); use float32"
             )
-        engine = "native"
+        if precision == "bf16" and "avx512_bf16" not in chosen_instructions().features:
+            logger.warning("this processor has no instructions for bfloat16; float32 is faster")
+        if engine != "native":
+            engine = "pytorch" if native_refusal(predictor, recipe.model) else "native"
+    found = _behind(predictor, recipe, path, engine, precision)
+    if reduced:  # now that the engine has read the matrices
+        to_native(predictor.model, precision)
+    return found
+
+
+def _behind(
+    predictor: Predictor, recipe: Recipe, path: Path, engine: EngineName, precision: Precision
+) -> tuple[Predictor, EngineName]:
     if engine == "auto":
         if native_refusal(predictor, recipe.model) is not None:
-            return with_engine(predictor, recipe, path, "pytorch", precision)
+            return _behind(predictor, recipe, path, "pytorch", precision)
         try:
-            return with_engine(predictor, recipe, path, "native", precision)
+            return _behind(predictor, recipe, path, "native", precision)
         except SettingError as error:
             logger.warning("decoding with PyTorch: %s", error)
-            return with_engine(predictor, recipe, path, "pytorch", precision)
+            return _behind(predictor, recipe, path, "pytorch", precision)
     if engine == "pytorch":
-        if precision == "bf16":
-            to_bf16(predictor.model)
-        elif on_cpu:
+        if not _on_cpu(predictor):
+            if precision == "bf16":
+                to_bf16(predictor.model)
+        elif precision == "float32":
             pack_for_few_rows(predictor.model)
         return predictor, engine
     if not isinstance(predictor, _SERVED[engine]):
@@ -97,14 +112,23 @@ def native_refusal(predictor: Predictor, model: object) -> str | None:
     """
     if not isinstance(predictor, _SERVED["native"]):
         return "it decodes only translations, continuations and replies"
-    if next(predictor.model.parameters()).device.type != "cpu":
+    if not _on_cpu(predictor):
         return "it runs on a CPU only"
     if (setting := unsupported(model)) is not None:
         return f"it does not support {setting}"
+    return _build_refusal()
+
+
+def _build_refusal() -> str | None:
+    """Reason that the engine cannot be had on this machine; None if it can."""
     try:
         return build_refusal(chosen_instructions())
     except SettingError as error:
         return str(error)
+
+
+def _on_cpu(predictor: Predictor) -> bool:
+    return next(predictor.model.parameters()).device.type == "cpu"
 
 
 def native_support(predictor: Predictor, recipe: Recipe) -> str:

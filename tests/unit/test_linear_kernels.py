@@ -1,67 +1,96 @@
-"""Products of 8 bits and in bfloat16 are close to those of float32, row by row."""
+"""Products in bfloat16 and in 8 bits are close to those of float32, row by row."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import transduce
+from helpers.native import INSTRUCTIONS, needs_native
 from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
-from transduce.errors import SettingError
+from transduce.engine.build import COMPILERS
+from transduce.engine.instructions import VARIABLE
+from transduce.engine.linear import NativeLinear, to_native
+from transduce.errors import RunError, SettingError
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.kernels import bf16
 from transduce.nn.kernels.bf16 import Bf16Linear, to_bf16
-from transduce.nn.kernels.int8 import ENGINE, Int8Linear, to_int8
+from transduce.nn.kernels.linear import Precision
 
-Linear = type[Int8Linear] | type[Bf16Linear]
-int8 = pytest.mark.skipif(
-    ENGINE not in torch.backends.quantized.supported_engines, reason="not for this processor"
-)
+Make = Callable[[Tensor, Tensor | None], nn.Module]
+
+
+def native(precision: Precision) -> Make:
+    return lambda weight, bias: NativeLinear(weight, bias, precision)
+
+
+KINDS: list[Any] = [
+    pytest.param(native("int8"), 0.02, marks=needs_native, id="int8"),
+    pytest.param(native("bf16"), 0.01, marks=needs_native, id="bf16"),
+    pytest.param(Bf16Linear, 0.01, id="bf16-gpu"),
+]
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(
-    ("make", "most"), [pytest.param(Int8Linear, 0.02, marks=int8), (Bf16Linear, 0.01)]
-)
-def test_close_to_float32(make: Linear, most: float, bias: bool) -> None:
+@pytest.mark.parametrize(("make", "most"), KINDS)
+def test_close_to_float32(make: Make, most: float, bias: bool) -> None:
     torch.manual_seed(1)
-    linear = nn.Linear(96, 40, bias=bias)
+    linear = nn.Linear(96, 41, bias=bias)
     x = torch.randn(2, 7, 96) * torch.logspace(-3, 3, 7)[:, None]  # rows of unlike size
     with torch.inference_mode():
         right = linear(x)
         found = make(linear.weight, linear.bias)(x)
-    assert found.dtype == torch.float32
+    assert found.dtype == torch.float32 and found.shape == right.shape
     error = (found - right).norm(dim=-1) / right.norm(dim=-1)
     assert 0 < error.max() < most
 
 
-@int8
-def test_a_row_does_not_depend_on_its_neighbours() -> None:
+@needs_native
+@pytest.mark.parametrize("precision", ["int8", "bf16"])
+def test_a_row_depends_neither_on_its_neighbours_nor_on_threads(precision: Precision) -> None:
     torch.manual_seed(1)
     linear = nn.Linear(96, 40)
-    product = Int8Linear(linear.weight, linear.bias)
-    x = torch.randn(5, 96) * torch.logspace(-2, 2, 5)[:, None]
+    product = NativeLinear(linear.weight, linear.bias, precision)
+    x = torch.randn(200, 96) * torch.logspace(-2, 2, 200)[:, None]
+    before = torch.get_num_threads()
     with torch.inference_mode():
         together = product(x)
-        for i in range(5):
+        for i in range(0, 200, 7):
             assert torch.equal(product(x[i : i + 1])[0], together[i])
+        torch.set_num_threads(3)
+        try:
+            assert torch.equal(product(x), together)
+        finally:
+            torch.set_num_threads(before)
 
 
-@int8
-def test_zeros_give_the_bias() -> None:
+@needs_native
+def test_zeros_give_the_bias_and_nothing_gives_nothing() -> None:
     linear = nn.Linear(8, 4)
+    product = NativeLinear(linear.weight, linear.bias, "int8")
     with torch.inference_mode():
-        found = Int8Linear(linear.weight, linear.bias)(torch.zeros(1, 8))
-    assert torch.equal(found[0], linear.bias)
+        assert torch.equal(product(torch.zeros(1, 8))[0], linear.bias)
+        assert product(torch.zeros(2, 0, 8)).shape == (2, 0, 4)
+
+
+@needs_native
+def test_a_damaged_matrix_is_refused() -> None:
+    with pytest.raises(RunError, match="a matrix of the model is not finite"):
+        NativeLinear(torch.full((2, 2), torch.inf), None, "int8")
 
 
 @pytest.mark.parametrize(
-    ("turn", "made"), [pytest.param(to_int8, Int8Linear, marks=int8), (to_bf16, Bf16Linear)]
+    ("turn", "made"),
+    [
+        pytest.param(lambda model: to_native(model, "int8"), NativeLinear, marks=needs_native),
+        (to_bf16, Bf16Linear),
+    ],
 )
 def test_every_matrix_is_turned_and_a_tied_embedding_is_not(
-    turn: Callable[[nn.Module], None], made: Linear
+    turn: Callable[[nn.Module], None], made: type[nn.Module]
 ) -> None:
     model = nn.Sequential(nn.Embedding(9, 8), nn.Sequential(nn.Linear(8, 8)), VocabularyHead(8, 9))
     model[2].weight = model[0].weight
@@ -72,56 +101,80 @@ def test_every_matrix_is_turned_and_a_tied_embedding_is_not(
     assert model[0].weight.dtype == torch.float32
 
 
-@int8
-def test_a_run_loads_in_int8(tmp_path: Path) -> None:
-    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
-    run, _ = transduce.train(tiny_settings(data), tmp_path / "run")
-    model = transduce.load(run, "cpu", precision="int8")
-    texts = ["abcde", "ab", "edc"]
-    together = [t.text for t in model.translate(texts)]
-    assert together == [model.translate(text).text for text in texts]
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("run")
+    data = write_tsv(place / "pairs.tsv", reversal_pairs(60))
+    return transduce.train(tiny_settings(data), place / "run")[0]
 
 
-def test_a_run_loads_in_bf16(tmp_path: Path) -> None:
-    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
-    run, _ = transduce.train(tiny_settings(data), tmp_path / "run")
-    narrow = transduce.load(run, "cpu", precision="bf16")
+@needs_native
+@pytest.mark.parametrize(("precision", "most"), [("int8", 0.1), ("bf16", 0.02)])
+def test_a_run_loads_in_reduced_precision(run: Path, precision: Precision, most: float) -> None:
+    """It decodes natively, and scores of given targets have the same products."""
+    model, exact = transduce.load(run, "cpu", precision), transduce.load(run, "cpu")
+    assert model.info()["engine"] == "native"
     texts = ["abcde", "ab", "edc"]
-    right = transduce.load(run, "cpu").translate_batch(texts)
-    for found, exact in zip(narrow.translate_batch(texts), right, strict=True):
-        assert found.log_prob != exact.log_prob
-        if found.text == exact.text:  # after twelve steps, two outputs may be nearly as likely
-            assert found.log_prob == pytest.approx(exact.log_prob, rel=0.02)
+    found = model.translate_batch(texts)
+    assert [one.text for one in found] == [model.translate(text).text for text in texts]
+    pairs = [(text, one.text) for text, one in zip(texts, found, strict=True)]
+    (right, own) = (list(one.score(pairs)) for one in (exact, model))
+    for a, b in zip(right, own, strict=True):
+        assert a != b and b == pytest.approx(a, rel=most)
+
+
+@needs_native
+def test_models_beyond_the_engine_multiply_with_it(tmp_path: Path) -> None:
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
+    settings = tiny_settings(data)
+    settings["model"] |= {side: {"kind": "recurrent"} for side in ("encoder", "decoder")}
+    run, _ = transduce.train(settings, tmp_path / "run")
+    model = transduce.load(run, "cpu", "int8")
+    assert model.info()["engine"] == "pytorch"
+    assert any(isinstance(part, NativeLinear) for part in model.model.modules())
+    assert model.translate("abc").log_prob != transduce.load(run, "cpu").translate("abc").log_prob
+
+
+def test_where_a_precision_cannot_be_had(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingError, match="precision 'int8' runs on a CPU only, not on 'cuda'"):
+        transduce.load(run, "cuda", "int8")
     with pytest.raises(SettingError, match="not bf16"):
-        transduce.load(run, "cpu", precision="bf16", engine="ctranslate2")
+        transduce.load(run, "cpu", "bf16", "ctranslate2")
+    monkeypatch.setattr("transduce.engine.build._path", lambda instructions: run / "none.so")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    asked = rf"precision 'bf16' on a CPU needs the native engine \(.*{COMPILERS[-1]}.*use float32"
+    with pytest.raises(SettingError, match=asked):
+        transduce.load(run, "cpu", "bf16")
 
 
 def test_slow_bf16_is_told(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     times = {torch.float32: 1.0, torch.bfloat16: 9.0}
     monkeypatch.setattr(bf16, "_seconds", times.__getitem__)
     data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
 
     def warnings_of(name: str) -> list[str]:
-        """Of a training and a load in bf16."""
-        settings = tiny_settings(data, "training.precision=bf16")
-        run, _ = transduce.train(settings, tmp_path / name)
-        said = capsys.readouterr().err.splitlines()
-        caplog.clear()
-        transduce.load(run, "cpu", precision="bf16")
-        said += [record.getMessage() for record in caplog.records]
-        return [line for line in said if "bf16" in line]
+        """Of a training in bf16."""
+        transduce.train(tiny_settings(data, "training.precision=bf16"), tmp_path / name)
+        return [line for line in capsys.readouterr().err.splitlines() if "bf16" in line]
 
-    slow = warnings_of("slow")
-    assert len(slow) == 2 and slow[0] == slow[1]
-    assert slow[0].startswith("bf16: a matrix product takes 9 times as long in bfloat16")
+    (slow,) = warnings_of("slow")
+    assert slow.startswith("bf16: a matrix product takes 9 times as long in bfloat16")
     assert bf16.relative_slowdown(torch.device("cuda")) == ""
     times[torch.bfloat16] = 0.3
     assert warnings_of("fast") == []
+
+
+@needs_native
+@pytest.mark.parametrize("instructions", INSTRUCTIONS)
+def test_decoding_in_bf16_without_instructions_for_it_is_told(
+    run: Path, instructions: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(VARIABLE, instructions)
+    transduce.load(run, "cpu", "bf16")
+    slow = [record.getMessage() for record in caplog.records if "bfloat16" in record.getMessage()]
+    assert len(slow) == (instructions != "avx512-bf16"), slow
 
 
 def test_fast_bf16_is_told_where_a_training_is_in_float32(
@@ -142,9 +195,3 @@ def test_fast_bf16_is_told_where_a_training_is_in_float32(
     assert bf16.slow_bf16_hint(torch.device("cuda")) == ""
     times[torch.bfloat16] = 0.9
     assert hints("hardly faster") == []
-
-
-@int8
-def test_other_devices_are_told() -> None:
-    with pytest.raises(SettingError, match="device = 'cpu'"):
-        to_int8(nn.Linear(2, 2, device="meta"))

@@ -95,6 +95,7 @@ def translator_spec(
     """
     from transduce.bulk.shards import TranslatorSpec
     from transduce.decoding.options import DecodingOptions
+    from transduce.run_engine import device_for
 
     spec = TranslatorSpec(
         run.resolve(),
@@ -108,7 +109,5 @@ def translator_spec(
     translator = spec.load().translator
     options = decoding.over(translator)
     translator.check(options)
-    # int8 and the other engines run on the CPU, even if a GPU is available.
-    on_cpu = machine.precision == "int8" or machine.engine in ("native", "ctranslate2")
-    device = "cpu" if on_cpu else machine.device
+    device = device_for(machine.engine, machine.precision, machine.device)
     return dataclasses.replace(spec, options=options, device=device)

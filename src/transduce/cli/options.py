@@ -243,12 +243,13 @@ class Machine:
     threads: Annotated[int, Parameter(validator=validators.Number(gte=1, lte=1024))] | None = None
     """Number of CPU threads. Default: chosen by PyTorch."""
     precision: Literal["float32", "bf16", "int8"] = "float32"
-    """Numeric precision. int8 quantises the weights (CPU only); bf16 multiplies in bfloat16 (GPUs,
-    and CPUs with AMX). Both are faster; outputs may differ slightly."""
+    """Numeric precision of matrix products: bf16, or int8 (CPU only). On a CPU both need the native
+    engine, thus a C++ compiler once. Faster; outputs may differ slightly."""
     engine: Literal["pytorch", "native", "ctranslate2", "auto"] = "pytorch"
-    """Inference engine for translation on a CPU. native is the fastest and supports all options,
-    but no recurrent or convolutional models; it is compiled once, by the C++ compiler. ctranslate2
-    (extra) supports fewer options. auto: native where possible, else pytorch."""
+    """Decoding engine on a CPU. native is the fastest and supports all options of translation,
+    language models and dialogue, but no recurrent or convolutional models; it is compiled once, by
+    the C++ compiler. ctranslate2 (extra), for translation, supports fewer options. auto: native
+    where possible, else pytorch."""
 
     def load(self, run: Path) -> Run:
         """Load a run onto the device.  Raises RunError, or SettingError for the device."""

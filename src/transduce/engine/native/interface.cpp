@@ -1,4 +1,5 @@
 // C interface of the engine.  Every size and id that comes in is checked here; nothing throws out.
+#include <atomic>
 #include <memory>
 
 #include "search.h"
@@ -76,6 +77,51 @@ EXPORT int32_t engine_load(Model* model, const char* name, const float* weight, 
   }
 }
 EXPORT int32_t engine_complete(const Model* model) { return model->complete(); }
+
+// A matrix (outputs, inputs) by itself, for models that PyTorch computes.  Null without memory, or
+// if it makes no sense.
+EXPORT Linear* linear_new(int32_t precision, const float* weight, const float* bias,
+                          int32_t outputs, int32_t inputs) {
+  const bool sizes = outputs >= 1 && inputs >= 1 && (int64_t)outputs * inputs < (int64_t)1 << 40;
+  if (!sizes || precision < FLOAT32 || precision > INT8) return nullptr;
+  const size_t n = (size_t)outputs * inputs;
+  if (!std::all_of(weight, weight + n, [](float x) { return std::isfinite(x); })) return nullptr;
+  try {
+    auto linear = std::make_unique<Linear>();
+    linear->pack((Precision)precision, weight, bias, outputs, inputs);
+    return linear.release();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+EXPORT void linear_delete(Linear* linear) { delete linear; }
+
+// y (rows, outputs) = x (rows, inputs) W^T + b, rows shared among threads where there are many.
+// 1 for success, 0 without memory.
+EXPORT int32_t linear_apply(const Linear* linear, const float* x, int64_t rows, float* y,
+                            int32_t threads) {
+  const int64_t shares = std::max<int64_t>(1, std::min<int64_t>(threads, rows / 64));
+  std::atomic<bool> done{true};
+  auto run = [&](int64_t share) {
+    const int64_t from = rows * share / shares, to = rows * (share + 1) / shares;
+    try {
+      ProductScratch scratch;
+      apply(*linear, x + from * linear->inputs, (int)(to - from), y + from * linear->outputs,
+            linear->outputs, scratch);
+    } catch (const std::bad_alloc&) {
+      done = false;
+    }
+  };
+  std::vector<std::thread> others;
+  try {
+    for (int64_t share = 1; share < shares; share++) others.emplace_back(run, share);
+  } catch (const std::exception&) {  // no thread to be had
+    done = false;
+  }
+  run(0);
+  for (std::thread& other : others) other.join();
+  return done;
+}
 
 // Encode n sentences, their ids one after another; without an encoder n is 0.  Null for ids or
 // lengths out of range.

@@ -1,7 +1,6 @@
-"""Matrix products in bfloat16, for GPUs and processors that have them fast (AMX, AVX-512 BF16).
+"""Matrix products in bfloat16: for inference on a GPU, and their speed on a CPU for training.
 
-Everything between the products stays float32: attention, norms, sums.  Attention over the few
-queries of a step is slow in bfloat16 on a CPU, and a product alone keeps most of the digits.
+Everything between the products stays float32: attention, norms, sums.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Bf16Linear(nn.Module):
 
 
 def to_bf16(model: nn.Module) -> None:
-    """Turn the matrices of a model into bfloat16, for inference alone; embeddings stay."""
+    """Turn the matrices of a model on a GPU into bfloat16, for inference alone; embeddings stay."""
     replace_linear(model, Bf16Linear)
 
 
