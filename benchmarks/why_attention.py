@@ -45,6 +45,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "rnn-general": {"preset": "rnn-general"},
     "rnn-additive": {"preset": "rnn-additive"},
     "gru-additive": {"preset": "rnn-additive", "d_model": 176, "encoder": GRU, "decoder": GRU},
+    "bytenet": {"preset": "bytenet"},
+    "convs2s": {"preset": "convs2s"},
     "convolution": {"preset": "convolution"},
     "tiny": {"preset": "tiny"},
 }
@@ -55,6 +57,8 @@ COMPARED = (  # the second of two models with the first; the first three pairs b
     ("rnn-dot", "rnn-general"),
     ("rnn-general", "rnn-additive"),
     ("rnn-additive", "gru-additive"),
+    ("bytenet", "convs2s"),
+    ("convs2s", "convolution"),
     ("gru-additive", "convolution"),
     ("convolution", "tiny"),
 )

@@ -22,6 +22,8 @@ NAMES = {
     "rnn-general": "LSTM, general attention",
     "rnn-additive": "LSTM, additive attention",
     "gru-additive": "GRU, additive attention",
+    "bytenet": "ByteNet",
+    "convs2s": "ConvS2S",
     "convolution": "convolution, Transformer decoder",
     "tiny": "Transformer",
 }
@@ -31,6 +33,8 @@ COLOURS = {  # told apart by the colour-blind as well (Okabe and Ito), dashed in
     "rnn-cho": "#0072b2",
     "rnn-bahdanau": "#56b4e9",
     "rnn-luong": "#009e73",
+    "bytenet": "#cc79a7",
+    "convs2s": "#e69f00",
     "rnn-fixed": "#000000",
     "rnn-dot": "#0072b2",
     "rnn-general": "#56b4e9",
@@ -39,7 +43,7 @@ COLOURS = {  # told apart by the colour-blind as well (Okabe and Ito), dashed in
     "convolution": "#e69f00",
     "tiny": "#d55e00",
 }
-DASHED = ("rnn-sutskever", "rnn-cho", "rnn-bahdanau", "rnn-luong")
+DASHED = ("rnn-sutskever", "rnn-cho", "rnn-bahdanau", "rnn-luong", "bytenet", "convs2s")
 MIB = 2**20
 
 

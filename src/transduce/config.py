@@ -389,9 +389,16 @@ def _of_another_kind(kind: Any, settings: Any, path: list[str]) -> str:
 def _elsewhere(name: str, kind: Any) -> str:
     """A hint at a setting of the same or a similar name in another section."""
     wanted = name.rpartition(".")[2]
-    others = {n.rpartition(".")[2]: n for n in setting_names(kind) if n != name}
-    near = difflib.get_close_matches(wanted, others, n=1, cutoff=0.75)
-    return f"; did you mean {others[near[0]]!r}?" if near else ""
+    others = [other for other in setting_names(kind) if other != name]
+    last = [other.rpartition(".")[2] for other in others]
+    near = difflib.get_close_matches(wanted, last, n=1, cutoff=0.75)
+    places = [other for other in others if other.rpartition(".")[2] in near]
+    place = max(  # of several the likeliest, or else the last
+        reversed(places),
+        key=lambda place: difflib.SequenceMatcher(None, name, place).ratio(),
+        default="",
+    )
+    return f"; did you mean {place!r}?" if place else ""
 
 
 def _kinds(section: Any) -> tuple[Any, ...]:

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from transduce.nn.attention import record_into
+from transduce.nn.bytenet import BytenetConfig, BytenetDecoder, BytenetEncoder
 from transduce.nn.convolution import (
     ConvolutionEncoder,
     ConvolutionEncoderConfig,
     TextCnnConfig,
     TextCnnEncoder,
 )
+from transduce.nn.convolution_decoder import ConvolutionDecoder, ConvolutionDecoderConfig
 from transduce.nn.feed_forward import Activation
 from transduce.nn.positions import PositionKind
 from transduce.nn.recurrent import (
@@ -71,7 +73,11 @@ FED = (  # what enters the recurrence itself, or does not
     ("lstm", 2, GeneralContext(input_feeding="attentional"), "mean"),
     ("gru", 1, AdditiveContext(width=6, input_feeding="context"), "mean"),
 )
-CONVOLUTIONS = list(product((1, 3), (1, 2), ("none", "sinusoidal")))  # width, growth, positions
+CONVOLUTIONS = [  # width, growth, positions
+    *product((1, 3), (1, 2), ("none", "sinusoidal")),
+    (3, 1, "learned"),
+]
+CAUSAL = ((1, "none"), (3, "learned"), (4, "sinusoidal"))  # width, positions
 WINDOWS = ((3, 4, 5), (1,), (2, 9))
 
 
@@ -96,6 +102,16 @@ def convolution_encoder(width: int, growth: int, positions: Any) -> ConvolutionE
     return ConvolutionEncoder(config, M)
 
 
+def convolution_decoder(width: int, positions: Any, cross: bool = True) -> ConvolutionDecoder:
+    config = ConvolutionDecoderConfig(n_layers=2, width=width, positions=positions, dropout=0.0)
+    return ConvolutionDecoder(config, M, cross_attention=cross)
+
+
+def bytenet_decoder(width: int, cross: bool = True) -> BytenetDecoder:
+    config = BytenetConfig(n_layers=3, width=width, dropout=0.0)
+    return BytenetDecoder(config, M, cross_attention=cross)
+
+
 def text_cnn_encoder(widths: tuple[int, ...]) -> TextCnnEncoder:
     return TextCnnEncoder(TextCnnConfig(widths=widths, dropout=0.0), M)
 
@@ -114,6 +130,7 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
     **{named(*kind): partial(recurrent_encoder, *kind) for kind in CELLS},
     "lstm-2-one-direction": partial(recurrent_encoder, "lstm", 2, both=False),
     **{named("convolution", *kind): partial(convolution_encoder, *kind) for kind in CONVOLUTIONS},
+    "bytenet": lambda: BytenetEncoder(BytenetConfig(n_layers=6, dropout=0.0), M),
     **{named("text-cnn", *widths): partial(text_cnn_encoder, widths) for widths in WINDOWS},
 }
 
@@ -130,6 +147,10 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
         named(*kind, "alone"): (partial(recurrent_decoder, *kind, context, cross=False), False)
         for kind, context in zip(CELLS, CONTEXTS, strict=True)
     },
+    **{named("convolution", *kind): (partial(convolution_decoder, *kind), True) for kind in CAUSAL},
+    "convolution-alone": (partial(convolution_decoder, 3, "learned", cross=False), False),
+    **{named("bytenet", width): (partial(bytenet_decoder, width), True) for width in (3, 5)},
+    "bytenet-alone": (partial(bytenet_decoder, 3, cross=False), False),
 }
 
 WITH_MEMORY = [name for name, (_, looks_at_memory) in DECODERS.items() if looks_at_memory]

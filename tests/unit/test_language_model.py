@@ -20,6 +20,10 @@ from transduce.decoding.options import DecodingOptions
 from transduce.decoding.window import WindowedState
 from transduce.engine.model import NativeModel
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
+from transduce.models.stacks import DecoderConfig
+from transduce.nn.bytenet import BytenetConfig
+from transduce.nn.convolution_decoder import ConvolutionDecoderConfig
+from transduce.nn.recurrent import RecurrentDecoderConfig
 from transduce.nn.transformer import TransformerConfig
 from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import ContinuationText, Generator
@@ -32,17 +36,25 @@ LETTERS = "abcdefgh \n"
 CHARACTERS = train_tokenizer(CharactersConfig(), [LETTERS + "."])
 
 
-def configuration(positions: Any) -> DecoderOnlyConfig:
-    stack = TransformerConfig(
-        n_layers=2, n_heads=2, d_ff=32, norm_order="pre", positions=positions, dropout=0.0
-    )
+STACKS: dict[str, DecoderConfig] = {
+    "lstm": RecurrentDecoderConfig(cell="lstm", n_layers=2, dropout=0.0),
+    "gru": RecurrentDecoderConfig(cell="gru", dropout=0.0),
+    "convolution": ConvolutionDecoderConfig(n_layers=2, dropout=0.0),
+    "bytenet": BytenetConfig(n_layers=3, dropout=0.0),
+}
+"""Stacks besides Transformers, which are named by their positions; the engine has none of them."""
+
+
+def configuration(kind: Any) -> DecoderOnlyConfig:
+    transformer = TransformerConfig(n_layers=2, n_heads=2, d_ff=32, norm_order="pre", dropout=0.0)
+    stack = STACKS.get(kind) or dataclasses.replace(transformer, positions=kind)
     return DecoderOnlyConfig(d_model=16, decoder=stack)
 
 
-def build(positions: Any = "rotary", size: int = CHARACTERS.size, seed: int = 0) -> DecoderOnly:
+def build(kind: Any = "rotary", size: int = CHARACTERS.size, seed: int = 0) -> DecoderOnly:
     """In float64, with opinions."""
     torch.manual_seed(seed)
-    model = build_decoder_only(configuration(positions), size)
+    model = build_decoder_only(configuration(kind), size)
     with torch.no_grad():
         model.front_end.embedding.weight.mul_(3)
     return model.double().eval()
@@ -58,6 +70,8 @@ def generator_on(
         with torch.no_grad():
             made.model.head.weight[EOS] = 0
     if engine == "native":
+        if positions in STACKS:
+            pytest.skip("the native engine has Transformers only")
         model = NativeModel(made.model, configuration(positions))
         made.native = NativeContinuations(model, window)
     return made
@@ -85,7 +99,7 @@ def token_losses(model: DecoderOnly, ids: list[int]) -> Tensor:
 # --- loss ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "alibi", "none"])
+@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "alibi", "none", *STACKS])
 @torch.no_grad()
 def test_packed_documents_have_the_losses_that_they_have_alone(positions: Any) -> None:
     texts = some_texts([3, 9, 1, 15, 4, 4, 7, 2])
@@ -152,7 +166,7 @@ def bare(continuation: Any) -> Any:
     return continuation.continuation, continuation.tokens
 
 
-@pytest.mark.parametrize("positions", ["rotary", "learned"])
+@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "alibi", "lstm"])
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("window", [64, 10])
 def test_prompts_go_on_together_as_alone(
@@ -185,7 +199,7 @@ def recomputed(model: DecoderOnly, ids: list[int], window: int, count: int) -> l
     return found
 
 
-@pytest.mark.parametrize("positions", ["rotary", "learned", "alibi"])
+@pytest.mark.parametrize("positions", ["rotary", "learned", "alibi", *STACKS])
 @pytest.mark.parametrize("window", [64, 12])
 @torch.no_grad()
 def test_the_cache_changes_nothing(generator: Make, positions: Any, window: int) -> None:

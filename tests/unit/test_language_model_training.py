@@ -145,6 +145,23 @@ def test_settings_of_translation_alone(tmp_path: Path, setting: str) -> None:
         transduce.train(given, tmp_path / "runs" / "r")
 
 
+@pytest.mark.parametrize("stack", [{"kind": "recurrent", "cell": "gru"}, {"kind": "bytenet"}])
+def test_other_stacks_train_generate_and_are_explained(
+    tmp_path: Path, stack: dict[str, Any]
+) -> None:
+    (tmp_path / "a.txt").write_text(cycle_text(2_000))
+    recipe = settings(tmp_path)
+    recipe["model"]["decoder"] = stack
+    path, outcome = transduce.train(recipe, tmp_path / "runs" / "r")
+    run = transduce.load(path)
+    assert run.evaluate("valid").scores["loss"] == pytest.approx(outcome.scores["loss"], abs=1e-4)
+    (found,) = run.predict(["abc"])
+    assert found.continuation
+    explained = run.explain("abc")
+    assert explained.answer == found.text
+    assert explained.stacks["decoder"].kind == stack["kind"]
+
+
 def test_resumed_is_as_never_interrupted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(cycle_text(2500))
     whole, _ = transduce.train(settings(tmp_path), tmp_path / "runs" / "whole")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.engine.library import engine_library
-from transduce.engine.shape import PRECISIONS
+from transduce.engine.pair_shape import PRECISIONS
 from transduce.errors import RunError
 from transduce.nn.kernels.linear import Precision, replace_linear
 

@@ -100,8 +100,8 @@ class HeadVectors:
 class Stack:
     """An encoder or a decoder.
 
-    kind: "transformer", "recurrent", "convolution" or "text-cnn".  pre_norm: the norm stands
-    before each sublayer, and once more after the last.  positions: their kind;
+    kind: "transformer", "recurrent", "convolution", "bytenet" or "text-cnn".  pre_norm: the norm
+    stands before each sublayer, and once more after the last.  positions: their kind;
     waves: (48, width) the vectors, cosines or biases of the first positions.
     """
 

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from transduce.inspect.attention import record_attention
 from transduce.inspect.parts import Array, Stack, Vectors
 from transduce.nn.attention import CrossAttention, SelfAttention
+from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
 from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
+from transduce.nn.convolution_decoder import ConvolutionDecoder
 from transduce.nn.masks import Mask
 from transduce.nn.positions import (
     AlibiPositions,
@@ -139,17 +141,20 @@ def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
                 positions=kind,
                 waves=waves,
             )
-        case ConvolutionEncoder():
+        case ConvolutionEncoder() | ConvolutionDecoder():
             kind, waves = _waves(stack.positions, d_model)
             return Stack(
                 sequence,
                 "convolution",
                 len(layers),
                 d_model,
+                n_heads=int(isinstance(stack, ConvolutionDecoder) and stack.looks),
                 pre_norm=True,
                 positions=kind,
                 waves=waves,
             )
+        case BytenetEncoder() | BytenetDecoder():
+            return Stack(sequence, "bytenet", len(layers), d_model, pre_norm=True)
         case TextCnnEncoder():
             return Stack(sequence, "text-cnn", 1, d_model)
         case RecurrentEncoder():

@@ -1,16 +1,17 @@
-"""Decoder-only model: GPT and its kin."""
+"""Decoder-only model: GPT and its kin, and the recurrent language model before it."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from transduce.config import section
+from transduce.models.stacks import Decoder, DecoderConfig, build_decoder, check_stack
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.initialise import initialise
-from transduce.nn.state import DecoderState
-from transduce.nn.transformer import Count, TransformerConfig, TransformerDecoder, check_heads
+from transduce.nn.state import State
+from transduce.nn.transformer import Count, TransformerConfig
 from transduce.sequence import Padded
 
 
@@ -20,7 +21,7 @@ class DecoderOnlyConfig:
 
     d_model: Count = 128
     """Width of the model, everywhere."""
-    decoder: TransformerConfig = TransformerConfig(
+    decoder: DecoderConfig = TransformerConfig(
         n_layers=4,
         n_heads=4,
         d_ff=512,
@@ -37,34 +38,32 @@ class DecoderOnlyConfig:
     """Bias on the logits; imported models ban tokens with it."""
 
     def __post_init__(self) -> None:
-        check_heads(self.decoder, self.d_model)
+        check_stack(self.decoder, self.d_model)
 
 
 class DecoderOnly(nn.Module):
     """Front end, decoder, head: the target half of an encoder-decoder, without a memory."""
 
-    def __init__(
-        self, front_end: FrontEnd, decoder: TransformerDecoder, head: VocabularyHead
-    ) -> None:
+    def __init__(self, front_end: FrontEnd, decoder: Decoder, head: VocabularyHead) -> None:
         super().__init__()
         self.front_end = front_end
         self.decoder = decoder
         self.head = head
 
-    def start(self) -> DecoderState:
+    def start(self) -> State:
         """The state before the first token."""
         return self.decoder.start()
 
-    def advance(self, target: Padded, state: DecoderState) -> Padded:
+    def advance(self, target: Padded, state: State) -> Padded:
         """Decoder outputs (r, t, m) below the head, for `target` ids (r, t)."""
-        return self.decoder(self.front_end(target), state)  # type: ignore[no-any-return]
+        return self.decoder(self.front_end(target), state)
 
-    def step(self, target: Padded, state: DecoderState) -> Tensor:
+    def step(self, target: Padded, state: State) -> Tensor:
         """Logits (r, t, v) of the next token after each of `target` (r, t); `state` advances by
         t."""
         return self.head(self.advance(target, state).values)  # type: ignore[no-any-return]
 
-    def last_logits(self, target: Padded, state: DecoderState) -> Tensor:
+    def last_logits(self, target: Padded, state: State) -> Tensor:
         """Logits (r, 1, v) of the next token after `target` (r, t), padded on the left alone."""
         return self.head(self.advance(target, state).values[:, -1:])  # type: ignore[no-any-return]
 
@@ -79,7 +78,7 @@ def build_decoder_only(config: DecoderOnlyConfig, vocabulary_size: int) -> Decod
     front_end = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings)
     model = DecoderOnly(
         front_end,
-        TransformerDecoder(config.decoder, d_model, cross_attention=False),
+        build_decoder(config.decoder, d_model, cross_attention=False),
         VocabularyHead(d_model, vocabulary_size, config.output_bias),
     )
     initialise(model, d_model)

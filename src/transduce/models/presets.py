@@ -11,7 +11,9 @@ from transduce.models.decoder_only import DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoderConfig
 from transduce.models.encoder_only import EncoderOnlyConfig
 from transduce.models.vision import VisionConfig
+from transduce.nn.bytenet import BytenetConfig
 from transduce.nn.convolution import ConvolutionEncoderConfig
+from transduce.nn.convolution_decoder import ConvolutionDecoderConfig
 from transduce.nn.recurrent import (
     AdditiveContext,
     ContextConfig,
@@ -170,6 +172,24 @@ RNN_DOT = _recurrent(DotContext())
 RNN_GENERAL = _recurrent(GeneralContext())
 RNN_ADDITIVE = _recurrent(AdditiveContext())
 
+# Gehring et al. 2017: gated convolutions on both sides, attention in each layer.
+CONVS2S = EncoderDecoderConfig(
+    d_model=128,
+    tie="three-way",
+    encoder=ConvolutionEncoderConfig(
+        n_layers=6, width=3, positions="learned", max_positions=258, dropout=0.3
+    ),
+    decoder=ConvolutionDecoderConfig(
+        n_layers=6, width=3, positions="learned", max_positions=258, dropout=0.3
+    ),
+)
+
+# Kalchbrenner et al. 2016: dilated convolutions on both sides, and no attention.
+_BYTENET_STACK = BytenetConfig(n_layers=10, width=3, dropout=0.3)
+BYTENET = EncoderDecoderConfig(
+    d_model=160, tie="three-way", encoder=_BYTENET_STACK, decoder=_BYTENET_STACK
+)
+
 # Gehring et al. 2017 for the encoder, under the decoder of "tiny", but pre-norm and with sinusoids.
 CONVOLUTION = EncoderDecoderConfig(
     d_model=128,
@@ -250,6 +270,8 @@ PRESETS: dict[str, EncoderDecoderConfig] = {
     "rnn-dot": RNN_DOT,
     "rnn-general": RNN_GENERAL,
     "rnn-additive": RNN_ADDITIVE,
+    "convs2s": CONVS2S,
+    "bytenet": BYTENET,
     "convolution": CONVOLUTION,
 }
 """Models from text to text."""

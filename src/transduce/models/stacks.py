@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from collections.abc import Callable
+from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 from torch import nn
 
 from transduce.config import DefaultKind
+from transduce.nn.bytenet import BytenetConfig, BytenetDecoder, BytenetEncoder
 from transduce.nn.convolution import (
     ConvolutionEncoder,
     ConvolutionEncoderConfig,
@@ -15,6 +17,7 @@ from transduce.nn.convolution import (
     TextCnnEncoder,
     check_widths,
 )
+from transduce.nn.convolution_decoder import ConvolutionDecoder, ConvolutionDecoderConfig
 from transduce.nn.recurrent import (
     RecurrentDecoder,
     RecurrentDecoderConfig,
@@ -32,12 +35,16 @@ from transduce.nn.transformer import (
 from transduce.sequence import Padded
 
 EncoderConfig = Annotated[
-    TransformerConfig | RecurrentEncoderConfig | ConvolutionEncoderConfig | TextCnnConfig,
+    TransformerConfig
+    | RecurrentEncoderConfig
+    | ConvolutionEncoderConfig
+    | BytenetConfig
+    | TextCnnConfig,
     Field(discriminator="kind"),
     DefaultKind("transformer"),
 ]
 DecoderConfig = Annotated[
-    TransformerConfig | RecurrentDecoderConfig,
+    TransformerConfig | RecurrentDecoderConfig | ConvolutionDecoderConfig | BytenetConfig,
     Field(discriminator="kind"),
     DefaultKind("transformer"),
 ]
@@ -45,9 +52,13 @@ StackConfig = (
     TransformerConfig
     | RecurrentEncoderConfig
     | ConvolutionEncoderConfig
+    | BytenetConfig
     | TextCnnConfig
     | RecurrentDecoderConfig
+    | ConvolutionDecoderConfig
 )
+Positioned = TransformerConfig | ConvolutionEncoderConfig | ConvolutionDecoderConfig
+"""Sections with positions, which may be learned and so limited."""
 
 
 class Encoder(Protocol):
@@ -80,16 +91,22 @@ def check_stack(config: StackConfig, d_model: int) -> None:
 
 def max_sequence_length(config: StackConfig) -> int | None:
     """Maximum number of positions of a stack; None for no limit."""
-    if isinstance(config, TransformerConfig) and config.positions == "learned":
+    if isinstance(config, Positioned) and config.positions == "learned":
         return config.max_positions
     return None
 
 
 def cross_attention_heads(config: DecoderConfig) -> tuple[int, int]:
     """Cross-attention layers of a decoder, and heads of each."""
-    if isinstance(config, TransformerConfig):
-        return config.n_layers, config.n_heads
-    return (0, 0) if config.context.kind == "fixed" else (1, 1)
+    match config:
+        case TransformerConfig():
+            return config.n_layers, config.n_heads
+        case RecurrentDecoderConfig():
+            return (0, 0) if config.context.kind == "fixed" else (1, 1)
+        case ConvolutionDecoderConfig():
+            return config.n_layers, 1
+        case BytenetConfig():
+            return 0, 0
 
 
 def norm_epsilon(config: StackConfig) -> float:
@@ -97,25 +114,28 @@ def norm_epsilon(config: StackConfig) -> float:
     return config.norm_epsilon if isinstance(config, TransformerConfig) else 1e-5
 
 
-def build_encoder(config: EncoderConfig, d_model: int) -> nn.Module:
-    """The encoder of that kind, an `Encoder`."""
-    match config:
-        case TransformerConfig():
-            return TransformerEncoder(config, d_model)
-        case RecurrentEncoderConfig():
-            return RecurrentEncoder(config, d_model)
-        case ConvolutionEncoderConfig():
-            return ConvolutionEncoder(config, d_model)
-        case TextCnnConfig():
-            return TextCnnEncoder(config, d_model)
+ENCODERS: dict[type, Callable[..., nn.Module]] = {
+    TransformerConfig: TransformerEncoder,
+    RecurrentEncoderConfig: RecurrentEncoder,
+    ConvolutionEncoderConfig: ConvolutionEncoder,
+    BytenetConfig: BytenetEncoder,
+    TextCnnConfig: TextCnnEncoder,
+}
+"""An `Encoder`, made from its section and d_model."""
+DECODERS: dict[type, Callable[..., nn.Module]] = {
+    TransformerConfig: TransformerDecoder,
+    RecurrentDecoderConfig: RecurrentDecoder,
+    ConvolutionDecoderConfig: ConvolutionDecoder,
+    BytenetConfig: BytenetDecoder,
+}
+"""A `Decoder`, made from its section, d_model and `cross_attention`."""
 
 
-def build_decoder(
-    config: DecoderConfig, d_model: int, cross_attention: bool = True
-) -> TransformerDecoder | RecurrentDecoder:
-    """Build a decoder of that kind; without cross-attention it has no memory."""
-    match config:
-        case TransformerConfig():
-            return TransformerDecoder(config, d_model, cross_attention)
-        case RecurrentDecoderConfig():
-            return RecurrentDecoder(config, d_model, cross_attention)
+def build_encoder(config: EncoderConfig, d_model: int) -> Any:
+    """Build an `Encoder` of that kind."""
+    return ENCODERS[type(config)](config, d_model)
+
+
+def build_decoder(config: DecoderConfig, d_model: int, cross_attention: bool = True) -> Any:
+    """Build a `Decoder` of that kind; without cross-attention it has no memory."""
+    return DECODERS[type(config)](config, d_model, cross_attention)

@@ -1,4 +1,4 @@
-"""Encoders of convolutions: deep gated ones (ConvS2S, ByteNet), and flat ones for max pooling."""
+"""Encoders of convolutions: deep gated ones (ConvS2S), and flat ones for max pooling."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from transduce.config import section
 from transduce.errors import SettingError
 from transduce.nn.dropout import Dropout
-from transduce.nn.positions import Positions, SinusoidalPositions
+from transduce.nn.positions import build_positions
 from transduce.nn.residual import PreNorm
 from transduce.nn.transformer import Count, Share
-from transduce.nn.unpadding import padded_right, restore_columns
+from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
 
+ConvolutionPositions = Literal["sinusoidal", "learned", "none"]
 DILATIONS = 5
 """Layers after which the dilation starts at 1 again: 1, 2, 4, 8, 16 in ByteNet."""
 
@@ -35,8 +36,10 @@ class ConvolutionEncoderConfig:
     dilation_growth: Annotated[int, Field(ge=1, le=8)] = 1
     """Factor between the dilations of successive layers: 1 for no dilation (ConvS2S); 2 for 1, 2,
     4, 8, 16, repeated (ByteNet)."""
-    positions: Literal["sinusoidal", "none"] = "none"
+    positions: ConvolutionPositions = "none"
     """Position encoding, in addition to the effect of padding at the edges."""
+    max_positions: Count = 1024
+    """Longest sequence that learned positions can take; other kinds have no limit."""
     dropout: Share = 0.1
     """Dropped from each layer's output and from the embeddings."""
 
@@ -63,13 +66,19 @@ class GatedConvolution(nn.Module):
         super().__init__()
         around = (width - 1) // 2 * dilation
         self.convolution = nn.Conv1d(d_model, 2 * d_model, width, padding=around, dilation=dilation)
-        # Half of the variance is lost at the gate, and more (Gehring et al. 2017, section 3.5).
-        nn.init.normal_(self.convolution.weight, std=math.sqrt(4 / (width * d_model)))
-        nn.init.zeros_(cast(Tensor, self.convolution.bias))
+        initialise_gated(self.convolution)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, t, m), zero at padding -> (b, t, m)."""
         return F.glu(self.convolution(x.transpose(1, 2)), 1).transpose(1, 2)
+
+
+def initialise_gated(convolution: nn.Conv1d) -> None:
+    """Initialise a convolution under a GLU: half of the variance is lost at the gate, and more
+    (Gehring et al. 2017, section 3.5)."""
+    fan_in = convolution.in_channels * convolution.kernel_size[0]
+    nn.init.normal_(convolution.weight, std=math.sqrt(4 / fan_in))
+    nn.init.zeros_(cast(Tensor, convolution.bias))
 
 
 class ConvolutionEncoder(nn.Module):
@@ -80,8 +89,9 @@ class ConvolutionEncoder(nn.Module):
 
     def __init__(self, config: ConvolutionEncoderConfig, d_model: int) -> None:
         super().__init__()
-        sinusoidal = config.positions == "sinusoidal"
-        self.positions = SinusoidalPositions() if sinusoidal else Positions()
+        self.positions = build_positions(
+            config.positions, d_model, 1, d_model, config.max_positions
+        )
         self.dropout = Dropout(config.dropout)
         growth = config.dilation_growth
         self.layers = nn.ModuleList(
@@ -95,12 +105,12 @@ class ConvolutionEncoder(nn.Module):
 
     def forward(self, source: Padded) -> Padded:
         """Vectors (b, t, m) -> memory (b, t, m)."""
-        rows, columns = padded_right(source)
+        rows, places = padded_right(source)
         at = torch.arange(rows.real.shape[1], device=rows.real.device)
         x = self.dropout(self.positions.embed(rows.values, at, len(at)))
         for layer, residual in zip(self.layers, self.residuals, strict=True):
-            x = residual(x, lambda x, layer=layer: layer(_zero_at_padding(x, rows)))
-        return source.with_values(restore_columns(self.norm(x), columns))
+            x = residual(x, lambda x, layer=layer: layer(zero_at_padding(x, rows)))
+        return source.with_values(restore_places(self.norm(x), places))
 
 
 class TextCnnEncoder(nn.Module):
@@ -124,12 +134,12 @@ class TextCnnEncoder(nn.Module):
 
     def forward(self, source: Padded) -> Padded:
         """Vectors (b, t, m) -> features (b, t, m), none below zero."""
-        rows, columns = padded_right(source)
+        rows, places = padded_right(source)
         t = rows.real.shape[1]
-        x = _zero_at_padding(self.dropout(rows.values), rows).transpose(1, 2)  # (b, m, t)
+        x = zero_at_padding(self.dropout(rows.values), rows).transpose(1, 2)  # (b, m, t)
         # A window of even width has one place more, beyond the end.
         features = torch.cat([window(x)[..., :t] for window in self.windows], 1)
-        return source.with_values(restore_columns(features.relu().transpose(1, 2), columns))
+        return source.with_values(restore_places(features.relu().transpose(1, 2), places))
 
 
 def check_widths(config: TextCnnConfig, d_model: int) -> None:
@@ -138,5 +148,6 @@ def check_widths(config: TextCnnConfig, d_model: int) -> None:
         raise SettingError(f"{len(config.widths)} widths exceed d_model = {d_model}; use fewer")
 
 
-def _zero_at_padding(x: Tensor, rows: Padded) -> Tensor:
+def zero_at_padding(x: Tensor, rows: Padded) -> Tensor:
+    """Vectors (b, t, m) with zeros in place of padding."""
     return x if rows.padding == "none" else x.masked_fill(~rows.real[:, :, None], 0.0)

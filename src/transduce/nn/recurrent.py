@@ -36,7 +36,7 @@ from transduce.nn.contexts import (
 from transduce.nn.dropout import Dropout
 from transduce.nn.state import RecurrentState
 from transduce.nn.transformer import Count, Share
-from transduce.nn.unpadding import padded_right, restore_columns
+from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
 
 __all__ = [
@@ -142,9 +142,10 @@ class Recurrence(nn.Module):
         if isinstance(self.cells, nn.LSTM) and _lacks_narrow_lstm(x.values.device.type):
             with torch.autocast("cpu", enabled=False):
                 return self.forward(x.with_values(x.values.float()), hidden)
+        assert hidden is None or x.packed is None, "packed rows are read from a fresh state"
         if hidden is not None:  # autocast may have made it narrower than what the cells run in
             hidden = tuple(part.to(x.values.dtype) for part in hidden)
-        rows, columns = padded_right(x)
+        rows, places = padded_right(x)
         if rows.padding == "none":
             return self._run(x.values, hidden)
         lengths = rows.lengths
@@ -159,7 +160,7 @@ class Recurrence(nn.Module):
             torch.where(empty, old.to(new.dtype), new)
             for old, new in zip(before, after, strict=True)
         )
-        return restore_columns(values, columns), after
+        return restore_places(values, places), after
 
     def step(self, x: Tensor, hidden: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One position without padding: (b, input) -> (b, hidden), and the new hidden state."""

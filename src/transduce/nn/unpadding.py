@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.nn.positions import position_ids
 from transduce.sequence import Padded
 
 
@@ -104,22 +105,41 @@ class _Pad(torch.autograd.Function):
 
 
 def padded_right(x: Padded) -> tuple[Padded, Tensor | None]:
-    """Move the real positions of rows to the front, in order.
+    """Move real positions of rows to the front, in order, and packed sequences to their own rows.
 
-    Also returns the new column (b, t) of each position for `restore_columns`; None if none moved.
+    Also returns the place (b, t) of each position among all of the new rows, one row behind the
+    other, for `restore_places`; None if none moved.
     """
-    assert x.packed is None, "only attention can tell several sequences in a row apart"
+    if x.packed is not None:
+        return _own_rows(x, x.packed)
     if x.padding != "any":
         return x, None
+    b, t, m = x.values.shape
     order = x.real.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
-    moved = Padded(_by_column(x.values, order), x.real.gather(1, order), "right")
-    return moved, order.argsort(dim=1)
+    values = x.values.gather(1, order[:, :, None].expand(-1, -1, m))
+    moved = Padded(values, x.real.gather(1, order), "right")
+    return moved, order.argsort(dim=1) + t * torch.arange(b, device=order.device)[:, None]
 
 
-def restore_columns(values: Tensor, columns: Tensor | None) -> Tensor:
-    """Move values (b, t, m) of positions moved by `padded_right` back to their columns."""
-    return values if columns is None else _by_column(values, columns)
+def restore_places(values: Tensor, places: Tensor | None) -> Tensor:
+    """Move vectors (b', t', m) of positions moved by `padded_right` back to (b, t, m)."""
+    if places is None:
+        return values
+    return values.flatten(0, 1).index_select(0, places.flatten()).view(*places.shape, -1)
 
 
-def _by_column(values: Tensor, columns: Tensor) -> Tensor:
-    return values.gather(1, columns[:, :, None].expand(-1, -1, values.shape[2]))
+def _own_rows(x: Padded, packed: Tensor) -> tuple[Padded, Tensor]:
+    """Each sequence of packed rows in a row of its own."""
+    begins = torch.ones_like(x.real)
+    begins[:, 1:] = packed[:, 1:] != packed[:, :-1]
+    real = x.real.flatten()
+    row = (begins & x.real).flatten().cumsum(0) - 1
+    column = position_ids(x.real, x.padding, packed).flatten()
+    lengths = row[real].bincount()
+    width = int(lengths.max())
+    places = torch.where(real, row * width + column, 0)
+    values = x.values.new_zeros(len(lengths) * width, x.values.shape[2])
+    values = values.index_copy(0, places[real], x.values.flatten(0, 1)[real])
+    apart = torch.arange(width, device=real.device) < lengths[:, None]
+    rows = Padded(values.view(len(lengths), width, -1), apart, "right")
+    return rows, places.view(x.real.shape)

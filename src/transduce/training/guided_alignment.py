@@ -57,9 +57,7 @@ class GuidedTrainingConfig(RDropTrainingConfig):
 def check_head(config: GuidedAlignmentConfig, n_layers: int, n_heads: int) -> None:
     """Raises SettingError if the decoder does not have the head."""
     if not n_layers:
-        raise SettingError(
-            "training.alignment needs cross-attention, but the decoder has a fixed context"
-        )
+        raise SettingError("training.alignment needs cross-attention, but the decoder has none")
     if not -n_layers <= config.layer < n_layers:
         raise SettingError(
             f"training.alignment.layer = {config.layer} is out of range: the decoder has layers "

@@ -15,8 +15,8 @@ def check_layer(layer: int, n_layers: int) -> None:
     """Raises RunError for a model without cross-attention, SettingError for a missing layer."""
     if not n_layers:
         raise RunError(
-            "alignment needs cross-attention, but this model's decoder has a fixed context; train "
-            "one with another model.decoder.context.kind, such as 'general'"
+            "alignment needs cross-attention, but this model's decoder has none; train one with "
+            "another model.decoder.kind or, if recurrent, context.kind, such as 'general'"
         )
     if not -n_layers <= layer < n_layers:
         raise SettingError(

@@ -1,0 +1,161 @@
+"""ByteNet: residual blocks of dilated convolutions, a decoder stacked on the encoder's output.
+
+Kalchbrenner et al. 2016.  There is no attention: position t of the target is computed from the
+memory at position t, and behind the end of the source from its own past alone (dynamic unfolding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from transduce.config import section
+from transduce.errors import SettingError
+from transduce.nn.causal_convolution import CausalConvolution, ConvolutionState
+from transduce.nn.convolution import DILATIONS, zero_at_padding
+from transduce.nn.dropout import Dropout
+from transduce.nn.residual import PreNorm
+from transduce.nn.state import KeyValue
+from transduce.nn.transformer import Count, Share
+from transduce.nn.unpadding import padded_right, restore_places
+from transduce.sequence import Padded
+
+
+@section
+class BytenetConfig:
+    """Residual blocks of dilated convolutions (Kalchbrenner et al. 2016)."""
+
+    kind: Literal["bytenet"] = "bytenet"
+    n_layers: Count = 10
+    """Number of blocks; their dilations are 1, 2, 4, 8, 16, repeated.  The paper has 30."""
+    width: Annotated[int, Field(ge=2)] = 3
+    """Positions that a convolution spans; odd, so that an encoder's has a middle."""
+    dropout: Share = 0.1
+    """Dropped from each block's output and from the embeddings."""
+
+    def __post_init__(self) -> None:
+        if self.width % 2 == 0:
+            raise SettingError(f"width = {self.width} of a convolution must be odd")
+
+
+class BytenetBlock(nn.Module):
+    """ReLU, m to m / 2, norm, ReLU, convolution, norm, ReLU, m / 2 to m: Figure 3 of the paper.
+
+    The first norm is the residual's.
+    """
+
+    def __init__(self, d_model: int, convolution: nn.Module) -> None:
+        super().__init__()
+        half = inner_width(d_model)
+        self.reduce = nn.Linear(d_model, half)
+        self.reduced_norm = nn.LayerNorm(half)
+        self.convolution = convolution
+        self.convolved_norm = nn.LayerNorm(half)
+        self.expand = nn.Linear(half, d_model)
+
+    def forward(self, x: Tensor, convolve: Callable[[Tensor], Tensor]) -> Tensor:
+        """(b, t, m) -> (b, t, m), with the convolution called by `convolve`."""
+        x = self.reduced_norm(self.reduce(x.relu())).relu()
+        x = self.convolved_norm(convolve(x)).relu()
+        return self.expand(x)  # type: ignore[no-any-return]
+
+
+class BytenetEncoder(nn.Module):
+    """Blocks of convolutions around each position."""
+
+    def __init__(self, config: BytenetConfig, d_model: int) -> None:
+        super().__init__()
+        half = inner_width(d_model)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList()
+        for dilation in dilations(config.n_layers):
+            around = (config.width - 1) // 2 * dilation
+            convolution = nn.Conv1d(half, half, config.width, padding=around, dilation=dilation)
+            self.layers.append(BytenetBlock(d_model, convolution))
+        self.residuals = residuals(config, d_model)
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, source: Padded) -> Padded:
+        """Vectors (b, t, m) -> memory (b, t, m)."""
+        rows, places = padded_right(source)
+        x = self.dropout(rows.values)
+
+        def convolve(layer: BytenetBlock, x: Tensor) -> Tensor:
+            found: Tensor = layer.convolution(zero_at_padding(x, rows).transpose(1, 2))
+            return found.transpose(1, 2)
+
+        for layer, residual in zip(self.layers, self.residuals, strict=True):
+            x = residual(x, lambda x, layer=layer: layer(x, lambda h: convolve(layer, h)))
+        return source.with_values(restore_places(self.norm(x), places))
+
+
+class BytenetDecoder(nn.Module):
+    """Blocks of causal convolutions over target embeddings plus the memory at the same position."""
+
+    def __init__(self, config: BytenetConfig, d_model: int, cross_attention: bool = True) -> None:
+        """cross_attention: with a memory; attention there is none."""
+        super().__init__()
+        half = inner_width(d_model)
+        if cross_attention:
+            self.source = nn.Linear(d_model, d_model)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(
+            BytenetBlock(d_model, CausalConvolution(half, half, config.width, dilation))
+            for dilation in dilations(config.n_layers)
+        )
+        self.residuals = residuals(config, d_model)
+        self.norm = nn.LayerNorm(d_model)
+
+    def start(self, memory: Padded | None = None) -> ConvolutionState:
+        """Initial state; projects the memory once."""
+        if memory is None:
+            return ConvolutionState(len(self.layers), None)
+        memory, _ = padded_right(memory)
+        vectors = self.source(memory.values)[:, None]
+        unused = vectors[..., :0]  # looked up by position, so without values beside the keys
+        return ConvolutionState(len(self.layers), memory, [KeyValue(vectors, unused)])
+
+    def forward(self, target: Padded, state: ConvolutionState) -> Padded:
+        """Vectors (r, t, m) after the positions in `state` -> (r, t, m); `state` advances by t."""
+        if not target.real.shape[1]:
+            return target
+        at = state.extend(target)
+        x = target.values if state.memory_real is None else target.values + unfolded(state, at)
+        x = self.dropout(x)
+
+        def convolve(i: int, layer: BytenetBlock, x: Tensor) -> Tensor:
+            found, state.pasts[i] = layer.convolution(target.with_values(x), state.pasts[i])
+            return found  # type: ignore[no-any-return]
+
+        for i, (layer, residual) in enumerate(zip(self.layers, self.residuals, strict=True)):
+            x = residual(x, lambda x, i=i, layer=layer: layer(x, lambda h: convolve(i, layer, h)))
+        return target.with_values(self.norm(x))
+
+
+def unfolded(state: ConvolutionState, at: Tensor) -> Tensor:
+    """Vectors (r, t, m) of the memory at positions (r, t), zero behind the end of the source."""
+    assert state.memory_real is not None
+    vectors, lengths = state.memory[0].key[:, 0], state.memory_real.lengths
+    n, s, m = vectors.shape
+    folded = at.view(n, -1)  # hypotheses of a sentence share its row
+    index = folded.clamp(max=s - 1)[:, :, None].expand(-1, -1, m)
+    beyond = folded >= lengths[:, None]
+    return vectors.gather(1, index).masked_fill(beyond[:, :, None], 0.0).view(*at.shape, m)
+
+
+def inner_width(d_model: int) -> int:
+    """Width inside a block: half the model's."""
+    return max(1, d_model // 2)
+
+
+def dilations(n_layers: int) -> list[int]:
+    """Dilation of each layer: 1, 2, 4, 8, 16, repeated."""
+    return [2 ** (i % DILATIONS) for i in range(n_layers)]
+
+
+def residuals(config: BytenetConfig, d_model: int) -> nn.ModuleList:
+    """A pre-norm residual for each block."""
+    return nn.ModuleList(PreNorm(d_model, config.dropout) for _ in range(config.n_layers))
