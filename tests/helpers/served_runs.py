@@ -110,3 +110,25 @@ def speech_run(directory: Path) -> Path:
         },
     }
     return transduce.train(recipe, directory)[0]
+
+
+def speaking_run(directory: Path) -> Path:
+    """A run that speaks, after one step of training."""
+    small: dict[str, Any] = {"d_model": 16, "encoder": stack(), "decoder": stack()}
+    small |= {"front_end": {"width": 8}, "postnet": {"n_layers": 2, "channels": 8}}
+    recipe = {
+        "task": "speech-synthesis",
+        "data": {"train": write_tunes(directory.parent / "tunes", 30), "hold_out": 0.2},
+        "audio": AUDIO,
+        "model": small,
+        "training": {
+            "steps": 1,
+            "batch_tokens": 100,
+            "validate_every": 1,
+            "threads": 1,
+            "device": "cpu",
+        },
+        "speaking": {"seconds_per_token": 0.05, "rounds": 2},
+        "evaluation": {"validation_texts": 0},
+    }
+    return transduce.train(recipe, directory)[0]

@@ -14,13 +14,15 @@ from transduce.cli.inputs import texts_of_lines
 from transduce.cli.lines import STDIN, LineReader, logger, shown
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
 from transduce.cli.output import STDOUT, check_not_read, open_output
-from transduce.errors import DataError
+from transduce.errors import DataError, InputError, TransduceError
 
 if TYPE_CHECKING:
     from transduce.run import Run
-    from transduce.tasks.speech.spoken import Speech
+    from transduce.tasks.speech.spoken import Samples, Speech
 
 ENDING = ".wav"
+TOGETHER = 64
+"""Lines spoken at a time."""
 PAUSE = 0.4
 """Seconds of silence between two lines in one file."""
 
@@ -37,7 +39,8 @@ def speak(
     """Speak lines of text, as WAV files.
 
     Writes a file for each line into a directory, and its path to stdout; or all lines, with a pause
-    between, into one file. A blank line has no file, and a blank path. Equal lines sound alike.
+    between, into one file. A blank line has no file, and a blank path. Equal lines sound alike. A
+    line that cannot be spoken is reported, the others are, and the exit status is 1.
 
     Parameters
     ----------
@@ -52,69 +55,84 @@ def speak(
         Replace existing files. Default: they are kept, and the exit status is 1.
     """
     check_not_read(output, file)
+    single = output == STDOUT or output.lower().endswith(ENDING)
+    if single and output != STDOUT and Path(output).is_file() and not again:
+        raise DataError(f"{output} exists; --again replaces it")
     lines = LineReader(file)
     model = machine.load(run)
     machine.check_no_engine("speak")
-    spoken = _spoken(model, lines, quiet=output != STDOUT and sys.stdout.isatty())
-    if output == STDOUT or output.lower().endswith(ENDING):
-        _write_one(output, spoken, again)
-        return 0
-    return _write_each(Path(output), spoken, again)
+    speaking = _Speaking(model, lines)
+    if single:
+        speaking.write_one(output)
+    else:
+        speaking.write_each(Path(output), again)
+    return 1 if speaking.failed else 0
 
 
-def _spoken(model: Run, lines: LineReader, quiet: bool) -> Iterator[tuple[int, Speech]]:
-    """Number of each line, from 1, and its speech; reports blank lines once."""
-    told = False
-    synthesiser = model.synthesiser
-    for batch in texts_of_lines(shown(lines, quiet), lines.name):
-        found = synthesiser.speak(batch.lines, batch.first)
-        for number, one in enumerate(found, batch.first + 1):
-            if not len(one.samples) and not told:
-                logger.warning("line %d is empty; there is no speech of it (reported once)", number)
-                told = True
-            elif not one.stopped:
-                logger.warning("line %d: the speech did not end, and is cut off", number)
-            yield number, one
+class _Speaking:
+    """Speech of lines, and where it goes."""
 
+    def __init__(self, model: Run, lines: LineReader) -> None:
+        self.model = model
+        self.rate = model.synthesiser.features.rate  # raises for a run that does not speak
+        self.lines = lines
+        self.failed = 0
 
-def _write_one(output: str, spoken: Iterator[tuple[int, Speech]], again: bool) -> None:
-    """All lines in one file.  Raises DataError for one that exists."""
-    import numpy as np
+    def write_one(self, output: str) -> None:
+        """All lines in one file.  Raises DataError if there is nothing to speak."""
+        import numpy as np
 
-    from transduce.audio.write import wav_bytes
+        from transduce.audio.write import wav_bytes
 
-    if output != STDOUT and Path(output).is_file() and not again:
-        raise DataError(f"{output} exists; --again replaces it")
-    with open_output(output) as out:
-        parts: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = []
-        rate = 0
-        for _, one in spoken:
-            rate = one.rate
-            if len(one.samples):
-                pause = np.zeros(round(PAUSE * rate) if parts else 0, np.float32)
-                parts += [pause, one.samples]
-        if not parts:
-            raise DataError("the input has no text to speak")
-        out.write_bytes(wav_bytes(np.concatenate(parts), rate))
+        pause = np.zeros(round(PAUSE * self.rate), np.float32)
+        with open_output(output) as out:
+            parts: list[Samples] = []
+            for _, speech in self._speeches(quiet=False):
+                if speech is not None:
+                    parts += [pause, speech.samples] if parts else [speech.samples]
+            if not parts:
+                raise DataError(f"{self.lines.name} has no text to speak")
+            out.write_bytes(wav_bytes(np.concatenate(parts), self.rate))
 
+    def write_each(self, directory: Path, again: bool) -> None:
+        """A file for each line, and its path to stdout."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{directory} cannot be written: {error.strerror or error}") from None
+        with open_output(STDOUT) as out:
+            for number, speech in self._speeches(quiet=sys.stdout.isatty()):
+                path = directory / f"{number}{ENDING}"
+                if speech is None:
+                    out.write([""])
+                    continue
+                if path.exists() and not again:
+                    self._fail(number, f"{path} exists; --again replaces it")
+                else:
+                    speech.save(path)
+                out.write([str(path)])
 
-def _write_each(directory: Path, spoken: Iterator[tuple[int, Speech]], again: bool) -> int:
-    """A file for each line; the exit status is 1 if one exists already."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{directory} cannot be written: {error.strerror or error}") from None
-    kept = 0
-    with open_output(STDOUT) as out:
-        for number, one in spoken:
-            path = directory / f"{number}{ENDING}"
-            if not len(one.samples):
-                out.write([""])
-                continue
-            if path.exists() and not again:
-                print_error(f"line {number}: {path} exists; --again replaces it")
-                kept += 1
-            else:
-                one.save(path)
-            out.write([str(path)])
-    return 1 if kept else 0
+    def _speeches(self, quiet: bool) -> Iterator[tuple[int, Speech | None]]:
+        """Number of each line, from 1, and its speech; None for a blank line and a failed one."""
+        from transduce.data.workers import chunks
+        from transduce.tasks.speech.spoken import Speech
+
+        told = False
+        for batch in texts_of_lines(shown(self.lines, quiet), self.lines.name):
+            number = batch.first
+            for texts in chunks(batch.lines, TOGETHER):
+                for one in self.model.attempt(texts, first=number):
+                    number += 1
+                    speech = one if isinstance(one, Speech) and len(one.frames) else None
+                    if isinstance(one, TransduceError):
+                        self._fail(number, one.reason if isinstance(one, InputError) else str(one))
+                    elif speech is None and not told:
+                        logger.warning("line %d is empty; it has no speech (said once)", number)
+                        told = True
+                    elif speech is not None and not speech.stopped:
+                        logger.warning("line %d: the speech did not end, and is cut off", number)
+                    yield number, speech
+
+    def _fail(self, number: int, reason: str) -> None:
+        print_error(f"line {number}: {reason}")
+        self.failed += 1

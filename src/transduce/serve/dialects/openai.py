@@ -1,4 +1,4 @@
-"""OpenAI's API, for its clients: models, chat, embeddings, transcriptions.
+"""OpenAI's API, for its clients: models, chat, embeddings, transcriptions, speech.
 
 A translation run is a model for each of its pairs, named like "de-en", and takes the last message
 of the user.  A dialogue run takes all turns, a language model goes on from the last message.
@@ -24,6 +24,7 @@ from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.dialects.events import event, streamed
 from transduce.serve.dialects.openai_audio import Transcriptions
 from transduce.serve.dialects.openai_errors import error
+from transduce.serve.dialects.openai_speech import Speeches
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields, read_fields
@@ -191,6 +192,7 @@ class OpenAI:
             Endpoint("/v1/chat/completions", self.chat, post, "Answer or translate", model | chat),
             Endpoint("/v1/embeddings", self.embeddings, post, "Embed texts", model | embeddings),
             *Transcriptions(self.service, self._fields).endpoints(),
+            *Speeches(self.service, self._fields).endpoints(),
         ]
 
     async def _events(

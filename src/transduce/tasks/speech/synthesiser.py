@@ -38,6 +38,8 @@ SPOKEN_TOGETHER = 64
 """Texts that are sorted by length together, and held in memory at a time."""
 BATCH_TOKENS = 2048
 """Tokens of the texts in one batch."""
+MOST_TOKENS = 1000
+"""Tokens of a text; a recording to learn from is far shorter."""
 FIRST_SECOND = 1.0
 """Limit of any text, beside `speaking.seconds_per_token`."""
 
@@ -112,12 +114,13 @@ class Synthesiser:
         rows = self.ids(symbols)
         self._unknown.check(symbols, rows, range(first, first + len(rows)))
         room = max_sequence_length(self.recipe.model.encoder)
+        most = MOST_TOKENS if room is None else min(MOST_TOKENS, room - 1)
         for number, row in enumerate(rows, first):
-            if room is not None and len(row) > room:
-                raise InputError(
-                    number,
-                    f"the text has {len(row) - 1} tokens, but the model reads at most {room - 1}",
+            if len(row) - 1 > most:
+                reason = (
+                    f"the text has {len(row) - 1} tokens, and at most {most} are spoken at once"
                 )
+                raise InputError(number, f"{reason}; cut it at sentences, one a line")
         return rows
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[SpokenFrames]:

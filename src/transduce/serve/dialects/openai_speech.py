@@ -1,0 +1,112 @@
+"""Speech of OpenAI's API: a text as a recording, in the usual formats."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from transduce.errors import needs_extra
+from transduce.serve.calls import watched
+from transduce.serve.dialects.choice import choose_model
+from transduce.serve.dialects.dialect import Endpoint
+from transduce.serve.errors import invalid
+from transduce.serve.queue import check_answers
+from transduce.serve.requests import Fields
+from transduce.serve.service import Service
+
+if TYPE_CHECKING:
+    from transduce.tasks.speech.spoken import Speech
+
+SYNTHESIS = "speech-synthesis"
+
+
+class Form(NamedTuple):
+    """A format: its container, the coding of samples, and the media type."""
+
+    container: str
+    coding: str
+    media: str
+
+
+FORMS = {
+    "mp3": Form("MP3", "MPEG_LAYER_III", "audio/mpeg"),
+    "opus": Form("OGG", "OPUS", "audio/ogg"),
+    "flac": Form("FLAC", "PCM_16", "audio/flac"),
+    "wav": Form("WAV", "PCM_16", "audio/wav"),
+    "pcm": Form("RAW", "PCM_16", "audio/pcm"),
+}
+"""By `response_format`, the default first."""
+PLAIN = ("wav", "pcm")
+"""Formats that need no library."""
+WAV_HEAD = 44
+
+
+class Speeches:
+    """Handler of /v1/audio/speech.
+
+    read_fields: reads a request, and checks its key.
+    """
+
+    def __init__(
+        self, service: Service, read_fields: Callable[[Request], Awaitable[Fields]]
+    ) -> None:
+        self._service = service
+        self._read_fields = read_fields
+
+    async def speak(self, request: Request) -> Response:
+        """POST /v1/audio/speech."""
+        fields = await self._read_fields(request)
+        name, text = fields.text("model"), fields.text("input")
+        form = fields.text("response_format", next(iter(FORMS)))
+        if form not in FORMS:
+            raise invalid(f"response_format {form!r} is none of {', '.join(FORMS)}")
+        if fields.get("speed") not in (None, 1, 1.0, "1", "1.0"):
+            raise invalid("speed is not supported; leave it out")
+        if fields.text("stream_format", "audio") != "audio":
+            raise invalid("stream_format is not audio, the only one there is")
+        run = choose_model(self._service, name).run
+        if run is None or run.task != SYNTHESIS:
+            raise invalid(f"model {name!r} does not speak")
+        if not text.strip():
+            raise invalid("input is blank")
+        async with watched(request, self._service.settings.timeout) as call:
+            answers = await self._service.predict(name, [text], call)
+            check_answers(answers)
+            data = await asyncio.to_thread(encoded, answers[0], form)
+        return Response(data, media_type=FORMS[form].media)
+
+    def endpoints(self) -> list[Endpoint]:
+        """The endpoint."""
+        asked = {
+            "model*": "name from /v1/models",
+            "input*": "text to speak",
+            "response_format": ", ".join(FORMS),
+            "voice": "ignored; a model has one voice",
+        }
+        return [Endpoint("/v1/audio/speech", self.speak, ("POST",), "Speak a text", asked)]
+
+
+def encoded(speech: Speech, form: str) -> bytes:
+    """Bytes of a recording.  Raises RequestError 400 for a format that the rate rules out, or that
+    needs a library which is missing."""
+    if form in PLAIN:
+        data = speech.wav()
+        return data if form == "wav" else data[WAV_HEAD:]
+    try:
+        import soundfile
+    except ImportError:
+        message = needs_extra(f"response_format {form}", "speech")
+        raise invalid(f"{message}; wav and pcm need nothing") from None
+    container, coding, _ = FORMS[form]
+    file = io.BytesIO()
+    try:
+        soundfile.write(file, speech.samples, speech.rate, format=container, subtype=coding)
+    except soundfile.SoundFileError:
+        rate = speech.rate
+        raise invalid(f"response_format {form} does not take {rate} samples a second") from None
+    return file.getvalue()

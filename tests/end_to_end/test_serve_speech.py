@@ -1,0 +1,80 @@
+"""Speech by the `openai` client against `transduce serve`."""
+
+from __future__ import annotations
+
+import io
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.served import Served, library, served
+
+openai = pytest.importorskip("openai")
+pytest.importorskip("soundfile")
+
+from helpers.served_runs import speaking_run  # noqa: E402
+from transduce.audio import read_audio  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return speaking_run(tmp_path_factory.mktemp("speech") / "voice")
+
+
+@pytest.fixture(scope="module")
+def listening(run: Path) -> Iterator[Served]:
+    with served(run) as found:
+        yield found
+
+
+@pytest.fixture
+def client(listening: Served) -> Iterator[Any]:
+    with openai.OpenAI(api_key="x", base_url=f"{listening.url}/v1", max_retries=0) as found:
+        yield found
+
+
+def ask(client: Any, **fields: Any) -> Any:
+    good = {"model": "voice", "voice": "alloy", "input": "cab"}
+    return client.audio.speech.create(**{**good, **fields})
+
+
+def test_all_formats_hold_the_same_speech(client: Any, run: Path) -> None:
+    speech = library(run).speak("cab")
+    wav = ask(client, response_format="wav")
+    assert wav.response.headers["content-type"] == "audio/wav"
+    assert wav.content == speech.wav()
+    with wave.open(io.BytesIO(wav.content)) as opened:
+        assert opened.readframes(10**7) == ask(client, response_format="pcm").content
+    for form in ("flac", "mp3", "opus"):
+        samples = read_audio(ask(client, response_format=form).content, speech.rate, form)
+        assert len(samples) == pytest.approx(len(speech.samples), abs=speech.rate // 5), form
+        assert np.abs(samples).max() > 0
+    assert ask(client).response.headers["content-type"] == "audio/mpeg", "as OpenAI's default"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"response_format": "aac"}, "response_format 'aac' is none of mp3, opus"),
+        ({"speed": 2.0}, "speed is not supported"),
+        ({"input": "  "}, "input is blank"),
+        ({"input": "a" * 1001}, "the text has 1001 tokens"),
+        ({"stream_format": "sse"}, "stream_format is not audio"),
+    ],
+)
+def test_mistakes(client: Any, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=message):
+        ask(client, **fields)
+
+
+def test_unknown_models(client: Any) -> None:
+    with pytest.raises(openai.NotFoundError, match="there is no model 'other'"):
+        ask(client, model="other")
+    assert [one.id for one in client.models.list().data] == ["voice"]
+    chat = [{"role": "user", "content": "cab"}]
+    with pytest.raises(openai.BadRequestError, match="writes no text"):
+        client.chat.completions.create(model="voice", messages=chat)
