@@ -1,0 +1,107 @@
+"""Word errors of pocketsphinx on the speech of a run, beside recordings of the same texts.
+
+    DIGITS="zero one two three four five six seven eight nine"
+    python benchmarks/judge_speech.py runs/spoken-digits --words $DIGITS
+    python benchmarks/judge_speech.py runs/read --count 100
+
+speaks the test texts of a run and prints the word error rate of an independent recogniser on it, on
+the frames of the recordings through Griffin-Lim, and on the recordings' own samples where they are
+files; with the scores of `transduce evaluate` that need no recogniser.  --words limits the
+recogniser to a loop of these words; by default it has its model of English.  Needs pocketsphinx
+(`pip install pocketsphinx`, its model is in the wheel) and the extra `speech`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import soxr
+from pocketsphinx import Decoder
+
+import transduce
+from transduce.audio.read import Samples, read_audio
+from transduce.data.recordings import read_recordings
+from transduce.metrics import make_metric
+from transduce.tasks.speech.recogniser import every
+from transduce.tasks.speech.recordings import read_recordings_of
+from transduce.tasks.speech.spoken import Speech
+from transduce.tasks.speech.synthesis_scores import free_scores, recorded_scores
+
+RATE = 16_000
+EDGE = np.zeros(6000, np.float32)
+"""Silence around each recording, which the recogniser expects."""
+
+
+def decoder(words: Sequence[str]) -> Decoder:
+    """The recogniser of English, or of a loop of some words."""
+    if not words:
+        return Decoder(samprate=RATE, loglevel="FATAL")
+    found = Decoder(samprate=RATE, loglevel="FATAL", lm=None)
+    found.add_jsgf_string(
+        "words", f"#JSGF V1.0; grammar words; public <words> = ({' | '.join(words)})+;"
+    )
+    found.activate_search("words")
+    return found
+
+
+def heard(judge: Decoder, samples: Samples, rate: int) -> str:
+    """What the recogniser writes."""
+    at_rate = samples if rate == RATE else soxr.resample(samples, rate, RATE)
+    whole = np.concatenate([EDGE, at_rate, EDGE])
+    judge.start_utt()
+    judge.process_raw((np.clip(whole, -1, 1) * 32767).astype(np.int16).tobytes(), full_utt=True)
+    judge.end_utt()
+    found = judge.hyp()
+    return found.hypstr if found else ""
+
+
+def error_rate(texts: Sequence[str], references: Sequence[str]) -> float:
+    """Word error rate in percent."""
+    metric = make_metric("word-error-rate")
+    return metric.score(metric.statistics(texts, [[text] for text in references]).sum(0))
+
+
+def main() -> None:
+    """Print the scores as one JSON object."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--words", nargs="+", default=[], help="the only words there are")
+    parser.add_argument("--count", type=int, help="most texts")
+    parser.add_argument("--show", type=int, default=0, help="print so many texts as heard")
+    options = parser.parse_args()
+    run = transduce.load(options.run)
+    synthesiser = run.synthesiser
+    recipe = synthesiser.recipe
+    data = read_recordings_of(recipe.data, recipe.audio, "test", synthesiser.cache)
+    data = data.select(np.arange(len(data))[: options.count])
+    texts, features = data.texts, synthesiser.features
+    judge = decoder(options.words)
+    spoken = list(synthesiser.speak(texts))
+    recorded = [Speech(frames, features) for frames in every(data)]
+    ours = [heard(judge, one.samples, one.rate) for one in spoken]
+    inverted = [heard(judge, one.samples, one.rate) for one in recorded]
+    found = {
+        "texts": len(texts),
+        "word-error-rate": error_rate(ours, texts),
+        "recorded-through-griffin-lim": error_rate(inverted, texts),
+    }
+    if recipe.data.test is not None:
+        root = Path(recipe.data.root)
+        originals = [
+            heard(judge, read_audio(one.file(), RATE, one.place, one.excerpt()), RATE)
+            for one, _ in zip(read_recordings(recipe.data.test, root), texts, strict=False)
+        ]
+        found["recorded"] = error_rate(originals, texts)
+    print(json.dumps(found | free_scores(spoken) | recorded_scores(spoken, recorded)))
+    for text, one in list(zip(texts, ours, strict=True))[: options.show]:
+        print(f"{text}\t{one}")
+
+
+if __name__ == "__main__":
+    main()
