@@ -221,6 +221,34 @@ def csl(folder: Path, to: Path) -> None:
         table(to / f"{name}.tsv.gz", ((row[2], row[1]) for row in rows))
 
 
+def csl_titles(folder: Path, to: Path) -> None:
+    """benchmark/ts: prompt, abstract, title; the authors' dev set trains here."""
+    for name, there in (("train_from_dev", "dev"), ("test", "test")):
+        rows = (line.split("\t") for line in lines(found(folder, f"ts/{there}.tsv")))
+        pairs = ({"text": row[1], "title": row[2]} for row in rows)
+        write(to / f"{name}.jsonl.gz", (json.dumps(one, ensure_ascii=False) for one in pairs))
+
+
+def sick(folder: Path, to: Path) -> None:
+    """SICK_train.txt, SICK_trial.txt and SICK_test_annotated.txt, with names of columns."""
+    columns = ("entailment_judgment", "sentence_A", "sentence_B", "relatedness_score")
+    for name, there in (("train", "train"), ("dev", "trial"), ("test", "test_annotated")):
+        rows = csv.DictReader(
+            lines(found(folder, f"SICK_{there}.txt")), delimiter="\t", quoting=csv.QUOTE_NONE
+        )
+        cells = ([row[column] for column in columns] for row in rows)
+        table(to / f"{name}.tsv", ([label.lower(), *rest] for label, *rest in cells))
+
+
+def ocnli(folder: Path, to: Path) -> None:
+    """data/ocnli/train.10k.json and dev.json, a pair a line; without a majority label "-"."""
+    for name, there in (("train", "train.10k"), ("dev", "dev")):
+        records = map(json.loads, lines(found(folder, f"ocnli/{there}.json", f"{there}.json")))
+        columns = ("label", "sentence1", "sentence2", "genre")
+        rows = ([str(one[column]) for column in columns] for one in records)
+        table(to / f"{name}.tsv.gz", (row for row in rows if row[0] != "-"))
+
+
 def questions(files: dict[str, str]) -> Callable[[Path, Path], None]:
     """Files in the format of SQuAD, one question a line."""
 
@@ -301,6 +329,10 @@ DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
     "chnsenticorp-hotel": reviews("ChnSentiCorp_htl_all.csv"),
     "waimai-10k": reviews("waimai_10k.csv"),
     "csl-category": csl,
+    "csl-title": csl_titles,
+    "scitldr-a": copies(*(f"{name}.jsonl.gz" for name in SPLITS)),
+    "sick": sick,
+    "ocnli": ocnli,
     "squad-dev": questions(
         {"squad1.1-dev.jsonl.gz": "dev-v1.1.json", "squad2.0-dev.jsonl.gz": "dev-v2.0.json"}
     ),

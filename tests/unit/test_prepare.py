@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 ROWS = RESULTS.partition("## Data sets")[2].partition("\n## ")[0]
-MADE_BY_COMMANDS = {"medium"}  # from sigmorphon2021-g2p, by a command in the head of its recipe
+MADE_BY_COMMANDS = {"medium", "shapes"}  # by a command in the head of their recipes
 
 
 def prepare(name: str, folder: Path, to: Path) -> subprocess.CompletedProcess[str]:
@@ -116,12 +116,29 @@ def test_labels(tmp_path: Path) -> None:
     titles = {f"cls_ctg/{n}.tsv": "to category\t题目\t工学\n" for n in ("train", "dev", "test")}
     made = prepared("csl-category", titles, tmp_path)
     assert read(made / "dev.tsv.gz") == ["工学\t题目"]
+    told = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+    told += 'A "b\tc .\td\t3.5\tNEUTRAL\n'
+    files = {f"SICK_{n}.txt": told for n in ("train", "trial", "test_annotated")}
+    assert read(prepared("sick", files, tmp_path) / "dev.tsv") == ["neutral\tc .\td\t3.5"]
+    asked = [{"label": k, "sentence1": "a", "sentence2": "b", "genre": "gov"} for k in ("-", "x")]
+    files = {
+        f"data/ocnli/{n}.json": "\n".join(map(json.dumps, asked)) for n in ("train.10k", "dev")
+    }
+    assert read(prepared("ocnli", files, tmp_path) / "train.tsv.gz") == ["x\ta\tb\tgov"]
     table = "label,review\n" + "".join(f'{n % 2},"review {n}, said"\n' for n in range(300))
     made = prepared("waimai-10k", {"waimai_10k.csv": "\ufeff" + table}, tmp_path)
     rows = {n: read(made / f"{n}.tsv.gz") for n in ("train", "dev", "test")}
     assert sum(map(len, rows.values())) == 300
     assert min(map(len, rows.values())) > 5
     assert re.fullmatch(r"[01]\treview \d+, said", rows["train"][0])
+
+
+def test_summaries(tmp_path: Path) -> None:
+    titles = {f"benchmark/ts/{n}.tsv": f"to title\t{n}。\t题\n" for n in ("dev", "test")}
+    (line,) = read(prepared("csl-title", titles, tmp_path) / "train_from_dev.jsonl.gz")
+    assert json.loads(line) == {"text": "dev。", "title": "题"}
+    made = prepared("scitldr-a", {f"{n}.jsonl": "{}\n" for n in ("train", "dev", "test")}, tmp_path)
+    assert read(made / "dev.jsonl.gz") == ["{}"]
 
 
 def test_questions(tmp_path: Path) -> None:
