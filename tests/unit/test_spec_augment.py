@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from transduce.audio.augment import SpecAugmentConfig, spec_augment
+from helpers.audio import tone
+from transduce import SettingError
+from transduce.audio.augment import SpecAugmentConfig, add_noise, spec_augment, white_noise
+from transduce.audio.features import Fbank
 from transduce.sequence import Padded
 
 
@@ -43,3 +47,35 @@ def test_it_is_repeatable_and_can_be_off() -> None:
     off = SpecAugmentConfig(bin_masks=0, time_masks=0)
     assert not masked(off, given, 1).any()
     assert given.values.min() == 1
+
+
+def test_noise_is_added_in_power() -> None:
+    """Frames with noise are, in the mean, those of a recording with noise of that level."""
+    fbank = Fbank(8000, 40)
+    level = -40.0
+    config = SpecAugmentConfig(noise_share=1.0, noise_levels=(level, level))
+    given = torch.from_numpy(tone(2.0, 8000, level=0.1))
+    real = torch.ones(2, len(fbank(given)), dtype=torch.bool)
+    frames = Padded(torch.stack([fbank(given)] * 2), real, "none")
+    generator = torch.Generator().manual_seed(1)
+    found = add_noise(frames, config, white_noise(fbank), generator).values
+    wanted = fbank(given + 10 ** (level / 20) * torch.randn(len(given), generator=generator))
+    assert (found.mean((0, 1)) - wanted.mean(0)).abs().max() < 0.4
+    assert (found >= frames.values).all() and not found[0].equal(found[1])
+
+
+def test_noise_for_some_recordings() -> None:
+    fbank = Fbank(8000, 40)
+    frames = Padded(torch.full((400, 3, 40), -15.0), torch.ones(400, 3, dtype=torch.bool), "none")
+    noise, config = white_noise(fbank), SpecAugmentConfig(noise_share=0.3)
+    found = add_noise(frames, config, noise, torch.Generator().manual_seed(1))
+    changed = (found.values != frames.values).any(2).any(1)
+    assert 90 < int(changed.sum()) < 150
+    again = add_noise(frames, config, noise, torch.Generator().manual_seed(1))
+    assert found.values.equal(again.values)
+    generator = torch.Generator().manual_seed(1)
+    before = generator.get_state()
+    assert add_noise(frames, SpecAugmentConfig(), noise, generator) is frames
+    assert generator.get_state().equal(before)
+    with pytest.raises(SettingError, match="give the lower level first"):
+        SpecAugmentConfig(noise_levels=(-20.0, -30.0))

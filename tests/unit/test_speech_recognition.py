@@ -163,6 +163,21 @@ def test_the_normalisation_is_the_runs_own(path: Path, tmp_path: Path) -> None:
         transduce.load(copy, "cpu")
 
 
+def test_digital_silence_resembles_a_quiet_room(run: Run) -> None:
+    """A floor raises it, and leaves quiet speech as it is."""
+    recogniser: Recogniser = run.predictor  # type: ignore[assignment]
+    floor = recogniser.normalisation.floor
+    assert floor is not None
+
+    def changed(samples: Any) -> float:
+        frames = Padded.unpadded(recogniser.extractor(samples)[None])
+        plain = recogniser.normalisation._replace(floor=None)(frames)
+        return float((recogniser.normalisation(frames).values - plain.values).max())
+
+    assert changed(torch.zeros(RATE)) > 3
+    assert changed(noise(1.0, RATE, level=10 ** (-60 / 20))) < 0.1
+
+
 @pytest.mark.parametrize("kind", ["corpus", "utterance", "none"])
 def test_normalised_padding_is_zero(kind: str) -> None:
     values = torch.randn(2, 6, 4) * 3 + 5
@@ -229,7 +244,8 @@ def test_the_loss_is_a_sum_of_both(tunes: dict[str, Any], tmp_path: Path) -> Non
     task = training_of(recipe, tmp_path)
     task.model.eval()
     batch, _ = next(task.batches.iterate())
-    memory = task.model.encode(batch.frames)
+    normalised = batch._replace(frames=task.recogniser.normalisation(batch.frames))
+    memory = task.model.encode(normalised.frames)
     spoken = ctc_loss(task.model, memory, batch.spoken).item()
     found = task.loss(batch)
     halves = batch.halves()
@@ -237,7 +253,7 @@ def test_the_loss_is_a_sum_of_both(tunes: dict[str, Any], tmp_path: Path) -> Non
     parts = [task.loss(half) for half in halves]
     assert found.total.item() == pytest.approx(sum(one.total.item() for one in parts), rel=1e-4)
     assert found.tokens == batch.target_tokens == sum(half.target_tokens for half in halves)
-    alone = task._loss(batch, 0.0, 0.1).total.item()
+    alone = task._loss(normalised, 0.0, 0.1).total.item()
     assert found.total.item() == pytest.approx(0.7 * alone + 0.3 * spoken, rel=1e-5)
 
 

@@ -1,26 +1,31 @@
-"""SpecAugment: masks over bins and over time (Park et al. 2019).
+"""Augmentation of training recordings: noise, and SpecAugment's masks (Park et al. 2019).
 
 Shapes: b rows, t frames, f bins.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from transduce.audio.features import Features
 from transduce.config import section
+from transduce.errors import SettingError
 from transduce.sequence import Padded
 
 Masks = Annotated[int, Field(ge=0, le=100)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Level = Annotated[float, Field(ge=-120, le=0)]
+NOISE_SECONDS = 4
 
 
 @section
 class SpecAugmentConfig:
-    """Random masks over the features of training recordings."""
+    """Random masks over the features of training recordings, and noise added to them."""
 
     bin_masks: Masks = 2
     """Masks of neighbouring bins; 0 for none."""
@@ -30,6 +35,44 @@ class SpecAugmentConfig:
     """Masks of neighbouring frames; 0 for none."""
     time_share: Share = 0.1
     """Largest width of each, as a share of the recording's own length."""
+    noise_share: Share = 0.0
+    """Share of the recordings that white noise is added to, drawn anew in each epoch."""
+    noise_levels: tuple[Level, Level] = (-70.0, -30.0)
+    """Its lowest and highest level, in decibels below full scale; each recording has its own."""
+
+    def __post_init__(self) -> None:
+        low, high = self.noise_levels
+        if low > high:
+            raise SettingError(
+                f"augmentation.noise_levels = [{low:g}, {high:g}]; give the lower level first"
+            )
+
+
+def white_noise(features: Features) -> Tensor:
+    """Log energies (t, f) of some seconds of white noise at full scale, always the same."""
+    generator = torch.Generator().manual_seed(0)
+    return features(torch.randn(NOISE_SECONDS * features.rate, generator=generator))
+
+
+def add_noise(
+    frames: Padded, config: SpecAugmentConfig, noise: Tensor, generator: torch.Generator
+) -> Padded:
+    """Log energies (b, t, f) with those of noise added, in power, to some of the recordings.
+
+    noise: (n, f), as from `white_noise`, read from a random place on and over again.  Random
+    numbers come from `generator` alone, on its own device; none are drawn for a share of 0.
+    """
+    if not config.noise_share:
+        return frames
+    values, (low, high) = frames.values, config.noise_levels
+    drawn = torch.rand(len(values), 3, generator=generator, device=generator.device)
+    drawn = drawn.to(values.device)
+    decibels = low + (high - low) * drawn[:, 1]
+    gains = (decibels * math.log(10) / 10).masked_fill(drawn[:, 0] >= config.noise_share, -math.inf)
+    starts = (drawn[:, 2] * len(noise)).long()
+    times = torch.arange(values.shape[1], device=values.device)
+    places = (starts[:, None] + times) % len(noise)
+    return frames.with_values(values.logaddexp(noise[places] + gains[:, None, None]))
 
 
 def spec_augment(frames: Padded, config: SpecAugmentConfig, generator: torch.Generator) -> Padded:

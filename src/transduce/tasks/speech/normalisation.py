@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from transduce.audio.augment import white_noise
 from transduce.audio.features import SMALLEST_DEVIATION, AudioConfig
 from transduce.errors import RunError
 from transduce.limits import read_json
@@ -22,22 +23,29 @@ from transduce.training.weights import write_text
 
 FILE = "normalisation.json"
 STATISTICS = ("mean", "deviation")
+FLOOR = -90.0
+"""Decibels below full scale of white noise that all frames contain, so that digital silence, far
+from anything recorded, resembles a quiet room."""
 
 
 class Normalisation(NamedTuple):
     """Frames as the model reads them.
 
     kind: as `AudioConfig.normalise`.  mean, deviation: (f,) of the training data, for "corpus".
+    floor: (f,) log energies added in power, for "corpus"; None to add none.
     """
 
     kind: str
     mean: Tensor
     deviation: Tensor
+    floor: Tensor | None = None
 
     def __call__(self, frames: Padded) -> Padded:
         """Frames (b, t, f), normalised, and 0 at padding."""
         match self.kind:
             case "corpus":
+                if self.floor is not None:
+                    frames = frames.with_values(frames.values.logaddexp(self.floor))
                 return normalised(frames, self.mean, self.deviation)
             case "utterance":
                 return normalised(frames, *utterance_statistics(frames))
@@ -64,7 +72,8 @@ def normalisation_for(
     if fine_tune is not None:
         found = load_normalisation(audio, Path(fine_tune.run))
     else:
-        found = Normalisation("corpus", *train.statistics())
+        mean, deviation = train.statistics()
+        found = Normalisation("corpus", mean, deviation, floor_of(audio))
     if Ranks.present().is_main:
         numbers = {name: getattr(found, name).tolist() for name in STATISTICS}
         write_text(run / FILE, json.dumps(numbers) + "\n")
@@ -87,7 +96,16 @@ def load_normalisation(audio: AudioConfig, run: Path) -> Normalisation:
     for part in numbers:
         if not isinstance(part, list) or len(part) != audio.bins or not all(map(_is_number, part)):
             raise RunError(f"{path} is damaged: expected {audio.bins} means and deviations")
-    return Normalisation("corpus", *map(torch.tensor, numbers))
+    mean, deviation = map(torch.tensor, numbers)
+    return Normalisation("corpus", mean, deviation, floor_of(audio))
+
+
+def floor_of(audio: AudioConfig) -> Tensor | None:
+    """(f,) log energies of white noise at `FLOOR`; None for features that are none."""
+    if audio.features != "fbank":
+        return None
+    power = white_noise(audio.extractor()).exp().mean(0)
+    return (power * 10 ** (FLOOR / 10)).log()
 
 
 def _is_number(value: Any) -> bool:

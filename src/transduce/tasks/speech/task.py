@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.audio.augment import spec_augment
+from transduce.audio.augment import add_noise, spec_augment, white_noise
 from transduce.config import to_dict
 from transduce.data.batches import TokenBatches, in_halves
 from transduce.data.workers import available_cores
@@ -60,7 +60,7 @@ OF_THE_WORDS = ("target_front_end.", "head.")
 class SpeechBatch(NamedTuple):
     """Some recordings and their texts.
 
-    frames: (b, t, f) normalised.  target: (b, t') BOS + ids + EOS.  spoken: (b, t'') ids that CTC
+    frames: (b, t, f).  target: (b, t') BOS + ids + EOS.  spoken: (b, t'') ids that CTC
     learns.  rows: (b,) which recordings of the data these are.
     """
 
@@ -94,6 +94,7 @@ class SpeechTraining:
         self.recogniser = recogniser
         self.model = recogniser.model
         self.d_model = recipe.model.d_model
+        self._noise = white_noise(recogniser.extractor)
         self._train = data["train"]
         self.batches = self._batches(data["train"], "train")
         self._valid = self._batches(data["valid"], "valid")
@@ -103,11 +104,12 @@ class SpeechTraining:
         self._decoding = dataclasses.replace(recipe.decoding, beam_size=1, n_best=1, beam_groups=1)
 
     def loss(self, batch: SpeechBatch) -> LossSums:
-        """Cross-entropy and CTC of the texts, the recordings being masked by SpecAugment."""
-        # The global generator, since checkpoints keep its state.
-        frames = spec_augment(batch.frames, self.recipe.augmentation, torch.default_generator)
-        training = self.recipe.training
-        batch = batch._replace(frames=frames)
+        """Cross-entropy and CTC of the texts, of recordings with noise and SpecAugment's masks."""
+        augmentation, training = self.recipe.augmentation, self.recipe.training
+        generator = torch.default_generator  # the global one, since checkpoints keep its state
+        noisy = add_noise(batch.frames, augmentation, self._noise, generator)
+        frames = self.recogniser.normalisation(noisy)
+        batch = batch._replace(frames=spec_augment(frames, augmentation, generator))
         return self._loss(batch, training.ctc_weight, training.label_smoothing)
 
     def describe(self, batch: SpeechBatch) -> str:
@@ -119,7 +121,8 @@ class SpeechTraining:
         nll, tokens = 0.0, 0
         with torch.inference_mode():
             for batch in self._valid.in_order():
-                sums = self._loss(batch, 0.0, 0.0)
+                frames = self.recogniser.normalisation(batch.frames)
+                sums = self._loss(batch._replace(frames=frames), 0.0, 0.0)
                 nll += sums.nll.item()
                 tokens += sums.tokens
         scores = {"loss": nll / tokens}
@@ -174,9 +177,10 @@ class SpeechTraining:
             logger.warning(message, split, crowded, len(data))
 
         def assemble(rows: NDArray[np.int64]) -> SpeechBatch:
-            frames = recogniser.normalisation(data.padded(rows))
             target = Padded.from_rows([[BOS, *targets[i], EOS] for i in rows], PAD)
-            return SpeechBatch(frames, target, target_of_ctc([spoken[i] for i in rows]), rows)
+            return SpeechBatch(
+                data.padded(rows), target, target_of_ctc([spoken[i] for i in rows]), rows
+            )
 
         lengths = np.array([len(ids) + 2 for ids in targets])
         tokens, seed = self.recipe.training.batch_tokens, self.recipe.seed
