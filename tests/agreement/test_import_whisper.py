@@ -13,7 +13,7 @@ import transformers
 
 import transduce
 from helpers.audio import encoded, noise, saved, spoken, tone
-from helpers.hugging_face import byte_level, largest_difference, ours, save
+from helpers.hugging_face import byte_level, change_json, largest_difference, ours, save
 from transduce import DataError, SettingError
 from transduce.decoding.options import DecodingOptions
 from transduce.import_run import import_run
@@ -253,5 +253,11 @@ def test_a_prompt_of_a_call(tmp_path: Path) -> None:
     for wrong, said in [({"language": "xx"}, "'xx' is not a language"), ({"task": "x"}, "task")]:
         with pytest.raises(SettingError, match=said):
             whole.prompted(prompt_with(whole.recipe.prompt, **wrong))
+    change_json(tmp_path / "generation_config.json", is_multilingual=False)
+    english = import_run(tmp_path, tmp_path / "english")
+    recipe = transduce.load(english, "cpu").recipe
+    assert recipe.prompt.language == ""  # type: ignore[attr-defined]
+    with pytest.raises(SettingError, match="needs a model of many languages"):
+        transduce.load(english, "cpu").transcriber(task="translate")
     with pytest.raises(SettingError, match="language applies only to imported Whisper models"):
         prompt_with(None, "de")
