@@ -32,7 +32,7 @@ test-long: $(VENV)/ready
 	  print(*map(build.library_path, instructions.available()), sep='\n')"
 	$(SANITIZED) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" \
-	$(BIN)/pytest tests/agreement/test_native_agrees.py tests/agreement/test_native_search_agrees.py
+	$(BIN)/pytest tests/agreement/test_native_*.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check

@@ -31,7 +31,7 @@ import argparse
 import json
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, peer in peers.items():
             print(peak_mib(peer, work[-1], options.beam), name)
         return 0
-    measured = measure(peers, work, options.beam, options.rounds)
+    measured = measure(peers, work, lambda batch: question(batch, options.beam), options.rounds)
     if options.memory:
         for name, record in measured.items():
             record.peak_mib = in_a_process_of_its_own(name, options)
@@ -123,8 +123,6 @@ MAKERS: dict[str, Callable[[Any, Any, int], Peer]] = {
     "native bf16": lambda model, config, threads: native(model, config, "bf16"),
     "native int8": lambda model, config, threads: native(model, config, "int8"),
     "pytorch float32": lambda model, config, threads: pytorch(model),
-    "pytorch bf16": lambda model, config, threads: pytorch(model, "bf16"),
-    "pytorch int8": lambda model, config, threads: pytorch(model, "int8"),
     "ctranslate2 float32": lambda model, config, n: ctranslate2(model, config, "float32", n),
     "ctranslate2 int8": lambda model, config, n: ctranslate2(model, config, "int8", n),
     "transformers float32": lambda model, config, threads: transformers(model, config),
@@ -162,14 +160,17 @@ def question(batch: list[list[int]], beam: int) -> Question:
 
 
 def measure(
-    peers: dict[str, Peer], work: Sequence[list[list[int]]], beam: int, rounds: int
+    peers: dict[str, Callable[[Any, Any], list[list[int]]]],
+    work: Sequence[list[list[int]]],
+    question_of: Callable[[list[list[int]]], Any],
+    rounds: int,
 ) -> dict[str, Measured]:
-    """Every peer on the same batches, turn by turn."""
+    """Every peer on the same batches, turn by turn; questions have the `length` of outputs."""
     found = {name: Measured() for name in peers}
-    for peer in peers.values():
-        peer(work[0], Question(beam, 4, DecodingOptions()))  # the first call allocates
+    for peer in peers.values():  # the first call allocates
+        peer(work[0], replace(question_of(work[0]), length=4))
     for turn, batch in enumerate(work):
-        asked = question(batch, beam)
+        asked = question_of(batch)
         for name in list(peers) if turn % 2 == 0 else reversed(list(peers)):
             spent, outputs = timed(lambda name=name: peers[name](batch, asked))  # noqa: B023
             tokens = sum(map(len, outputs))

@@ -28,8 +28,6 @@ from transduce.models.encoder_decoder import (
     EncoderDecoderConfig,
     build_encoder_decoder,
 )
-from transduce.nn.kernels.bf16 import to_bf16
-from transduce.nn.kernels.int8 import to_int8
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.nn.transformer import TransformerConfig
@@ -103,11 +101,10 @@ def marian_shaped(size: Size, seed: int) -> tuple[EncoderDecoder, EncoderDecoder
     return model, config
 
 
-def pytorch(model: EncoderDecoder, precision: Precision = "float32") -> Peer:
+def pytorch(model: EncoderDecoder) -> Peer:
     """Our translator with the PyTorch engine."""
     model = copy.deepcopy(model)
-    prepare = {"float32": pack_for_few_rows, "bf16": to_bf16, "int8": to_int8}[precision]
-    prepare(model)  # as `transduce.load` does
+    pack_for_few_rows(model)  # as `transduce.load` does
     return translated(model, TranslatorConfig(DecodingOptions(), 10**6))
 
 

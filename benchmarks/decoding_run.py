@@ -10,7 +10,6 @@ CTranslate2 has the like of them.
 from __future__ import annotations
 
 import argparse
-import copy
 import gzip
 import importlib
 import json
@@ -27,7 +26,6 @@ from workload import machine, median, timed
 import transduce
 from transduce.decoding.options import DecodingOptions
 from transduce.interop.ctranslate2 import write_ctranslate2
-from transduce.nn.kernels.int8 import to_int8
 from transduce.nn.kernels.linear import Precision
 from transduce.tasks.translation.ctranslate2 import with_ctranslate2
 from transduce.tasks.translation.native import with_native
@@ -60,11 +58,8 @@ def main(options: argparse.Namespace) -> int:
         found[name] = compare(native, theirs, lines, settings, options.rounds)
         if precision == "bf16":
             continue
-        ours = copy.copy(translator)
-        if precision == "int8":
-            ours.model = copy.deepcopy(translator.model)
-            to_int8(ours.model)
-        found[precision] = compare(ours, theirs, lines, settings, options.rounds)
+        if precision == "float32":
+            found[precision] = compare(translator, theirs, lines, settings, options.rounds)
         engined = with_ctranslate2(translator, precision)
         name = f"{precision}, --engine ctranslate2"
         found[name] = compare(engined, theirs, lines, settings, options.rounds)

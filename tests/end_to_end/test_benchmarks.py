@@ -13,6 +13,7 @@ import tomli_w
 import torch
 
 from helpers.command_line import some_words, transduce
+from helpers.native import needs_native
 from helpers.served import some_sentences
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -21,7 +22,10 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import attention  # noqa: E402  scripts, not a package
 import costs  # noqa: E402
+import decoding_options  # noqa: E402
+import generation  # noqa: E402
 import gpu  # noqa: E402
+import products  # noqa: E402
 import sigmorphon2021  # noqa: E402
 import training  # noqa: E402
 
@@ -112,6 +116,27 @@ def test_a_point_of_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert costs.main(["--point", "pairs", "500"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["mib"] > 0
+
+
+@needs_native
+def test_a_language_model_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    names = "native float32,native int8,pytorch float32"
+    small = ["--size=tiny", "--batch=2", "--rounds=1", "--tokens=6", f"--peers={names}"]
+    for way in (["--beam=2", "--json"], ["--sample"]):
+        assert generation.main([*small, *way]) == 0
+    found, *lines = capsys.readouterr().out.splitlines()
+    assert json.loads(found)["native float32"]["same_outputs"] == 1
+    assert sum(line.startswith("| native") for line in lines) == 2
+
+
+@needs_native
+def test_options_and_products_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--size=tiny", "--batch=2", "--length=5", "--rounds=1", "--json"]
+    assert decoding_options.main(small) == products.main(["--turns=1", "--json"]) == 0
+    options, speeds = map(json.loads, capsys.readouterr().out.splitlines())
+    assert set(options) == set(decoding_options.OPTIONS)
+    assert all(same == 1 for _, same in options.values())
+    assert all(speed > 0 for one in speeds.values() for speed in one.values())
 
 
 def test_ways_of_attention_are_measured(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from typing import IO
 import pytest
 
 from helpers.command_line import Done, command, environment, transduce
+from helpers.native import needs_native
 
 RECIPE = """
 task = "dialogue"
@@ -65,6 +66,14 @@ def test_one_reply_a_line_through_a_pipe(talker: Path) -> None:
     shown = done.err.splitlines()
     assert shown[:4] == ["user: hi", "model: ho", "user: 你好", "model: 您好"]
     assert shown[4:] == ["warning: unknown command /what; available: /reset, /history, /exit"]
+
+
+@needs_native
+def test_the_native_engine_replies_the_same(talker: Path) -> None:
+    talk = "hi\n你好\none\n" + "a b\n" * 9  # beyond the context
+    done = transduce("chat", talker, "--engine", "native", "--beam-size", 1, stdin=talk.encode())
+    assert done.code == 0, done.err
+    assert done.lines == ["ho", "您好", "two", *["c d"] * 9]
 
 
 def test_what_has_no_room_is_said_once(talker: Path) -> None:

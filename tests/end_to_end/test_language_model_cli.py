@@ -6,11 +6,13 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from helpers.command_line import Done, command, environment, transduce
+from helpers.native import needs_native
 
 RECIPE = """
 task = "language-model"
@@ -68,6 +70,42 @@ def test_generate(run: Path) -> None:
     assert exact(transduce("generate", run, "Row, row", "--stop", text[0])) == "\n"
     done = transduce("generate", run, "--minimum-risk", "chrf")
     assert done.complaint == "--minimum-risk applies only to translations; remove it"
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--beam-size", 1, "--max-tokens", 60],
+        ["--beam-size", 3, "--stop", "boat"],
+        ["--sample", "--seed", 5],
+        ["--prefix", ", row", "--no-repeat-ngram", 6],
+    ],
+    ids=str,
+)
+def test_the_native_engine_says_the_same(
+    run: Path, tmp_path: Path, here: Callable[..., Done], options: list[object]
+) -> None:
+    file = tmp_path / "prompts"
+    file.write_text("Row, row\n\nGently\n")
+    for verb in (["generate", run, "Row, row"], ["predict", run, file]):
+        own, other = (here(*verb, *options, "--engine", engine) for engine in ("pytorch", "native"))
+        assert other.code == 0, other.err
+        assert other.out == own.out and own.out.strip()
+
+
+@needs_native
+def test_precisions_and_info(run: Path, here: Callable[..., Done]) -> None:
+    """Evaluations and explanations, which PyTorch computes, multiply with the engine, too."""
+    whole = json.loads(here("evaluate", run, "--split", "valid", "--json").out)
+    for precision in ("bf16", "int8"):
+        assert here("generate", run, "Row, row", "--precision", precision).code == 0
+        scores = here("evaluate", run, "--split", "valid", "--json", "--precision", precision)
+        loss = json.loads(scores.out)["loss"]
+        assert loss != whole["loss"] and loss == pytest.approx(whole["loss"], abs=0.05)
+        assert here("explain", run, "Row", "--precision", precision).code == 0
+    facts = json.loads(here("info", run, "--json").out)
+    assert facts["native_engine"].startswith("yes, with ")
 
 
 def test_outputs_that_there_are_none_of(run: Path, tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ class NativeLinear(nn.Module):
         self.precision = precision
         self._library: Any = engine_library()
         weight = weight.detach().float().contiguous()
-        if bias is not None:
-            bias = bias.detach().float().contiguous()
+        self.bias: Tensor | None
+        self.register_buffer("bias", None if bias is None else bias.detach().float().contiguous())
         self._pointer = self._library.linear_new(
             PRECISIONS.index(precision),
             weight.data_ptr(),
-            None if bias is None else bias.data_ptr(),
+            None if self.bias is None else self.bias.data_ptr(),
             self.n_outputs,
             self.n_inputs,
         )
