@@ -90,9 +90,9 @@ def classification(path: Path) -> Case:
 def embedding(path: Path) -> Case:
     pairs = [(text, text.split()[0]) for text in sentences(200)]
     scored = [(a, b, str(len(a) % 5)) for a, b in pairs[:40]]
-    train = {"kind": "tsv", "path": str(write_tsv(path / "pairs.tsv", pairs))}
-    valid = {"kind": "tsv", "path": str(write_tsv(path / "scored.tsv", scored))}
-    data = {"train": train, "valid": {**valid, "second": 1, "label": 2}}
+    train = {"kind": "tsv", "path": str(write_tsv(path / "pairs.tsv", pairs)), "second": 1}
+    valid = {**train, "path": str(write_tsv(path / "scored.tsv", scored)), "label": 2}
+    data = {"train": train, "valid": valid}
     text = {"tokenizer": TEXT, "max_length": 64}
     return Case({"data": data, "text": text, "model": ENCODER}, TEXTS)
 

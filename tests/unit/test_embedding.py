@@ -18,7 +18,7 @@ import torch.nn.functional as F
 import transduce
 from helpers.labelled_texts import BERT, settings
 from helpers.tiny_run import write_tsv
-from transduce import DataError, TransduceError
+from transduce import DataError, SettingError, TransduceError
 from transduce.config import to_toml
 from transduce.metrics.correlation import correlation_scores
 from transduce.sequence import Padded
@@ -30,6 +30,7 @@ from transduce.tasks.text_encoder.embedding import (
     TextEmbedder,
     parse_embedding,
 )
+from transduce.tasks.text_encoder.embedding_data import pairs_of
 from transduce.text import BOS, EOS, CharactersConfig, train_tokenizer
 from transduce.training.weights import write_tensors
 
@@ -153,7 +154,7 @@ class TestTraining:
         file = write_tsv(tmp_path / "train.tsv", train)
         recipe = settings(file, "text.max_length=16", *overrides)
         recipe["data"] = {
-            "train": {"kind": "tsv", "path": str(file)},
+            "train": {"kind": "tsv", "path": str(file), "second": 1},
             "valid": {**scored, "path": str(valid)},
             "test": {**scored, "path": str(test)},
         }
@@ -170,9 +171,25 @@ class TestTraining:
         (vector,) = run.predict(["aab"])
         assert torch.tensor(vector.embedding).norm().item() == pytest.approx(1)
 
-    def test_one_column_twice_is_dropout_alone(self, tmp_path: Path) -> None:
+    def test_pairs_that_belong_together(self, tmp_path: Path) -> None:
+        file = write_tsv(tmp_path / "a.tsv", [("a", "b", "4.5"), ("c", "d", "3"), ("e", "f", "4")])
+        train = {"kind": "tsv", "path": str(file), "second": 1, "label": 2}
+
+        def pairs(**settings: Any) -> list[tuple[str, str]]:
+            data = {"train": train, "valid": train, **settings}
+            recipe = parse_embedding({"task": "embedding", "data": data}, "recipe")
+            return list(pairs_of(recipe.data, "train"))
+
+        assert pairs(min_score=4) == [("a", "b"), ("e", "f")]
+        assert pairs() == [("a", "b"), ("c", "d"), ("e", "f")]
+        alone = {**train, "second": None, "label": 9}
+        assert pairs(train=alone) == [("a", "a"), ("c", "c"), ("e", "e")]
+        with pytest.raises(SettingError, match=r"data\.train: scored pairs need two texts"):
+            pairs(train=alone, min_score=4)
+
+    def test_one_text_is_dropout_alone(self, tmp_path: Path) -> None:
         recipe = self.settings(tmp_path, "model.encoder.dropout=0.3")
-        recipe["data"]["train"]["target"] = 0
+        recipe["data"]["train"].pop("second")
         recipe["data"].pop("valid")
         recipe["data"]["hold_out"] = 0.2
         recipe["training"] |= {"select_by": "loss", "steps": 4, "validate_every": 4}

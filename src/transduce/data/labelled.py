@@ -192,6 +192,17 @@ def read_scored(config: LabelledConfig, root: Path) -> Iterator[ScoredPair]:
         yield ScoredPair((first, second), score)
 
 
+def read_texts(config: LabelledConfig, root: Path) -> Iterator[tuple[str, ...]]:
+    """Stream the one text or two of each row, without reading labels; blank rows are skipped.
+
+    root: the directory that relative paths start from.  Raises DataError, while reading, if the
+    input does not match its section.
+    """
+    for texts in _rows(config, root, None):
+        if any(text.strip() for text in texts):
+            yield tuple(map(unescaped, texts)) if config.unescape else texts
+
+
 def as_score(text: str, place: str) -> float:
     """A finite number.  place: its name in messages.  Raises DataError for other text."""
     try:
@@ -204,29 +215,29 @@ def as_score(text: str, place: str) -> float:
 
 
 def _rows(
-    config: LabelledConfig, root: Path, label: Callable[[Record, str], str]
+    config: LabelledConfig, root: Path, label: Callable[[Record, str], str] | None
 ) -> Iterator[tuple[str, ...]]:
-    """Texts and label of each row.  label: reads the label of a record."""
+    """Texts and label of each row.  label: reads the label of a record; None for texts alone."""
     if isinstance(config, LabelledTabSeparated | LabelledCommaSeparated):
         second = () if config.second is None else (config.second,)
-        columns = (config.text, *second, config.label)
+        columns = (config.text, *second, *(() if label is None else (config.label,)))
         if isinstance(config, LabelledTabSeparated):
             yield from tsv_rows(root / config.path, columns)
         else:
             yield from csv_rows(root / config.path, columns, config.delimiter, config.header)
         return
     names = (config.text,) if config.second is None else (config.text, config.second)
+    every = names if label is None else (*names, config.label)
     match config:
         case LabelledJsonLines():
             records = json_records(root / config.path)
         case LabelledParquet():
-            records = parquet_records(root / config.path, (*names, config.label))
+            records = parquet_records(root / config.path, every)
         case LabelledHubDataset():
-            records = hub_records(
-                located(config.path, root), (*names, config.label), config.split, config.name
-            )
+            records = hub_records(located(config.path, root), every, config.split, config.name)
     for record in records:
-        yield *record.texts(names), label(record, config.label)
+        texts = record.texts(names)
+        yield texts if label is None else (*texts, label(record, config.label))
 
 
 def _label(record: Record, name: str) -> str:

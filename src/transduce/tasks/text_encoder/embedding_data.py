@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from transduce.config import section
 from transduce.data.batches import TokenBatches, in_halves
-from transduce.data.labelled import LabelledConfig, ScoredPair, read_scored
-from transduce.data.pairs import PairsConfig, read_pairs
+from transduce.data.labelled import LabelledConfig, ScoredPair, read_scored, read_texts
 from transduce.data.workers import chunks
 from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
@@ -37,16 +37,22 @@ TextPair = tuple[str, str]
 class EmbeddingData(SplitsConfig):
     """Pairs of texts that belong together, and scored pairs to validate and to test with."""
 
-    train: PairsConfig | None = None
-    """Pairs of texts that belong together.  With one column as both source and target, a pair is a
-    text with itself, and dropout alone makes its two vectors differ (SimCSE)."""
+    train: LabelledConfig | None = None
+    """Pairs of texts that belong together.  Without `second`, a text is its own pair, and dropout
+    alone makes its two vectors differ (SimCSE)."""
+    min_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Least `label` of a training pair; pairs with a lower one do not belong together and are left
+    out.  By default all pairs are used, and their labels are not read."""
     valid: LabelledConfig | None = None
     """Pairs with their similarity as `label`; the vectors are measured by its rank correlation.
     By default, `hold_out` of the training pairs, measured by loss alone."""
     test: LabelledConfig | None = None
 
     def __post_init__(self) -> None:
-        for name, split in (("valid", self.valid), ("test", self.test)):
+        scored = {"valid": self.valid, "test": self.test}
+        if self.min_score is not None:
+            scored["train"] = self.train
+        for name, split in scored.items():
             if split is not None and split.second is None:
                 raise SettingError(
                     f"data.{name}: scored pairs need two texts; set `second` to the column of the "
@@ -70,7 +76,14 @@ def pairs_of(config: EmbeddingData, split: Split) -> Iterator[TextPair]:
     """Stream the pairs of a split; equal first texts are in one split."""
     if own_section(config, split) is not None:
         return (pair.texts for pair in scored_pairs(config, split))
-    return read_split(config, split, read_pairs, lambda pair: pair[0])
+
+    def read(section: LabelledConfig, root: Path) -> Iterator[TextPair]:
+        if config.min_score is None:
+            return ((texts[0], texts[-1]) for texts in read_texts(section, root))
+        scored = read_scored(section, root)
+        return (pair.texts for pair in scored if pair.score >= config.min_score)
+
+    return read_split(config, split, read, lambda pair: pair[0])
 
 
 class ContrastiveBatch(NamedTuple):
