@@ -201,3 +201,24 @@ def schedule() -> Canvas:
     canvas.line([(444, 210), (792, 210)], width=0.6)
     canvas.text(450 + 34 * 3 + 14, 228, "right token")
     return canvas
+
+
+def convolution() -> Canvas:
+    """Nine heads of a pixel with quadratic position encoding, at three degrees of sharpness."""
+    side, cell, middle = 7, 9, 24
+    places = torch.cartesian_prod(torch.arange(side), torch.arange(side)).float()
+    shifts = torch.cartesian_prod(torch.arange(-1, 2), torch.arange(-1, 2)).float()
+    apart = places - places[middle]
+    distance = (apart - shifts[:, None]).square().sum(-1)[:, None]  # (h, 1, n)
+    nothing = torch.zeros(9, 1, 1)
+    canvas = Canvas(780, 262, "Nine heads of a pixel: blurred, leaking, one pixel each")
+    for block, alpha in enumerate((0.5, 2.0, 30.0)):
+        left = 20 + block * 258
+        canvas.text(left + 108, 16, f"α = {alpha:g}", bold=True)
+        keys = torch.zeros(9, side**2, 1)
+        _, weights = attention_with_weights(nothing, keys, keys, Mask(bias=-alpha * distance))
+        for head, map_ in enumerate(weights.view(9, side, side).tolist()):
+            x, y = left + head % 3 * 74, 28 + head // 3 * 76
+            canvas.heat(x, y, map_, cell)
+            canvas.box(x + 3 * cell, y + 3 * cell, cell, cell, RED)
+    return canvas

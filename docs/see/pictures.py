@@ -29,6 +29,7 @@ PICTURES: dict[str, Callable[[], Canvas]] = {
     "residual": schemes.residual,
     "figure-1": schemes.figure_1,
     "schedule": figures.schedule,
+    "convolution": figures.convolution,
     "beam": lambda: run_pictures.beam(run_pictures.data_of(HERE / "student.html")),
 }
 

@@ -25,6 +25,8 @@ DOCS = ROOT / "docs"
 PAGES = [
     "annotated-transformer.md",
     "annotated-transformer.zh.md",
+    "attention-as-convolution.md",
+    "attention-as-convolution.zh.md",
     "extending.md",
     "from-paper-to-code.md",
     "from-paper-to-code.zh.md",
