@@ -14,6 +14,7 @@ FLOORS = {
     "transduce.config_paths": -1,
     "transduce.deprecation": -1,
     "transduce.config": 0,
+    "transduce.html_table": 0,
     "transduce.limits": 0,
     "transduce.locks": 0,
     "transduce.renamed_settings": 0,

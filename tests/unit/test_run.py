@@ -35,6 +35,7 @@ from transduce.tasks.translation.alignment import align_pairs
 from transduce.tasks.translation.recipe import read_pairs_of
 from transduce.tasks.translation.translator import Translator
 from transduce.tasks.translation.translator_config import TranslatorConfig
+from transduce.training.trainer import Outcome
 from transduce.training.weights import read_tensors
 
 LEARNT = (
@@ -140,6 +141,28 @@ class TestDirectory:
         assert repr(labels.__class__()) == "LabelPrediction(text='', probability=0)"
         assert len(repr(transduce.EmbeddingPrediction((0.1,) * 999))) < 60
         assert "tensor" not in repr(run.align(WORDS[0]))
+        seen = run.explain(WORDS[0])
+        assert repr(seen) == (
+            f"<Explanation of translation run {path.name!r}: source={WORDS[0]!r} -> "
+            f"{translation.text!r}>"
+        )
+        compared = transduce.explain_runs([run, run], WORDS[0])
+        assert repr(compared) == f"<SideBySide of 2 explanations: {path.name}, {path.name}>"
+        with transduce.record_tensors(run.model) as tensors:
+            run(WORDS[0])
+        assert repr(tensors).startswith("<RecordedTensors, calls of each: logits ")
+        assert "tensor(" not in repr(tensors) and len(repr(tensors)) < 300
+        outcome = Outcome(1000, 61.3, 800, {"loss": 1.23456, "bleu": 20.0}, True)
+        assert repr(outcome) == ("<Outcome of 1,000 steps in 61 s, best 800: loss 1.235, bleu 20>")
+
+    def test_scores_are_tables_in_a_notebook(self) -> None:
+        scores = {"bleu": 12.3456, "bleu_signature": "tok:<13a>"}
+        shown = transduce.Evaluation(scores, ["a"] * 2000, ["x"] * 2000)._repr_html_()
+        assert shown.startswith("<table>") and shown.endswith("</table>")
+        assert ">2,000</td>" in shown and ">12.35</td>" in shown
+        assert "tok:&lt;13a&gt;" in shown
+        outcome = Outcome(1000, 61.3, 800, {"loss": 1.23456}, False)._repr_html_()
+        assert ">1,000</td>" in outcome and ">1.235</td>" in outcome
 
     def test_predictions_are_of_the_kind_that_is_asked_for(self, path: Path, run: Run) -> None:
         (found,) = run.predict(WORDS[:1], kind=transduce.Translation)

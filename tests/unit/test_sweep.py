@@ -205,6 +205,15 @@ def a_sweep(varied: tuple[str, ...], scores: Mapping[str, float | None]) -> Swee
     return Sweep(Path("s"), varied, "loss", runs)
 
 
+def test_a_sweep_is_a_table_in_a_notebook() -> None:
+    done = a_sweep(("seed", "a.b"), {"seed=1 a.b=x": 1.23456, "seed=2 a.b=<y>": None})
+    table = done._repr_html_()
+    assert [name in table for name in ("<th>a.b</th>", "<th>loss</th>", ">1.235</td>")] == [
+        True
+    ] * 3
+    assert ">&lt;y&gt;</td>" in table and ">no</td>" in table
+
+
 SEEDED = {
     "seed=1 a.b=x": 1.0,
     "seed=1 a.b=y": 2.0,

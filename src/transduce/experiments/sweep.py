@@ -28,6 +28,7 @@ from transduce.experiments.grid import (
 from transduce.experiments.jobs import Job, JobResult, in_parallel, sequentially
 from transduce.experiments.journal import SWEEP_FILE, Definition, SweepJournal
 from transduce.experiments.search import OptunaSearch, check_optuna
+from transduce.html_table import html_table
 from transduce.recipes import load_settings, parse_recipe, with_overrides
 from transduce.run_directory import locked
 from transduce.tasks.task import Recipe
@@ -91,6 +92,15 @@ class Sweep:
     def __repr__(self) -> str:
         best = f", best by {self.select_by}: {self.best.path.name}" if self.best else ""
         return f"<Sweep {self.directory}: {len(self.runs)} runs, {len(self.failed)} failed{best}>"
+
+    def _repr_html_(self) -> str:
+        """The runs as a table, for a notebook."""
+        rows = []
+        for one in self.runs:
+            given = dict(setting.split("=", 1) for setting in one.overrides)
+            outcome = one.result.error or one.result.scores.get(self.select_by, "")
+            rows.append((one.path.name, *(given.get(name, "") for name in self.varied), outcome))
+        return html_table(["run", *self.varied, self.select_by], rows)
 
     @property
     def failed(self) -> list[SweptRun]:

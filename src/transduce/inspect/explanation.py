@@ -70,6 +70,10 @@ class Explanation:
     film: Film | None = field(default=None, repr=False)
     """Film of the run's training, for the page; JSON leaves it out."""
 
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name}={text!r:.60}" for name, text in self.inputs.items())
+        return f"<Explanation of {self.task} run {self.run!r}: {inputs} -> {self.answer!r:.60}>"
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON layout: plain data, numbers rounded to 5 digits."""
         plain = as_plain(dataclasses.replace(self, film=None))

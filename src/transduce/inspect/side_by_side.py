@@ -59,6 +59,10 @@ class SideBySide:
         runs = [{**one.explanation.as_dict(), **as_plain(one.figures())} for one in self.runs]
         return {"format": FORMAT, "task": first.task, "inputs": dict(first.inputs), "runs": runs}
 
+    def __repr__(self) -> str:
+        names = ", ".join(one.explanation.run for one in self.runs)
+        return f"<SideBySide of {len(self.runs)} explanations: {names}>"
+
     def packed(self, text: int = 0) -> list[dict[str, Any]]:
         """One explanation for each run, for a page.  text: number of the input in the page."""
         return [

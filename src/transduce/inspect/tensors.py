@@ -33,6 +33,11 @@ class RecordedTensors:
     hidden: dict[str, list[Tensor]] = field(default_factory=dict)
     attention: dict[str, list[Tensor]] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        parts = {"logits": self.logits, **self.hidden, **self.attention}
+        sizes = (f"{name} {len(calls)}" for name, calls in parts.items() if calls)
+        return f"<RecordedTensors, calls of each: {', '.join(sizes) or 'none'}>"
+
 
 @contextmanager
 def record_tensors(model: nn.Module) -> Iterator[RecordedTensors]:

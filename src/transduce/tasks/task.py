@@ -14,6 +14,7 @@ from torch import nn
 from transduce.config import section
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import DataError
+from transduce.html_table import html_table
 from transduce.metrics.measure import make_metric, measure
 from transduce.metrics.metric import Metric, TooLongError
 from transduce.metrics.significance import (
@@ -147,6 +148,11 @@ class Evaluation:
             raise DataError("this task has no outputs to measure by other metrics; leave them out")
         scores = measure(metrics, self.hypotheses, self.references, self.language)
         return replace(self, scores=scores, other_scores={})
+
+    def _repr_html_(self) -> str:
+        """The scores as a table, for a notebook."""
+        rows = [("items", len(self.sources)), *self.scores.items(), *self.other_scores.items()]
+        return html_table(["score", ""], rows)
 
     def against(self, other: Sequence[str]) -> dict[str, Comparison]:
         """Paired bootstrap of these outputs over `other` ones for the same sources, by metric.

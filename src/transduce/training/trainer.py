@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from transduce.data.batches import DataState
 from transduce.data.prefetch import prefetch
 from transduce.errors import SettingError, TrainingError, first_line
+from transduce.html_table import html_table
 from transduce.training import sharding
 from transduce.training.averaging import MovingAverage
 from transduce.training.bad_batches import as_json, save_batches
@@ -60,6 +61,16 @@ class Outcome:
     """True if the score of `training.select_by` is better when higher."""
     averaged: int = 0
     """Number of checkpoints averaged into the kept weights instead of `best_step`; 0 for none."""
+
+    def __repr__(self) -> str:
+        kept = f"mean of the last {self.averaged}" if self.averaged else f"best {self.best_step:,}"
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
+        return f"<Outcome of {self.step:,} steps in {self.seconds:.0f} s, {kept}: {scores}>"
+
+    def _repr_html_(self) -> str:
+        """The validation scores as a table, for a notebook."""
+        facts = {"steps": self.step, "seconds": round(self.seconds), "best step": self.best_step}
+        return html_table(["outcome", ""], [*facts.items(), *self.scores.items()])
 
 
 def train(
