@@ -35,7 +35,8 @@ def assert_leads_somewhere(base: Path, link: str) -> None:
     file, _, anchor = link.partition("#")
     target = base / file
     assert target.exists(), link
-    assert not anchor or anchor in anchors(target), link
+    if anchor and target.suffix == ".md":  # a page of explain keeps its state there
+        assert anchor in anchors(target), link
 
 
 def head_of(recipe: Path) -> list[str]:
