@@ -147,7 +147,7 @@ class TestDirectory:
             f"{translation.text!r}>"
         )
         compared = transduce.explain_runs([run, run], WORDS[0])
-        assert repr(compared) == f"<SideBySide of 2 explanations: {path.name}, {path.name}>"
+        assert repr(compared) == f"<SideBySide of 2 explanations: {path}, {path}>"
         with transduce.record_tensors(run.model) as tensors:
             run(WORDS[0])
         assert repr(tensors).startswith("<RecordedTensors, calls of each: logits ")
