@@ -66,7 +66,7 @@ JOB = ".job"
 """Name of the torchrun job that trains here, which may go on after a process has died."""
 FITTED = "fitted.json"
 """Batches in the recipe, and those found by `training.fit_memory` instead."""
-MAY_CHANGE = ("training", "decoding", "evaluation")
+MAY_CHANGE = ("training", "decoding", "speaking", "evaluation")
 """Sections that may change when a run is resumed; `training` without the size of a batch."""
 NO_RESULT = tuple(
     f"training.{name}"

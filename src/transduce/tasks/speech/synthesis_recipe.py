@@ -70,7 +70,7 @@ class SpeakingConfig:
     each time."""
     stop_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Probability of the end from which a step is the last one."""
-    seconds_per_token: Annotated[float, Field(gt=0, le=10)] = 0.3
+    seconds_per_token: Annotated[float, Field(gt=0, le=2)] = 0.3
     """Limit of a text: a second, and this much for each token."""
     rounds: Annotated[int, Field(ge=1, le=1000)] = 60
     """Rounds of Griffin-Lim, which finds phases for the spoken magnitudes."""
