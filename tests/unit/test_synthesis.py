@@ -250,6 +250,19 @@ def test_mistakes_in_a_recipe(tunes: dict[str, Any], override: str, message: str
         parse_synthesis(given, "recipe")
 
 
+def test_an_explanation_shows_letters_over_steps(run: Run) -> None:
+    """Attention is that of speaking, step by step, with its dropout."""
+    speech, seen = run.speak("abca"), run.explain("abca")
+    assert list(seen.sequences["source"]) == ["a", "b", "c", "a", "</s>"]
+    crosses = [one for one in seen.attention if one.name.endswith("cross_attention")]
+    guided = np.mean([one.weights[:2].mean(0) for one in crosses[-2:]], 0)
+    np.testing.assert_allclose(guided, speech.attention.numpy(), atol=1e-5)
+    assert len(seen.steps) == len(speech.attention)
+    ended = [step.guesses[0][0] == "end" for step in seen.steps]
+    assert not any(ended[:-1]) and ended[-1] == speech.stopped
+    assert run.explain("abca").answer == speech.text and not run.explain(" ").sequences
+
+
 def test_other_runs_do_not_speak(run: Run, tmp_path: Path) -> None:
     other, _ = train_tiny(write_tsv(tmp_path / "a.tsv", reversal_pairs(60)), tmp_path / "run")
     with pytest.raises(RunError, match="'translation', which does not speak"):

@@ -55,8 +55,10 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
         sequences=tokens,
         attention=seen.attention,
         steps=tuple(
-            Step(a, b, p, ((END, p), (GO_ON, 1 - p)))
-            for a, b, p in zip(tokens["read"], tokens["written"], ends, strict=True)
+            _step(a, b, p, number == steps)
+            for number, (a, b, p) in enumerate(
+                zip(tokens["read"], tokens["written"], ends, strict=True), 1
+            )
         ),
         by_hand=seen.by_hand,
         stacks=seen.stacks(
@@ -64,6 +66,12 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
         ),
         shapes=seen.shapes,
     )
+
+
+def _step(read: str, written: str, end: float, last: bool) -> Step:
+    """A step that read and gave frames of these times, by its probability of the end."""
+    outcomes = sorted([(END, end), (GO_ON, 1 - end)], key=lambda one: -one[1])
+    return Step(read, written, end if last else 1 - end, tuple(outcomes))
 
 
 def _read(synthesiser: Synthesiser, ids: list[int]) -> tuple[Padded, Tensor | None]:
