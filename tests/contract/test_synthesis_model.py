@@ -54,7 +54,7 @@ def test_what_is_read_is_the_last_frame_of_the_step_before() -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_cached_steps_equal_one_pass(model: SynthesisModel, dropout: float) -> None:
     read = frames_read(frames(), K)
-    masks = DropoutMasks(1, [[0], [1], [2]], model.target_front_end.n_units, dropout)
+    masks = DropoutMasks(1, [[0], [1], [2]], sum(model.target_front_end.widths), dropout)
     drawn = [masks.draw([0, 1, 2]) for _ in range(STEPS)]
     together = None if drawn[0] is None else torch.cat(drawn, 1)  # type: ignore[arg-type]
     whole = model.step(read, model.start(TEXTS), together)

@@ -156,6 +156,12 @@ def test_speech_is_saved_as_a_file_of_its_length(run: Run, tmp_path: Path) -> No
     assert not run.speak("abd").frames[:3].equal(speech.frames[:3])
 
 
+def test_rounded_weights_speak_much_the_same(path: Path, run: Run) -> None:
+    whole, rounded = run.speak("abc"), transduce.load(path, "cpu", "int8").speak("abc")
+    k = min(len(whole.frames), len(rounded.frames))
+    assert (whole.frames[:k] - rounded.frames[:k]).abs().mean() < 0.1 * whole.frames.std()
+
+
 def test_a_blank_text_has_no_speech(run: Run) -> None:
     blank, spoken = run.predict(["  ", "a"], kind=Speech)
     assert (blank.text, blank.seconds, len(blank.samples)) == ("", 0, 0)

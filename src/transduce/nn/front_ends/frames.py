@@ -36,28 +36,20 @@ class FramesFrontEnd(nn.Module):
         """bins: features of a frame."""
         super().__init__()
         self.share = config.dropout
+        self.widths = [config.width, d_model]
+        """Units of each layer, which a mask keeps or drops."""
         self.first = nn.Linear(bins, config.width)
         self.second = nn.Linear(config.width, d_model)
-
-    @property
-    def n_units(self) -> int:
-        """Units of both layers, each of which a mask keeps or drops."""
-        return self.first.out_features + self.second.out_features
 
     def forward(self, frames: Padded, kept: Tensor | None = None) -> Padded:
         """Frames (r, t, bins) -> vectors (r, t, m).
 
-        kept: masks (r, t, `n_units`) of dropout, True for kept units; by default drawn in training,
-        and none in use.
+        kept: masks of dropout (r, t, u) over the units of both layers, True for kept ones; by
+        default drawn in training, and none in use.
         """
-        width = self.first.out_features
-        of_first, of_second = (
-            (None, None)
-            if kept is None
-            else kept.split_with_sizes([width, kept.shape[-1] - width], -1)
-        )
-        hidden = self._dropped(F.relu(self.first(frames.values)), of_first)
-        vectors = self._dropped(F.relu(self.second(hidden)), of_second)
+        first, second = (None, None) if kept is None else kept.split_with_sizes(self.widths, -1)
+        hidden = self._dropped(F.relu(self.first(frames.values)), first)
+        vectors = self._dropped(F.relu(self.second(hidden)), second)
         return frames.with_values(vectors)
 
     def _dropped(self, x: Tensor, kept: Tensor | None) -> Tensor:

@@ -163,7 +163,8 @@ class Synthesiser:
     def masks(self, rows: Sequence[Sequence[int]]) -> DropoutMasks:
         """Masks of the front end's dropout, for texts given by their ids."""
         front_end = self.model.target_front_end
-        return DropoutMasks(self.recipe.speaking.seed, rows, front_end.n_units, front_end.share)
+        seed, n_units = self.recipe.speaking.seed, sum(front_end.widths)
+        return DropoutMasks(seed, rows, n_units, front_end.share)
 
     def limit(self, n_tokens: int) -> int:
         """Most steps of a text of so many tokens."""
