@@ -10,9 +10,11 @@ import torch
 import transformers
 
 from helpers.hugging_face import byte_level, largest_difference, loaded, ours, random_batch, save
+from helpers.native import EACH_ENGINE, needs_native
 from transduce.config import parse
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.search import SearchRequest, search
+from transduce.engine.model import NativeModel
 from transduce.interop.models import import_directory
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig, build_decoder_only
 from transduce.sequence import Padded
@@ -47,6 +49,27 @@ def imported(directory: Path) -> tuple[DecoderOnly, HuggingFaceTokenizer]:
     model = build_decoder_only(parse(DecoderOnlyConfig, found.recipe["model"]), tokenizer.size)
     loaded(model, dict(found.weights))
     return model, tokenizer
+
+
+def native(directory: Path, model: DecoderOnly) -> NativeModel:
+    """The imported model in the native engine."""
+    recipe = import_directory(directory).recipe
+    return NativeModel(model, parse(DecoderOnlyConfig, recipe["model"]))
+
+
+@needs_native
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.inference_mode()
+def test_native_logits(shape: dict[str, Any], tmp_path: Path) -> None:
+    gpt2(tmp_path, **shape)
+    model, tokenizer = imported(tmp_path)
+    ids, _ = random_batch(tokenizer.numbering, (64, 64), padding=-1)
+    target = Padded.unpadded(ours(ids, tokenizer.numbering))
+    engine = native(tmp_path, model)
+    found, own = engine.step(target, engine.start()), model(target)
+    theirs = list(range(EOS, tokenizer.size))
+    assert largest_difference(found[..., theirs], own[..., theirs]) < TOLERANCE
+    assert found.softmax(-1)[..., [PAD, UNK, BOS]].max() == 0.0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -85,7 +108,8 @@ def test_without_a_head_and_with_the_old_buffers(tmp_path: Path) -> None:
     assert largest_difference(found, expected) < TOLERANCE
 
 
-def test_both_go_on_alike(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", EACH_ENGINE)
+def test_both_go_on_alike(engine: Any, tmp_path: Path) -> None:
     reference = gpt2(tmp_path)
     model, tokenizer = imported(tmp_path)
     ids, _ = random_batch(tokenizer.numbering, (7,) * 20, padding=-1)
@@ -94,10 +118,11 @@ def test_both_go_on_alike(tmp_path: Path) -> None:
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_length=47, pad_token_id=0
         )
     prefix = ours(ids, tokenizer.numbering)
+    steps: Any = native(tmp_path, model) if engine == "native" else model
     found = search(
         SearchRequest(
-            model.step,
-            model.start(),
+            steps.step,
+            steps.start(),
             Padded.unpadded(prefix),
             torch.full((len(ids),), 40),
             EOS,
