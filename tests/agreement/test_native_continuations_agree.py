@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+import resource
 from itertools import product
 from typing import Any, get_args
 
@@ -226,6 +227,18 @@ def test_scores_are_the_same_to_the_bit_in_every_batch(
         parts = [bits(first, min(first + size, 24)) for first in range(0, 24, size)]
         assert [one for part in parts for one in part] == together
     assert bits(0, 24, batch_tokens=90) == together
+
+
+def test_a_long_text_needs_no_more_memory_than_its_window() -> None:
+    shape = config("rotary", "pre", "relu", d_model=64)
+    continuations = NativeContinuations(NativeModel(built(shape), shape), 8)
+    before = 0
+    for tokens in (100, 12_000):  # 900 bytes of keys and values each
+        options = DecodingOptions(beam_size=1, max_tokens=tokens, min_length=tokens)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        ((found,),) = continuations.search([[2, 5]], OutputConstraints(), options, (0, 1, 2), None)
+        assert len(found.tokens) == tokens
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 5_000  # KiB
 
 
 def test_threads_change_nothing() -> None:

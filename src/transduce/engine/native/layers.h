@@ -4,6 +4,8 @@
 // advances each hypothesis by some tokens, a prompt or one: keys and values of all layers of a token
 // are one row of the step's block, which stays where it is; a hypothesis is the list of its rows.
 #pragma once
+#include <deque>
+
 #include "model.h"
 
 // Memory of one computation, never shared between two.
@@ -223,30 +225,29 @@ class State {
       apply(l.key_value, x.data(), rows, memory, (int)memory_stride_, scratch_.products);
     }
     past_.resize(sources.count());
-    for (int i = 0; i < sources.count(); i++) sentence_.push_back(i);
+    for (int i = 0; i < sources.count(); i++) past_[i].sentence = i;
   }
 
   int rows() const { return (int)past_.size(); }
-  int length(int row) const { return (int)past_[row].size(); }
-  int memory_length(int row) const { return sources_.length(sentence_[row]); }
+  int length(int row) const { return (int)past_[row].rows.size(); }
+  int memory_length(int row) const { return sources_.length(past_[row].sentence); }
 
   // Hypotheses `rows`, in order: only lists move.
   void select(const int* rows, int n) {
-    std::vector<std::vector<const float*>> past(n);
-    std::vector<int> sentence(sentence_.empty() ? 0 : n);
-    for (int i = 0; i < n; i++) past[i] = past_[rows[i]];
-    for (size_t i = 0; i < sentence.size(); i++) sentence[i] = sentence_[rows[i]];
+    std::vector<Past> past;
+    for (int i = 0; i < n; i++) past.push_back(past_[rows[i]]);
     past_.swap(past);
-    sentence_.swap(sentence);
   }
 
   // Forget the last `count` tokens of every hypothesis.
   void rewind(int count) {
-    for (auto& past : past_) past.resize(past.size() - std::min((size_t)count, past.size()));
+    for (Past& past : past_) {
+      past.rows.resize(past.rows.size() - std::min((size_t)count, past.rows.size()));
+    }
   }
 
   // Forget all of a hypothesis.
-  void forget(int row) { past_[row].clear(); }
+  void forget(int row) { past_[row].rows.clear(); }
 
   // Advance each hypothesis by the tokens given for it, which may be none; returns the decoder's
   // outputs (tokens, width).
@@ -258,14 +259,14 @@ class State {
     const bool pre = stack.shape.pre_norm;
     const size_t stride = staggered(2 * stack.heads.total()), row = stride * stack.layers.size();
     float* x = x_.at_least((size_t)n * m);
-    blocks_.emplace_back();
-    float* block = blocks_.back().at_least(n * row);
     if (past_.empty()) past_.resize(given.count());
+    float* block = new_block(n * row);
     for (int r = 0; r < rows(); r++) {
+      if (past_[r].rows.empty()) past_[r].since = steps_ - 1;
       for (int i = given.starts[r]; i < given.starts[r + 1]; i++) {
         embed(stack, model.target_table, model.shape.scale, m, given.ids[i], length(r),
               x + (size_t)i * m, scratch_);
-        past_[r].push_back(block + i * row);
+        past_[r].rows.push_back(block + i * row);
       }
     }
     for (size_t i = 0; i < stack.layers.size(); i++) {
@@ -306,14 +307,33 @@ class State {
   }
 
  private:
+  // What a hypothesis comes from.
+  struct Past {
+    std::vector<const float*> rows;  // of the blocks, one for each token
+    int sentence = 0;                // in the memory
+    int64_t since = 0;               // number of the step that its first row is of
+  };
+
   Sentences sources_;                  // their positions in the memory are those of the sources
   std::vector<Buffer<float>> memory_;  // of each layer, (positions, keys and values)
   size_t memory_stride_ = 0;
-  std::vector<Buffer<float>> blocks_;  // of each step, (rows, layers, keys and values)
-  std::vector<std::vector<const float*>> past_;  // of each hypothesis its rows of the blocks
-  std::vector<int> sentence_;                    // of each hypothesis
+  std::deque<Buffer<float>> blocks_;   // of the last steps, (tokens, layers, keys and values)
+  int64_t steps_ = 0;
+  std::vector<Past> past_;  // of each hypothesis
   Buffer<float> x_, last_;
   Scratch scratch_;
+
+  // A block for a step; those before the first one that a hypothesis comes from are freed.
+  float* new_block(size_t size) {
+    int64_t oldest = steps_;
+    for (const Past& past : past_) {
+      if (!past.rows.empty()) oldest = std::min(oldest, past.since);
+    }
+    while ((int64_t)blocks_.size() > steps_ - oldest) blocks_.pop_front();
+    blocks_.emplace_back();
+    steps_++;
+    return blocks_.back().at_least(size);
+  }
 
   void self_attention(const Layer& l, const Sentences& given, const float* in, float* out,
                       size_t offset) {
@@ -327,7 +347,7 @@ class State {
       seen.clear();
       const int before = length(r) - given.length(r);
       for (int at = 0; at < length(r); at++) {
-        const float* keys = past_[r][at] + offset;
+        const float* keys = past_[r].rows[at] + offset;
         seen.add(keys, keys + h);
         if (at < before) continue;
         const size_t i = given.starts[r] + at - before;
@@ -351,9 +371,10 @@ class State {
     apply(l.query, in, n, queries, h, scratch_.products);
     Keys& seen = scratch_.seen;
     for (int r = 0; r < rows(); r++) {
-      if (r == 0 || sentence_[r] != sentence_[r - 1]) {
+      const int sentence = past_[r].sentence;
+      if (r == 0 || sentence != past_[r - 1].sentence) {
         seen.clear();
-        const float* row = memory + sources_.starts[sentence_[r]] * memory_stride_;
+        const float* row = memory + sources_.starts[sentence] * memory_stride_;
         for (int s = 0; s < memory_length(r); s++, row += memory_stride_) seen.add(row, row + h);
         seen.fill_up();
       }
