@@ -57,8 +57,8 @@ COMPARED = (  # the second of two models with the first; the first three pairs b
     ("rnn-dot", "rnn-general"),
     ("rnn-general", "rnn-additive"),
     ("rnn-additive", "gru-additive"),
-    ("bytenet", "convs2s"),
-    ("convs2s", "convolution"),
+    ("rnn-bahdanau", "convs2s"),
+    ("convs2s", "bytenet"),
     ("gru-additive", "convolution"),
     ("convolution", "tiny"),
 )
@@ -289,6 +289,7 @@ def trained(plan: Plan, name: str, peak: float) -> dict[str, Any]:
         "parameters": transduce.load(path, "cpu").info()["parameters"],
         "target_tokens": progress["target_tokens"],
         "cpu_seconds": seconds,
+        "date": date.today().isoformat(),
         "best_step": outcome.best_step,
         "validation_loss": outcome.scores["loss"],
     }

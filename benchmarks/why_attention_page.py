@@ -123,13 +123,20 @@ def translation_tables(part: dict[str, Any]) -> dict[str, list[str]]:
     signature = next(iter(models.values()))["bleu_signature"]
     facts = (
         f"{budget['steps']:,} steps of at most {budget['batch_tokens']} positions a side, joint "
-        f"vocabulary of {budget['vocabulary']:,}. {_made(part['made'])}. `{signature}`."
+        f"vocabulary of {budget['vocabulary']:,}. {_made({**part['made'], 'date': _dates(part)})}. "
+        f"`{signature}`."
     )
     return {
         "translation": [*_table(head, rows), "", facts],
         "rates": _table(*_by_rate(part["trials"])),
         "by-length": [LENGTH_PLOT, "", *_table(*_by_length(models, part.get("by_length", [])))],
     }
+
+
+def _dates(part: dict[str, Any]) -> str:
+    """Days on which the models were trained."""
+    days = {model.get("date", part["made"]["date"]) for model in part["models"].values()}
+    return " and ".join(sorted(days))
 
 
 def _by_rate(trials: dict[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -19,8 +19,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import why_attention  # noqa: E402  a script, not a package
 
-RECURRENT = ["rnn-fixed", "rnn-dot", "rnn-general", "rnn-additive", "gru-additive"]
-MODELS = [*RECURRENT, "convolution", "tiny"]
+MODELS = list(why_attention.MODELS)
 BUDGET = ["--steps=2", "--batch-tokens=96", "--vocabulary=300", "--peaks=0.001,0.004", "--beyond=1"]
 BUDGET += ["--rounds=1", "--speed-tokens=64", "--longest=256"]
 
@@ -92,7 +91,8 @@ def test_the_peak_with_the_lowest_loss_is_tested(results: Any) -> None:
 def test_every_test_sentence_is_in_one_length_group(results: Any) -> None:
     for model in results["translation"]["models"].values():
         assert sum(bucket["sentences"] for bucket in model["by_length"]) == 24
-    assert len(results["translation"]["comparisons"]) == len(MODELS) - 1
+    pairs = [(found["a"], found["b"]) for found in results["translation"]["comparisons"]]
+    assert pairs == list(why_attention.COMPARED)
 
 
 def test_tables_hold_what_was_measured(place: Path, results: Any) -> None:
@@ -151,6 +151,10 @@ def test_what_is_done_is_not_trained_again(place: Path) -> None:
     assert len(weights) == 3 * len(MODELS)
     before = {name: path.stat().st_mtime_ns for name, path in weights.items()}
     weights["tiny-0.004"].unlink()
+    results = (place / "output" / "results.json").read_bytes()
+    assert command(place, *BUDGET, "--only=translation", "--models=rnn-dot") == 0
+    assert not weights["tiny-0.004"].exists(), "it was not asked for"
+    assert (place / "output" / "results.json").read_bytes() == results
     assert command(place, *BUDGET, "--only=translation") == 0
     after = {name: path.stat().st_mtime_ns for name, path in weights.items()}
     assert [name for name in weights if after[name] != before[name]] == ["tiny-0.004"]

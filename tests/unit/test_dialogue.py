@@ -372,6 +372,18 @@ def test_learns_to_answer(data: Path) -> None:
     assert run.info()["roles"] == ["user", "model"]
 
 
+def test_recurrent_model_talks_by_its_state(data: Path) -> None:
+    """A turn continues the conversation as one reading of the whole history does."""
+    recipe = settings(data, "data.loss_on=answers", "decoding.method=beam", "training.steps=40")
+    recipe["model"]["decoder"] = {"kind": "recurrent", "dropout": 0.0}
+    path, _ = transduce.train(recipe, data / "runs" / "recurrent")
+    run = transduce.load(path)
+    talk = run.conversation()
+    first = "".join(talk.reply("ab"))
+    second = "".join(talk.reply("cd"))
+    assert [one.text for one in run.predict(["ab", f"ab\n{first}\ncd"])] == [first, second]
+
+
 @pytest.mark.parametrize("tie", [True, False])
 @pytest.mark.parametrize("task", ["dialogue", "language-model"])
 def test_starts_from_another_run(data: Path, tmp_path: Path, task: str, tie: bool) -> None:
