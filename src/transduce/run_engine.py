@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Literal
 
-from transduce.engine.build import build_refusal
+from transduce.engine.build import NO_COMPILER, build_refusal, log_once
 from transduce.engine.instructions import chosen_instructions
 from transduce.engine.linear import to_native
 from transduce.engine.model import NativeModel
@@ -75,7 +75,9 @@ def _behind(
     predictor: Predictor, recipe: Recipe, path: Path, engine: EngineName, precision: Precision
 ) -> tuple[Predictor, EngineName]:
     if engine == "auto":
-        if native_refusal(predictor, recipe.model) is not None:
+        if (refusal := native_refusal(predictor, recipe.model)) is not None:
+            if refusal == NO_COMPILER:
+                log_once(refusal)
             return _behind(predictor, recipe, path, "pytorch", precision)
         try:
             return _behind(predictor, recipe, path, "native", precision)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from helpers.native import INSTRUCTIONS, needs_native
-from transduce.engine import build
+from transduce.engine import build, library
 from transduce.engine.instructions import (
     ARM64,
     VARIABLE,
@@ -108,6 +112,80 @@ def test_it_is_compiled_once_and_for_its_owner_alone(cache: Path) -> None:
     assert symbols.engine_lanes() >= 4
 
 
+def test_a_library_of_the_package_comes_first(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(build, "PREBUILT", tmp_path / "prebuilt")
+    assert build.build_refusal(X86_64[-1]) == build.NO_COMPILER
+    (tmp_path / "prebuilt").mkdir()
+    path = tmp_path / "prebuilt" / build._name(X86_64[-1])
+    path.write_bytes(b"no library")
+    assert build.library_path(X86_64[-1]) == path and not list(cache.iterdir())
+    assert build.build_refusal(X86_64[-1]) is None
+    with pytest.raises(SettingError, match=r"cannot be loaded: .*; set TRANSDUCE_ENGINE_FLAGS"):
+        library._loaded.__wrapped__(X86_64[-1])
+
+
+def test_a_reason_is_told_once(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "transduce"):
+        for reason in ("no compiler", "no compiler", "another"):
+            build.log_once(reason)
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [
+        "no compiler",
+        "another",
+    ]
+
+
+class FakeHook:
+    """The part of hatchling's interface that the hook uses."""
+
+    target_name = "wheel"
+    root = str(Path(__file__).parents[2])
+
+    def __class_getitem__(cls, item: object) -> type[FakeHook]:
+        return cls
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.app = SimpleNamespace(display_warning=self.said.append)
+
+
+def hook_with(monkeypatch: pytest.MonkeyPatch, compiler: str | None) -> tuple[Any, dict[str, Any]]:
+    module = SimpleNamespace(BuildHookInterface=FakeHook)
+    monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", module)
+    monkeypatch.setattr("shutil.which", lambda name: compiler)
+    monkeypatch.syspath_prepend(FakeHook.root)
+    hook = importlib.import_module("hatch_build").EngineHook()
+    monkeypatch.delitem(sys.modules, "hatch_build")
+    return hook, {"force_include": {}}
+
+
+def test_a_wheel_carries_every_instruction_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "c++"  # writes the file after -o
+    compiler.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho made > "$2"\n')
+    compiler.chmod(0o700)
+    hook, data = hook_with(monkeypatch, str(compiler))
+    hook.initialize("editable", data)
+    assert data == {"force_include": {}}
+    hook.initialize("standard", data)
+    names = [f"transduce/engine/prebuilt/{build._name(one)}" for one in instruction_sets()]
+    assert list(data["force_include"].values()) == names
+    assert data["tag"].startswith("py3-none-") and "-" not in data["tag"][len("py3-none-") :]
+    assert not data["pure_python"] and all(map(os.path.exists, data["force_include"]))
+    hook.finalize("standard", data, "")
+    assert not any(map(os.path.exists, data["force_include"]))
+
+
+def test_a_wheel_without_a_compiler_is_pure(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook, data = hook_with(monkeypatch, None)
+    hook.initialize("standard", data)
+    assert data == {"force_include": {}}
+    assert hook.said == [f"wheel without the native engine: {build.NO_COMPILER}"]
+
+
 def test_sources_and_options_decide_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {build._digest(one) for one in (*X86_64, *ARM64[:1])}
     assert len(names) == len(X86_64) + 1
@@ -119,7 +197,7 @@ def test_sources_and_options_decide_the_name(monkeypatch: pytest.MonkeyPatch) ->
 @needs_native
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
 def test_what_is_out_of_range_is_refused(instructions: str) -> None:
-    library = engine_library(instructions)
+    engine = engine_library(instructions)
 
     def shape(**changes: int) -> ModelShape:
         sizes = {"layers": 1, "heads": 2, "head_width": 4, "inner": 8, "max_positions": 4}
@@ -129,28 +207,28 @@ def test_what_is_out_of_range_is_refused(instructions: str) -> None:
 
     wrong = ({"layers": 0}, {"heads": -1}, {"width": 0}, {"head_width": 1 << 30}, {"positions": 9})
     for changes in (*wrong, {"activation": 7}, {"max_positions": 0}):
-        assert library.engine_new(shape(**changes)) is None, changes
-    model = library.engine_new(shape())
+        assert engine.engine_new(shape(**changes)) is None, changes
+    model = engine.engine_new(shape())
     values = torch.zeros(9, 9)
     at = values.data_ptr()
-    assert library.engine_load(model, b"head", at, None, 9, 8) == 0
-    assert library.engine_load(model, b"head", at, None, 8, 9) == 2
-    assert library.engine_load(model, b"encoder.norm", at, at, 8, 1) == 1
-    assert library.engine_load(model, b"encoder.layers.1.feed_forward.outer", at, at, 8, 8) == 1
+    assert engine.engine_load(model, b"head", at, None, 9, 8) == 0
+    assert engine.engine_load(model, b"head", at, None, 8, 9) == 2
+    assert engine.engine_load(model, b"encoder.norm", at, at, 8, 1) == 1
+    assert engine.engine_load(model, b"encoder.layers.1.feed_forward.outer", at, at, 8, 8) == 1
     values[0, 0] = float("nan")
-    assert library.engine_load(model, b"head", at, None, 9, 8) == 3
+    assert engine.engine_load(model, b"head", at, None, 9, 8) == 3
     ids = torch.tensor([5], dtype=torch.int32)
-    assert library.engine_complete(model) == 0
-    assert library.state_new(model, ids.data_ptr(), ids.data_ptr(), 1) is None
-    library.engine_delete(model)
+    assert engine.engine_complete(model) == 0
+    assert engine.state_new(model, ids.data_ptr(), ids.data_ptr(), 1) is None
+    engine.engine_delete(model)
 
 
 @needs_native
 @pytest.mark.parametrize("instructions", INSTRUCTIONS)
 def test_what_is_out_of_range_of_a_decoder_alone_is_refused(instructions: str) -> None:
-    library = engine_library(instructions)
+    engine = engine_library(instructions)
     stack = StackShape(1, 2, 4, 8, 0, 1, 3, 4, 0, 1e-5)  # four learned positions
-    model = library.engine_new(ModelShape(StackShape(), stack, 8, 0, 9, 0, 1.0))
+    model = engine.engine_new(ModelShape(StackShape(), stack, 8, 0, 9, 0, 1.0))
     values = torch.zeros(24, 8)
     at = values.data_ptr()
     layer = b"decoder.layers.0."
@@ -166,19 +244,19 @@ def test_what_is_out_of_range_of_a_decoder_alone_is_refused(instructions: str) -
         (layer + b"feed_forward.outer", 8, 8),
         (layer + b"feed_forward_residual.norm", 8, 1),
     ):
-        assert library.engine_complete(model) == 0
-        assert library.engine_load(model, name, at, at, rows, columns) == 0, name
+        assert engine.engine_complete(model) == 0
+        assert engine.engine_load(model, name, at, at, rows, columns) == 0, name
     for name in (b"target_front_end.embedding", b"encoder.norm", layer + b"cross_attention.query"):
-        assert library.engine_load(model, name, at, at, 9, 8) == 1, name
-    assert library.engine_complete(model) == 1
+        assert engine.engine_load(model, name, at, at, 9, 8) == 1, name
+    assert engine.engine_complete(model) == 1
     one = torch.tensor([1], dtype=torch.int32)
-    assert library.state_new(model, one.data_ptr(), one.data_ptr(), 1) is None
-    state = library.state_new(model, None, None, 0)
+    assert engine.state_new(model, one.data_ptr(), one.data_ptr(), 1) is None
+    state = engine.state_new(model, None, None, 0)
 
     def step(ids: list[int], counts: list[int], attention: int | None = None) -> int:
         given = [torch.tensor(values, dtype=torch.int32) for values in (ids, counts)]
         pointers = (values.data_ptr() for values in given)
-        found: int = library.state_step(
+        found: int = engine.state_step(
             state, *pointers, len(counts), None, None, None, attention, 9
         )
         return found
@@ -194,13 +272,13 @@ def test_what_is_out_of_range_of_a_decoder_alone_is_refused(instructions: str) -
     def found(**changes: int) -> bool:
         arguments = SearchOptions(**{**options, **changes})
         rows = [one.data_ptr()] * 4
-        results = library.search_run(model, None, None, *rows, 1, arguments, Cancelled())
-        library.search_delete(results)
+        results = engine.search_run(model, None, None, *rows, 1, arguments, Cancelled())
+        engine.search_delete(results)
         return results is not None
 
     assert found()
     for changes in ({"eos": 9}, {"kept": 5}, {"kept": 0}, {"window": 5}, {"window": -1}):
         assert not found(**changes), changes
     assert not found(beam=0) and not found(n_forbidden=-1)
-    library.state_delete(state)
-    library.engine_delete(model)
+    engine.state_delete(state)
+    engine.engine_delete(model)

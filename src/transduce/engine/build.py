@@ -1,4 +1,4 @@
-"""Compilation of the engine: once for an instruction set, into the user's cache.
+"""Compilation of the engine: with the wheel, or once for an instruction set into the user's cache.
 
 The library's name holds a hash of sources and options, so that another version of the package
 never loads it.  It is written under another name first and then renamed: complete or absent, and
@@ -13,9 +13,7 @@ import os
 import platform
 import shutil
 import stat
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from transduce.engine.instructions import InstructionSet
@@ -24,6 +22,8 @@ from transduce.errors import SettingError, first_line
 logger = logging.getLogger("transduce")
 
 SOURCES = Path(__file__).parent / "native"
+PREBUILT = Path(__file__).parent / "prebuilt"
+"""Libraries that came with the package; absent in an editable install."""
 COMPILERS = ("c++", "g++", "clang++")
 OPTIONS = (
     *("-std=c++17", "-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"),
@@ -35,22 +35,23 @@ FLAGS = "TRANSDUCE_ENGINE_FLAGS"
 """Environment variable with further options of the compiler, such as sanitizers."""
 TIMEOUT = 600
 """Seconds."""
-_NO_COMPILER = (
+NO_COMPILER = (
     f"the native engine needs a C++ compiler once ({', '.join(COMPILERS)}); install one, or take "
     "--engine pytorch"
 )
 
 
 def library_path(instructions: InstructionSet) -> Path:
-    """The compiled library; compiles it where it is missing.
+    """The compiled library, of the package or of the cache; compiles it where it is missing.
 
     Raises SettingError without a compiler, or if the cache cannot be trusted or written.
     """
+    prebuilt = PREBUILT / _name(instructions)
+    if prebuilt.is_file():
+        return prebuilt
     try:
-        path = _path(instructions)
-        if not path.is_file():
-            _compile(instructions, path)
-        return path
+        path = _cache_directory() / _name(instructions)
+        return path if path.is_file() else compile_library(instructions, path.parent)
     except OSError as error:
         raise SettingError(
             f"the native engine needs a directory for its library ({error}); set XDG_CACHE_HOME"
@@ -59,16 +60,31 @@ def library_path(instructions: InstructionSet) -> Path:
 
 def build_refusal(instructions: InstructionSet) -> str | None:
     """Reason that the library cannot be had, found without compiling it; None if it can."""
+    name = _name(instructions)
     try:
-        if _compiler() is None and not _path(instructions).is_file():
-            return _NO_COMPILER
+        if (PREBUILT / name).is_file() or _compiler() is not None:
+            return None
+        if not (_cache_directory() / name).is_file():
+            return NO_COMPILER
     except (OSError, SettingError) as error:
         return str(error)
     return None
 
 
-def _path(instructions: InstructionSet) -> Path:
-    return _cache_directory() / f"engine-{instructions.name}-{_digest(instructions)}.so"
+def log_once(reason: str) -> None:
+    """Log why the engine cannot be had: once for this user and version of the engine."""
+    digest = hashlib.sha256(reason.encode()).hexdigest()[:16]
+    try:
+        (_cache_directory() / f"told-{digest}").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    except (OSError, SettingError):  # no memory: say it each time
+        pass
+    logger.info("translating with PyTorch, slower: %s", reason)
+
+
+def _name(instructions: InstructionSet) -> str:
+    return f"engine-{instructions.name}-{_digest(instructions)}.so"
 
 
 def _compiler() -> str | None:
@@ -104,13 +120,18 @@ def _digest(instructions: InstructionSet) -> str:
     return digest.hexdigest()[:16]
 
 
-def _compile(instructions: InstructionSet, path: Path) -> None:
+def compile_library(instructions: InstructionSet, directory: Path) -> Path:
+    """Compile the library into a directory.  Raises SettingError where that fails."""
+    import subprocess
+    import tempfile
+
+    path = directory / _name(instructions)
     compiler = _compiler()
     if compiler is None:
-        raise SettingError(_NO_COMPILER)
+        raise SettingError(NO_COMPILER)
     logger.info("compiling the native engine for %s (once)", instructions.name)
-    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-        made = Path(directory) / path.name
+    with tempfile.TemporaryDirectory(dir=directory) as aside:
+        made = Path(aside) / path.name
         command = [compiler, *_options(instructions), str(SOURCES / "interface.cpp")]
         try:
             done = subprocess.run(
@@ -125,4 +146,4 @@ def _compile(instructions: InstructionSet, path: Path) -> None:
         if done.returncode:
             reason = first_line(RuntimeError(done.stderr))
             raise SettingError(f"{compiler} could not compile the native engine: {reason}")
-        made.replace(path)
+        return made.replace(path)

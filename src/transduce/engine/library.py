@@ -19,6 +19,7 @@ from ctypes import (
 
 from transduce.engine.build import library_path
 from transduce.engine.instructions import InstructionSet, chosen_instructions
+from transduce.errors import SettingError
 
 
 class StackShape(Structure):
@@ -96,7 +97,13 @@ def engine_library(instructions: str | None = None) -> ctypes.CDLL:
 
 @functools.cache
 def _loaded(instructions: InstructionSet) -> ctypes.CDLL:
-    library = ctypes.CDLL(str(library_path(instructions)))
+    path = library_path(instructions)
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:  # made for another system
+        raise SettingError(
+            f"{path} cannot be loaded: {error}; set TRANSDUCE_ENGINE_FLAGS=-O3 to compile another"
+        ) from None
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
