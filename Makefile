@@ -2,12 +2,13 @@
 # make test    everything that is checked quickly, in a fresh virtual environment
 # make docs    the documentation as a site, in docs/_build
 # make package    wheel and source distribution, in dist
-# make test-long    the native engine under the sanitizers of addresses and undefined behaviour
+# make test-long    the native engine under sanitizers, fuzzed, and on ARM under emulation; for the
+#                   last: apt-get install g++-aarch64-linux-gnu qemu-user
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all test-long lint docs package clean
+.PHONY: demo test test-all test-long test-sanitized test-fuzz test-arm lint docs package clean
 
 # Installed again whenever what is to be installed changes.
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -27,12 +28,35 @@ test-all: $(VENV)/ready lint
 
 # Compiled first: the compiler itself need not run under the sanitizer.
 SANITIZED := TRANSDUCE_ENGINE_FLAGS="-O1 -fsanitize=address,undefined -fno-sanitize-recover=all -g1"
-test-long: $(VENV)/ready
+test-long: test-sanitized test-fuzz test-arm
+
+test-sanitized: $(VENV)/ready
 	$(SANITIZED) $(BIN)/python -c "from transduce.engine import build, instructions; \
 	  print(*map(build.library_path, instructions.available()), sep='\n')"
 	$(SANITIZED) ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" \
 	$(BIN)/pytest tests/agreement/test_native_*.py
+
+# The engine's own drivers, without Python.
+DRIVERS := .engine
+DRIVER  := -std=c++17 -pthread -fno-math-errno -fno-trapping-math -ffp-contract=fast
+SECONDS := 600
+test-fuzz:
+	mkdir -p $(DRIVERS)
+	c++ $(DRIVER) -march=native -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all \
+	  tests/engine/fuzz.cpp -o $(DRIVERS)/fuzz
+	ASAN_OPTIONS=abort_on_error=1 UBSAN_OPTIONS=abort_on_error=1 $(DRIVERS)/fuzz $(SECONDS)
+	c++ $(DRIVER) -march=native -O1 -g1 -fsanitize=thread tests/engine/fuzz.cpp -o $(DRIVERS)/races
+	$(DRIVERS)/races 60
+
+test-arm:
+	mkdir -p $(DRIVERS)
+	c++ $(DRIVER) -O2 tests/engine/agreement.cpp -o $(DRIVERS)/baseline
+	$(DRIVERS)/baseline > $(DRIVERS)/baseline.txt
+	for set in armv8-a armv8.2-a+dotprod; do \
+	  aarch64-linux-gnu-g++ $(DRIVER) -O2 -static -march=$$set tests/engine/agreement.cpp \
+	    -o $(DRIVERS)/$$set && qemu-aarch64 $(DRIVERS)/$$set $(DRIVERS)/baseline.txt || exit 1; \
+	done
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check
@@ -48,4 +72,4 @@ package: $(VENV)/ready
 	$(BIN)/twine check --strict dist/*
 
 clean:
-	rm -rf dist docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf dist docs/_build $(DRIVERS) $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -40,13 +40,17 @@ bool are_valid(const Questions& questions, const SearchOptions& o, const Model& 
   for (int i = 0; i < questions.count(); i++) {
     const int64_t most = o.window ? o.window
                                   : (int64_t)questions.prompts.length(i) + questions.limits[i];
-    if (questions.limits[i] < 0 || most > positions) return false;
+    if (questions.limits[i] < 0 || questions.limits[i] > 1000000000 || most > positions) {
+      return false;
+    }
   }
   auto is_id = [&](int id) { return id >= 0 && id < model.shape.target_size; };
   const bool ids = is_id(o.eos) && o.n_forbidden >= 0 &&
                    std::all_of(o.forbidden, o.forbidden + o.n_forbidden, is_id);
   const bool window = o.window == 0 || (o.kept >= 1 && o.kept <= o.window);
-  return ids && window && o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1;
+  const bool kinds = o.length_penalty >= NO_PENALTY && o.length_penalty <= GNMT &&
+                     o.stop >= FIRST && o.stop <= PRESENT && o.alpha >= 0 && o.alpha <= 1000;
+  return ids && window && kinds && o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1;
 }
 
 }  // namespace
@@ -61,7 +65,7 @@ EXPORT int32_t engine_lanes() { return W; }
 EXPORT Model* engine_new(const ModelShape* shape) {
   try {
     return is_valid(*shape) ? new Model(*shape) : nullptr;
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
     return nullptr;
   }
 }
@@ -72,7 +76,7 @@ EXPORT int32_t engine_load(Model* model, const char* name, const float* weight, 
                     int64_t rows, int64_t columns) {
   try {
     return model->load(name, weight, bias, rows, columns);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
     return NO_MEMORY;
   }
 }
@@ -132,7 +136,7 @@ EXPORT State* state_new(const Model* model, const int32_t* ids, const int32_t* l
     Sentences sources;
     if (!read_sources(*model, ids, lengths, n, sources)) return nullptr;
     return new State(*model, sources);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
     return nullptr;
   }
 }
@@ -166,22 +170,23 @@ EXPORT int32_t state_step(State* state, const int32_t* ids, const int32_t* count
     if (logits) state->logits(found, (int)tokens, logits);
     if (last_logits) state->last_logits(given, found, last_logits);
     return STEPPED;
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
     return STEP_NO_MEMORY;
   }
 }
 
 // 1 for success.
 EXPORT int32_t state_select(State* state, const int32_t* rows, int32_t n) {
+  if (n < 0) return 0;
   for (int i = 0; i < n; i++) {
     if (rows[i] < 0 || rows[i] >= state->rows()) return 0;
   }
   try {
     state->select(rows, n);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
     return 0;
   }
-  return n >= 0;
+  return 1;
 }
 EXPORT void state_rewind(State* state, int32_t count) { state->rewind(count); }
 

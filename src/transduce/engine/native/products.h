@@ -233,11 +233,15 @@ static float round_to_int8(const float* x, int n, int padded, uint8_t* to) {
   constexpr int above = 1024;  // so that cutting a positive number off rounds it
   for (j = 0; j + W <= n; j += W) {
     const V scaled = load(x + j) * scale + (above + 0.5f);
-    const I levels = __builtin_convertvector(scaled, I) + (ZERO - above);
+    const U levels = (U)__builtin_convertvector(scaled, I) + (uint32_t)(ZERO - above);
     const auto bytes = __builtin_convertvector(levels, Lanes<uint8_t, W>::type);
     memcpy(to + j, &bytes, W);
   }
-  for (; j < n; j++) to[j] = (uint8_t)((int)(x[j] * scale + (above + 0.5f)) + (ZERO - above));
+  for (; j < n; j++) {
+    const float scaled = x[j] * scale + (above + 0.5f);
+    const bool finite = scaled > 0 && scaled < 2 * above;  // false for NaN
+    to[j] = (uint8_t)((finite ? (int)scaled : above) + (ZERO - above));
+  }
   for (; j < padded; j++) to[j] = ZERO;
   return top / LEVELS;
 }

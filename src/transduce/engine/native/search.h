@@ -5,6 +5,7 @@
 // Log-softmax and the choice of the best go over the logits together, so that no log-probability but
 // a candidate's is written.
 #pragma once
+#include <system_error>
 #include <thread>
 
 #include "layers.h"
@@ -359,7 +360,13 @@ static void search_all(const Model& model, const Questions& questions,
     }
   };
   std::vector<std::thread> threads;
-  for (int share = 1; share < shares; share++) threads.emplace_back(run, share);
+  for (int share = 1; share < shares; share++) {
+    try {
+      threads.emplace_back(run, share);
+    } catch (const std::system_error&) {  // there may be no more threads
+      run(share);
+    }
+  }
   run(0);
   for (std::thread& thread : threads) thread.join();
   for (int share = 0; share < shares; share++) {

@@ -1,0 +1,109 @@
+// Outputs of random models as text, for comparison between two builds of the engine.
+//
+//     agreement > here.txt        agreement here.txt: compare with the outputs of another build
+//
+// Every activation, norm order and kind of positions, in each precision, with an encoder and without,
+// greedy and with a beam.
+// Sums in another order differ in their last digits: scores may differ by a thousandth in float32
+// and by a twentieth in bfloat16 and int8, and one output in fifty may be another one.
+#include "random_model.h"
+
+namespace {
+
+constexpr int SENTENCES = 6, LIMIT = 12, VOCABULARY = 37;
+
+struct Line {
+  std::string name, tokens;
+  double score;
+};
+
+ModelShape shape_of(int activation, int pre_norm, int positions, int precision, bool encoder,
+                    Random& random) {
+  const int heads = random.from_to(1, 3), head_width = 2 * random.from_to(2, 9);
+  const int norm = random.below(2);
+  const StackShape stack{2,        heads, head_width, random.from_to(8, 40), activation,
+                         pre_norm, positions, 64, norm, 1e-5f};
+  const int sources = encoder ? VOCABULARY : 0;
+  return {encoder ? stack : StackShape{}, stack, heads * head_width, sources, VOCABULARY,
+          precision,                      2.0f};
+}
+
+void search_with(const Model* model, const std::string& name, Random& random,
+                 std::vector<Line>& lines) {
+  Texts texts, begin;
+  for (int i = 0; i < SENTENCES; i++) {
+    texts.lengths.push_back(random.from_to(1, 9));
+    for (int j = 0; j < texts.lengths.back(); j++) texts.ids.push_back(random.below(VOCABULARY));
+    begin.ids.push_back(2), begin.lengths.push_back(1);
+  }
+  const std::vector<int32_t> limits(SENTENCES, LIMIT), none(SENTENCES, 0);
+  const bool encoder = model->has_encoder();
+  const int32_t forbidden[] = {0, 2};
+  for (int beam : {1, 4}) {
+    const SearchOptions options{beam, 1, GNMT, EXACT, 0, 0, 3, 0, 0, 1, 2, forbidden, 0.6};
+    Results* found = search(model, texts, encoder ? begin : texts, limits, none, options);
+    if (!found) exit(3);
+    const int32_t* tokens = search_tokens(found);
+    for (int i = 0; i < SENTENCES; i++) {
+      std::string text;
+      for (int j = 0; j < search_lengths(found)[i]; j++) text += std::to_string(*tokens++) + ",";
+      const std::string at = name + " beam " + std::to_string(beam) + " " + std::to_string(i);
+      lines.push_back({at, text + ".", search_scores(found)[i]});
+    }
+    search_delete(found);
+  }
+}
+
+std::vector<Line> outputs() {
+  std::vector<Line> lines;
+  Random random(1);
+  for (int precision = FLOAT32; precision <= INT8; precision++) {
+    for (int activation = RELU; activation <= SWIGLU; activation++) {
+      for (int positions = NO_POSITIONS; positions <= ALIBI; positions++) {
+        for (int kind = 0; kind < 4; kind++) {
+          const int pre_norm = kind % 2, encoder = kind / 2;
+          Loaded loaded(shape_of(activation, pre_norm, positions, precision, encoder, random));
+          if (!loaded.model) exit(2);
+          loaded.load_all(random);
+          char name[100];
+          snprintf(name, sizeof name, "precision %d activation %d positions %d norm %d encoder %d",
+                   precision, activation, positions, pre_norm, encoder);
+          search_with(loaded.model, name, random, lines);
+        }
+      }
+    }
+  }
+  return lines;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::vector<Line> lines = outputs();
+  FILE* other = count > 1 ? fopen(arguments[1], "r") : nullptr;
+  if (count > 1 && !other) return 2;
+  int differing = 0;
+  double largest[2] = {0, 0};  // in float32, in other precisions
+  for (const Line& line : lines) {
+    if (!other) {
+      printf("%s|%s|%.9g\n", line.name.c_str(), line.tokens.c_str(), line.score);
+      continue;
+    }
+    char name[200], tokens[200];
+    double score;
+    if (fscanf(other, "%199[^|]|%199[^|]|%lf\n", name, tokens, &score) != 3 || line.name != name) {
+      fprintf(stderr, "%s is of other models\n", arguments[1]);
+      return 2;
+    }
+    if (line.tokens != tokens) {
+      differing++;
+    } else {
+      double& so_far = largest[line.name.rfind("precision 0", 0) != 0];
+      so_far = std::max(so_far, std::fabs(line.score - score));
+    }
+  }
+  if (!other) return 0;
+  printf("%d of %zu outputs differ; largest difference of scores %.2g, %.2g in float32\n",
+         differing, lines.size(), largest[1], largest[0]);
+  return differing * 50 > (int)lines.size() || largest[0] > 1e-3 || largest[1] > 0.05;
+}

@@ -1,0 +1,210 @@
+// A fuzzer at the C interface of the engine: sizes, weights, ids and options, right and wrong.
+//
+// What is out of range must be refused, and nothing read or written out of bounds: to be compiled
+// with sanitizers.  Each search is checked: its outputs obey its options, and are the same to the
+// bit for a sentence alone.
+//
+//     fuzz SECONDS [SEED]        0 seconds: that seed alone
+//
+// With abort_on_error=1 in ASAN_OPTIONS and UBSAN_OPTIONS the seed that fails is printed.
+#include <csignal>
+
+#include "random_model.h"
+
+namespace {
+
+void check(bool right, const char* what) {
+  if (right) return;
+  fprintf(stderr, "wrong: %s\n", what);
+  abort();
+}
+
+bool rarely(Random& random) { return random.below(12) == 0; }
+
+// A number from low to high, or rarely any.
+int32_t number(Random& random, int low, int high) {
+  if (!rarely(random)) return random.from_to(low, high);
+  const int32_t odd[] = {-1, 0, INT32_MIN, INT32_MAX, 1 << 16, (int32_t)random.bits()};
+  return odd[random.below(6)];
+}
+
+float any_real(Random& random) {
+  const float odd[] = {NAN, INFINITY, -INFINITY, -1, 0, 3e38f, 1e-40f};
+  return odd[random.below(7)];
+}
+
+StackShape stack_shape(Random& random) {
+  StackShape s;
+  s.layers = number(random, 1, 2), s.heads = number(random, 1, 3);
+  s.head_width = number(random, 1, 20), s.inner = number(random, 1, 40);
+  s.activation = number(random, RELU, SWIGLU), s.pre_norm = random.below(2);
+  s.positions = number(random, NO_POSITIONS, ALIBI);
+  s.max_positions = number(random, 1, 12), s.embedding_norm = random.below(2);
+  s.epsilon = rarely(random) ? any_real(random) : 1e-5f;
+  return s;
+}
+
+ModelShape model_shape(Random& random) {
+  ModelShape s;
+  s.encoder = stack_shape(random), s.decoder = stack_shape(random);
+  s.width = number(random, 1, 40), s.precision = number(random, FLOAT32, INT8);
+  s.source_size = random.below(3) ? number(random, 1, 50) : 0, s.target_size = number(random, 4, 90);
+  s.scale = rarely(random) ? any_real(random) : 2;
+  return s;
+}
+
+// Sizes that fill no memory.
+bool is_small(const Model& model) {
+  size_t total = 0;
+  for (const Slot& slot : model.slots_) {
+    if (slot.rows > 100000 || slot.columns > 100000) return false;
+    total += slot.rows * slot.columns;
+  }
+  return total < 1000000;
+}
+
+// Load weights, with mistakes rarely; true if the engine has all of them.
+bool load(Loaded& loaded, Random& random) {
+  const bool mistakes = random.below(4) == 0;
+  for (size_t i = 0; i < loaded.model->slots_.size(); i++) {
+    const Slot slot = loaded.model->slots_[i];
+    int64_t rows = (int64_t)slot.rows, columns = (int64_t)slot.columns;
+    if (mistakes && rarely(random)) rows = random.below(60), columns = random.below(60);
+    const bool right = rows == (int64_t)slot.rows && columns == (int64_t)slot.columns;
+    const bool bias = !(mistakes && rarely(random));
+    const int status = loaded.load(i, rows, columns, random, 1.5f, bias);
+    check(right ? status == LOADED || (slot.norm && !bias) : status == WRONG_SHAPE, "load");
+  }
+  check(engine_load(loaded.model, "no.such", nullptr, nullptr, 1, 1) == UNKNOWN_NAME, "a name");
+  return engine_complete(loaded.model);
+}
+
+Texts texts(int n, int size, Random& random) {
+  Texts made;
+  for (int i = 0; i < n; i++) {
+    const int length = rarely(random) ? random.from_to(-1, 30) : random.from_to(1, 12);
+    made.lengths.push_back(length);
+    for (int j = 0; j < length; j++) {
+      made.ids.push_back(number(random, 0, size - 1));
+    }
+  }
+  return made;
+}
+
+void steps(const Model& model, const Texts& sources, Random& random) {
+  const int n = model.has_encoder() ? sources.n() : 0;
+  State* state = state_new(&model, sources.ids.data(), sources.lengths.data(), n);
+  if (!state) return;
+  const int size = model.shape.target_size;
+  for (int step = random.below(9); step > 0; step--) {
+    const int rows = state->rows() ? state->rows() : random.from_to(1, 5);
+    const Texts given = texts(rows, size, random);
+    const size_t tokens = given.ids.size();
+    const int stride = random.below(14);
+    Floats outputs(tokens * model.shape.width), logits(tokens * size), attention(tokens * stride);
+    Floats last((size_t)rows * size);
+    auto perhaps = [&](Floats& to) { return random.below(2) ? to.data() : nullptr; };
+    const int count = rarely(random) ? random.from_to(-1, rows) : rows;
+    state_step(state, given.ids.data(), given.lengths.data(), count, perhaps(outputs),
+               perhaps(logits), perhaps(last), perhaps(attention), stride);
+    std::vector<int32_t> parents(random.from_to(0, 9));
+    for (int32_t& parent : parents) parent = number(random, 0, rows - 1);
+    if (random.below(3) == 0) {
+      const int n = (int)parents.size();
+      state_select(state, parents.data(), std::min(number(random, 0, n), n));
+    }
+    if (random.below(5) == 0) state_rewind(state, number(random, 0, 3));
+  }
+  state_delete(state);
+}
+
+int32_t sometimes(int32_t sentence) {
+  static thread_local Random random(7);
+  return random.below(9) == 0 && sentence >= 0;
+}
+
+// Each sentence alone has the same hypotheses, to the bit.
+void check_alone(const Model& model, const Texts& sources, const Texts& prompts,
+                 const std::vector<int32_t>& limits, const std::vector<int32_t>& least,
+                 const SearchOptions& options, const Results& together) {
+  size_t hypothesis = 0, token = 0;
+  for (int i = 0; i < prompts.n(); i++) {
+    const Texts source = model.has_encoder() ? sources.only(i) : Texts{};
+    Results* alone = search(&model, source, prompts.only(i), {limits[i]}, {least[i]}, options);
+    check(alone && alone->not_a_number < 0, "a sentence alone");
+    check(alone->counts[0] == together.counts[i], "hypotheses alone");
+    const auto same = [](const auto& one, const auto& all, size_t from) {
+      return std::equal(one.begin(), one.end(), all.begin() + from);
+    };
+    check(same(alone->tokens, together.tokens, token), "tokens alone");
+    check(same(alone->scores, together.scores, hypothesis), "scores alone");
+    token += alone->tokens.size(), hypothesis += alone->lengths.size();
+    search_delete(alone);
+  }
+}
+
+void searches(const Model& model, const Texts& sources, Random& random) {
+  SearchOptions o;
+  o.beam = number(random, 1, 5), o.n_best = number(random, 1, 5);
+  if (o.beam > 5 && o.beam <= 1000000) o.beam = 6;  // allowed, and slow
+  o.length_penalty = number(random, NO_PENALTY, GNMT), o.stop = number(random, FIRST, PRESENT);
+  o.free_end = random.below(2), o.ends_at_limit = random.below(2), o.threads = number(random, 1, 3);
+  o.eos = number(random, 0, 3);
+  o.window = random.below(3) ? 0 : number(random, 2, 9), o.kept = number(random, 1, 4);
+  const int32_t forbidden[] = {number(random, 0, 3), number(random, 0, 3)};
+  o.n_forbidden = random.below(3), o.forbidden = forbidden;
+  o.alpha = rarely(random) ? any_real(random) : 0.6;
+  const Texts prompts = texts(sources.n(), model.shape.target_size, random);
+  std::vector<int32_t> limits, least;
+  for (int i = 0; i < prompts.n(); i++) {
+    limits.push_back(rarely(random) ? random.from_to(-2, 40) : random.from_to(0, 9));
+    least.push_back(number(random, 0, 4));
+  }
+  const bool cut = random.below(4) == 0;
+  Results* found = search(&model, sources, prompts, limits, least, o, cut ? sometimes : nullptr);
+  if (!found) return;
+  if (found->not_a_number < 0) {
+    check((int)found->counts.size() == prompts.n(), "a list for each sentence");
+    for (int count : found->counts) check(count >= 0 && count <= o.n_best, "n_best");
+    for (int token : found->tokens) check(token >= 0 && token < model.shape.target_size, "ids");
+    for (int length : found->lengths) check(length >= 0 && length <= 40, "lengths");
+    if (!cut) check_alone(model, sources, prompts, limits, least, o, *found);
+  }
+  search_delete(found);
+}
+
+void once(uint64_t seed) {
+  Random random(seed);
+  Loaded loaded(model_shape(random));
+  if (!loaded.model || !is_small(*loaded.model)) return;
+  const bool complete = load(loaded, random);
+  for (int i = 0; i < 3; i++) {
+    const int size = std::max(1, loaded.model->shape.source_size);
+    const Texts sources = texts(random.from_to(1, 6), size, random);
+    if (!complete) {
+      check(!state_new(loaded.model, sources.ids.data(), sources.lengths.data(), sources.n()),
+            "a state without all weights");
+    } else {
+      steps(*loaded.model, sources, random);
+      searches(*loaded.model, sources, random);
+    }
+  }
+}
+
+}  // namespace
+
+static uint64_t seed;
+
+int main(int count, char** arguments) {
+  const double seconds = count > 1 ? atof(arguments[1]) : 10;
+  seed = count > 2 ? strtoull(arguments[2], nullptr, 10) : 1;
+  signal(SIGABRT, [](int) { fprintf(stderr, "seed %llu\n", (unsigned long long)seed); });
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto end = now() + std::chrono::duration<double>(seconds);
+  uint64_t models = 0;
+  do {
+    once(seed);
+    models++, seed++;
+  } while (now() < end);
+  printf("%llu models, to seed %llu\n", (unsigned long long)models, (unsigned long long)seed - 1);
+}
