@@ -72,7 +72,7 @@ def test_evaluate_and_info(here: Here, run: Path) -> None:
     other = here("evaluate", run, "--json", *ENGINE)
     assert json.loads(other.out) == json.loads(own.out)
     facts = json.loads(here("info", run, "--json").out)
-    assert facts["engine"] == "pytorch" and facts["native_engine"].startswith("yes, with ")
+    assert facts["engine"] == "native" and facts["native_engine"].startswith("yes, with ")
 
 
 def test_verbs_and_devices_without_it(here: Here, run: Path, file: Path) -> None:
@@ -91,6 +91,8 @@ def test_without_a_compiler_auto_takes_pytorch(
     own = here("translate", run, file)
     found = here("translate", run, file, "--engine", "auto")
     assert (found.code, found.lines) == (0, own.lines)
+    assert "slower: the native engine needs a C++ compiler once" in own.err  # on the first use
+    assert "compiler" not in found.err
     refused = here("translate", run, file, *ENGINE)
     assert refused.code == 2 and "needs a C++ compiler once" in refused.complaint
     facts = json.loads(here("info", run, "--json").out)

@@ -33,10 +33,10 @@ import io, sys
 sys.modules["torch"] = None  # importing it raises
 from transduce.cli.main import main
 run = sys.argv[1]
-print(main(["translate", run, sys.argv[2], "--engine", "native", "--n-best", "2"]))
-print(main(["translate", run, sys.argv[2], "--engine", "native", "--sample"]))
+print(main(["translate", run, sys.argv[2], "--n-best", "2"]))
+print(main(["translate", run, sys.argv[2], "--sample"]))
 print(main(["translate", run, sys.argv[2], "--engine", "pytorch"]))
-print(main(["translate", run + "-rnn", sys.argv[2], "--engine", "auto"]))
+print(main(["translate", run + "-rnn", sys.argv[2]]))
 print(main(["evaluate", run]))
 from transduce.runtime.run import load_light
 from transduce.serve.service import Service
@@ -126,6 +126,9 @@ def test_what_it_lacks_is_done_with_torch(light: Run, whole: Run) -> None:
     assert "".join(light.stream("cde")) == whole.translate("cde").text
     assert list(light.score([("ab", "a")])) == list(whole.score([("ab", "a")]))
     assert light.recipe == whole.recipe and light.engine == "native"
+    for layer in (-1, 0):
+        seen, other = (run.translator.attention("abc", "cab", layer) for run in (light, whole))
+        assert np.allclose(seen, other, atol=1e-5)
     assert light.translator.align("ab", "a").source == whole.align("ab", "a").source
     with pytest.raises(AttributeError, match="unheard"):
         light.unheard  # type: ignore[attr-defined]  # noqa: B018

@@ -139,7 +139,7 @@ def _links(
 ) -> Iterator[PairLinks]:
     from transduce.tasks.translation.alignment import align_both_ways, align_pairs
 
-    machine.check_no_engine("align")
+    machine = machine.without_engine("align")
     forward = machine.load(run).translator
     if reverse is None:
         return align_pairs(forward, pairs, options)

@@ -85,7 +85,7 @@ def explain(
     """
     if json and html == STDOUT:
         raise SettingError("--json and --html - both write to stdout; give --html a file")
-    machine.check_no_engine("explain")
+    machine = machine.without_engine("explain")
     without = left_out.knock_out()
     if without and against:
         raise SettingError("--against compares whole models; remove it, or what is left out")

@@ -21,7 +21,9 @@ def info(run: Path, /, *, json: Flag = False) -> None:
     json
         Print one JSON object.
     """
-    facts = Machine(device="cpu").load(run).info()
+    facts = Machine(device="cpu", engine="pytorch").load(run).info()
+    native = facts["native_engine"].startswith("yes")
+    facts["engine"] = "native" if native else "pytorch"  # which --engine auto takes on a CPU
     if json:
         print_lines(json_format.dumps(facts, ensure_ascii=False))
     else:

@@ -69,7 +69,7 @@ def localise(
     for file in files:
         with reading(file):
             documents.append(read_document(str(file), file.read_bytes(), encoding))
-    translator = machine.load(run).translator
+    translator = machine.load_light(run).translator
     options = decoding.over(translator)
     translator.check(options)
     align, complete = aligner(translator), True

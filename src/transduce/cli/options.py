@@ -244,12 +244,12 @@ class Machine:
     """Number of CPU threads. Default: chosen by PyTorch."""
     precision: Literal["float32", "bf16", "int8"] = "float32"
     """Numeric precision of matrix products: bf16, or int8 (CPU only). On a CPU both need the native
-    engine, thus a C++ compiler once. Faster; outputs may differ slightly."""
-    engine: Literal["pytorch", "native", "ctranslate2", "auto"] = "pytorch"
+    engine. Faster; outputs may differ slightly."""
+    engine: Literal["pytorch", "native", "ctranslate2", "auto"] = "auto"
     """Decoding engine on a CPU. native is the fastest and supports all options of translation,
-    language models and dialogue, but no recurrent or convolutional models; it is compiled once, by
-    the C++ compiler. ctranslate2 (extra), for translation, supports fewer options. auto: native
-    where possible, else pytorch."""
+    language models and dialogue, but no recurrent or convolutional models; without a wheel that has
+    it, it is compiled once, by the C++ compiler. ctranslate2 (extra), for translation, supports
+    fewer options. auto: native where possible, else pytorch; on a GPU, pytorch."""
 
     def load(self, run: Path) -> Run:
         """Load a run onto the device.  Raises RunError, or SettingError for the device."""
@@ -274,9 +274,9 @@ class Machine:
 
         Raises the errors of `load` and `Run.with_models`.
         """
-        if not (ensemble or language_model or draft):
-            return self.load_light(run)
         model = self.load(run)
+        if not (ensemble or language_model or draft):
+            return model
         whole = dataclasses.replace(self, precision="float32")  # a draft is small
         return model.with_models(
             [self.load(path) for path in ensemble],
@@ -284,12 +284,22 @@ class Machine:
             None if draft is None else whole.load(draft),
         )
 
-    def check_no_engine(self, verb: str) -> None:
-        """Raise SettingError for --engine in a verb that does not translate."""
+    def load_light_together(self, run: Path, ensemble: Sequence[Path], *others: Path | None) -> Run:
+        """Load a run for translation with the auxiliary models given; alone, as `load_light`.
+
+        others: as in `load_together`.
+        """
+        if ensemble or any(others):
+            return self.load_together(run, ensemble, *others)
+        return self.load_light(run)
+
+    def without_engine(self, verb: str) -> Machine:
+        """The machine for a verb that needs PyTorch.  Raises SettingError for another --engine."""
         if self.engine not in ("pytorch", "auto"):
             raise SettingError(
                 f"`transduce {verb}` does not support --engine {self.engine}; remove it"
             )
+        return dataclasses.replace(self, engine="pytorch")
 
 
 AS_THE_RECIPE = Decoding()

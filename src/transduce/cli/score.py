@@ -65,7 +65,7 @@ def score(
         raise SettingError("--weight requires --n-best")
     if weight is not None and not math.isfinite(weight):
         raise SettingError(f"--weight: expected a finite number, got {weight}")
-    machine.check_no_engine("score")
+    machine = machine.without_engine("score")
     model = machine.load(run)
     with open_output() as output:
         if n_best is not None:

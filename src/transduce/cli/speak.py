@@ -59,8 +59,7 @@ def speak(
     if single and output != STDOUT and Path(output).is_file() and not again:
         raise DataError(f"{output} exists; --again replaces it")
     lines = LineReader(file)
-    model = machine.load(run)
-    machine.check_no_engine("speak")
+    model = machine.without_engine("speak").load(run)
     speaking = _Speaking(model, lines)
     if single:
         speaking.write_one(output)

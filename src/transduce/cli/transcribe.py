@@ -91,8 +91,7 @@ def transcribe(
     numbers = _channel(channel, live=not file)
     outputs = _outputs(file, form, output_directory)
     with open_output(STDOUT) as out:
-        model = machine.load(run)
-        machine.check_no_engine("transcribe")
+        model = machine.without_engine("transcribe").load(run)
         plain = model.transcriber()
         options = decoding.over(plain.recogniser)
         transcriber = model.transcriber(options, language, task, prompt)

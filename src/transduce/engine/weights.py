@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,25 @@ class EngineWeights:
             if "norm" in part or part.endswith((".embedding", ".table")):
                 kept += [found] if bias is None else [found, bias]
         return kept
+
+    def attention(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
+        """Weights (t, s) of the last layer's cross-attention, the mean of its heads, for the ids of
+        a source and of a target."""
+        self.check_lengths(len(source), len(target))
+        ids, tokens = np.array(source, np.int32), np.array(target, np.int32)
+        lengths, counts = np.array([len(ids)], np.int32), np.array([len(tokens)], np.int32)
+        weights = np.zeros((len(tokens), len(ids)), np.float32)
+        state = self.library.state_new(self.pointer, ids.ctypes.data, lengths.ctypes.data, 1)
+        if not state:
+            raise MemoryError("the native engine ran out of memory")
+        try:
+            given = tokens.ctypes.data, counts.ctypes.data, 1
+            written = None, None, None, weights.ctypes.data
+            if self.library.state_step(state, *given, *written, len(ids)) != 1:
+                raise MemoryError("the native engine ran out of memory")
+        finally:
+            self.library.state_delete(state)
+        return weights
 
     def check_lengths(self, source: int, target: int) -> None:
         """Raises DataError beyond learned positions, as the PyTorch model does."""

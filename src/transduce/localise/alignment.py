@@ -11,10 +11,10 @@ from transduce.text.offsets import token_spans
 if TYPE_CHECKING:
     from transduce.localise.projection import Links
     from transduce.localise.translate import Align
-    from transduce.tasks.translation.translator import Translator
+    from transduce.tasks.translation.text_translator import TextTranslator
 
 
-def aligner(translator: Translator, layer: int = -1) -> Align:
+def aligner(translator: TextTranslator, layer: int = -1) -> Align:
     """Function that aligns pairs by the attention of one layer of a translator.
 
     It raises RunError for a model without cross-attention, SettingError for a missing layer.
@@ -22,10 +22,10 @@ def aligner(translator: Translator, layer: int = -1) -> Align:
     return lambda pairs: [_links(translator, *pair, layer) for pair in pairs]
 
 
-def _links(translator: Translator, source: str, target: str, layer: int) -> Links:
+def _links(translator: TextTranslator, source: str, target: str, layer: int) -> Links:
     """Each token of the target with the token of the source that it attends to most."""
-    attended = translator.align(source, target, layer).weights[:-1, :-1]
-    if not source or not target or not attended.numel():
+    attended = translator.attention(source, target, layer)[:-1, :-1]
+    if not source or not target or not attended.size:
         return []
     sides = ((translator.source, source), (translator.target, target))
     spans = [

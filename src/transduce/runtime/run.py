@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch
+from transduce.decoding.options import DecodingOptions
+from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch, needing_torch
 from transduce.nn.kernels.precision import Precision
 from transduce.run_calls import RunCalls
 from transduce.runtime.translator import NativeTranslator, load_translator
+from transduce.tasks.prediction import TextStream
 
 if TYPE_CHECKING:
     from transduce.run import Run
     from transduce.run_engine import EngineName
     from transduce.tasks.task import Predictor
+    from transduce.tasks.translation.translator import Translator
 
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Devices of a machine with a GPU, which `--engine auto` prefers to the CPU."""
@@ -39,7 +43,7 @@ class NativeRun(RunCalls):
         self.path, self.precision = path, precision
         self._threads = threads
         self._translator = load_translator(
-            path, precision, lambda: threads or default_threads(), lambda: self.complete.translator
+            path, precision, lambda: threads or default_threads(), self._complete_translator
         )
         self.predictor = cast("Predictor", self._translator)
 
@@ -49,17 +53,37 @@ class NativeRun(RunCalls):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self.complete, name)
+        return getattr(self.complete(name), name)
 
     @property
     def translator(self) -> NativeTranslator:
         """The translator of texts."""
         return self._translator
 
+    def stream(
+        self,
+        text: str,
+        options: DecodingOptions | None = None,
+        number: int = 0,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> TextStream:
+        """As `Run.stream`; always with PyTorch."""
+        return self._translator.stream(text, options, number, cancelled)
+
+    def complete(self, what: str) -> Run:
+        """The run with PyTorch, and the same engine.  what: needs it, for the message.
+
+        Raises SettingError without PyTorch.
+        """
+        with needing_torch(what):
+            return self._complete
+
     @functools.cached_property
-    def complete(self) -> Run:
-        """The run with PyTorch, and the same engine."""
+    def _complete(self) -> Run:
         return load_complete(self.path, "cpu", self.precision, "native", self._threads)
+
+    def _complete_translator(self, what: str) -> Translator:
+        return self.complete(what).translator
 
 
 def load_complete(

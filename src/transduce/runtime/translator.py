@@ -13,7 +13,7 @@ from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
 from transduce.engine.pair_shape import max_positions, pair_shape
 from transduce.engine.weights import EngineWeights
-from transduce.errors import RunError, TransduceError, needing_torch
+from transduce.errors import RunError, TransduceError
 from transduce.models.transformer_pair import TransformerPairConfig
 from transduce.nn.kernels.precision import Precision
 from transduce.runtime.settings import read_settings
@@ -26,7 +26,7 @@ from transduce.tasks.translation.translations import Translation
 from transduce.tasks.translation.translator_config import SourceSegment, TranslatorConfig
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.vocabularies import saved_vocabularies
-from transduce.text import Tokenizer
+from transduce.text import BOS, EOS, Tokenizer
 from transduce.training.numpy_weights import read_arrays
 
 if TYPE_CHECKING:
@@ -48,9 +48,10 @@ class NativeTranslator(TextTranslator):
         target: Tokenizer,
         config: TranslatorConfig,
         engine: NativeEngine[EngineWeights],
-        complete: Callable[[], Translator],
+        complete: Callable[[str], Translator],
     ) -> None:
-        """complete: loads the translator with PyTorch."""
+        """complete: the translator with PyTorch.  It takes a name of what needs it, for the
+        SettingError without PyTorch."""
         super().__init__(source, target, config)
         self._engine = engine
         self._complete = complete
@@ -58,7 +59,7 @@ class NativeTranslator(TextTranslator):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._complete(), name)
+        return getattr(self._complete(name), name)
 
     def has_cross_attention(self) -> bool:
         """True: the engine has Transformers only."""
@@ -118,9 +119,14 @@ class NativeTranslator(TextTranslator):
         cancelled: Callable[[], bool] | None = None,
     ) -> TextStream:
         """As `Translator.stream`; always with PyTorch."""
-        with needing_torch("streaming"):
-            translator = self._complete()
-        return translator.stream(text, options, number, cancelled)
+        return self._complete("streaming").stream(text, options, number, cancelled)
+
+    def attention(self, source: str, target: str, layer: int = -1) -> NDArray[np.float32]:
+        """As `Translator.attention`; with PyTorch for another layer than the last."""
+        if layer != -1:
+            return self._complete(f"attention in layer {layer}").attention(source, target, layer)
+        source_ids, target_ids = self.source.encode(source), self.target.encode(target)
+        return self._engine.model.attention([*source_ids, EOS], [BOS, *target_ids])
 
     def _translator_for(
         self, options: DecodingOptions | Sequence[OwnOptions] | None
@@ -134,17 +140,19 @@ class NativeTranslator(TextTranslator):
         for own in set(each):
             name = needs_other_search(own) if isinstance(own, DecodingOptions) else None
             if name is not None:
-                with needing_torch(f"decoding.{name} = {getattr(own, name)!r}"):
-                    return self._complete()
+                return self._complete(f"decoding.{name} = {getattr(own, name)!r}")
         return None
 
 
 def load_translator(
-    run: Path, precision: Precision, threads: Callable[[], int], complete: Callable[[], Translator]
+    run: Path,
+    precision: Precision,
+    threads: Callable[[], int],
+    complete: Callable[[str], Translator],
 ) -> NativeTranslator:
     """The translator of a run directory, in the engine.
 
-    threads: called at each search.  complete: loads the translator with PyTorch.
+    threads: called at each search.  complete: as in `NativeTranslator`.
 
     Raises RunError for a run that is damaged or needs PyTorch, SettingError where the engine cannot
     be had.

@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import CancelledError, RunError, SettingError, TransduceError
+from transduce.errors import (
+    CancelledError,
+    RunError,
+    SettingError,
+    TransduceError,
+    needing_torch,
+)
 from transduce.serve.batches import Answer, Input, ToExplain, ToTranscribe
 
 if TYPE_CHECKING:
@@ -118,11 +124,11 @@ class Worker:
 
     def words(self, pairs: Sequence[tuple[str, str, str]]) -> list[Answer]:
         """Words of each (source, translation, tag), or the error of the pair."""
-        from transduce.tasks.translation.words import translated_words
-
         found: list[Answer] = []
         for pair in pairs:
             try:
+                with needing_torch("the alignment of words"):
+                    from transduce.tasks.translation.words import translated_words
                 found.append(translated_words(self.run.translator, *pair))
             except TransduceError as error:
                 found.append(error)
@@ -131,12 +137,14 @@ class Worker:
     def explain(self, text: ToExplain, options: DecodingOptions | None) -> Answer:
         """The page that explains an answer, or the error of the input; for a run of recordings, an
         error."""
-        from transduce.experiments.side_by_side import explain_with_and_without
-
         if self.inputs == AUDIO:
             return RunError("recordings are explained by `transduce explain` alone")
-        run, (parts, without) = self._explained, text
+        parts, without = text
         try:
+            with needing_torch("an explanation"):
+                from transduce.experiments.side_by_side import explain_with_and_without
+
+                run = self._explained
             if without:
                 return explain_with_and_without(run, parts, without, options).page()
             return run.explain(parts, options).page()

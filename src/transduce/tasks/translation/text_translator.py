@@ -7,6 +7,9 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from transduce.data.length_batches import in_batches
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
@@ -60,6 +63,14 @@ class TextTranslator(ABC):
         cancelled: Callable[[int], bool] | None,
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each of some pieces, decoded together."""
+
+    @abstractmethod
+    def attention(self, source: str, target: str, layer: int = -1) -> NDArray[np.float32]:
+        """Weights (t, s) of the attention of each target token, and the end, to the source tokens
+        and their end, in one layer; the mean of its heads.  Both are read as one line.
+
+        Raises RunError for a model without cross-attention, SettingError for a missing layer.
+        """
 
     @property
     def options(self) -> DecodingOptions:

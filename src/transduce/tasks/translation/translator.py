@@ -7,7 +7,9 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from transduce.decoding.auxiliary_models import NO_AUXILIARY, AuxiliaryModels
 from transduce.decoding.hypotheses import Hypothesis
@@ -145,6 +147,10 @@ class Translator(TextTranslator):
             (*self.target.tokens(target_ids[1:]), "</s>"),
             weights.float().cpu(),
         )
+
+    def attention(self, source: str, target: str, layer: int = -1) -> NDArray[np.float32]:
+        """Weights (t, s) of the attention in one layer, as in `align`."""
+        return self.align(source, target, layer).weights.numpy()
 
     def check_pairs(
         self,
