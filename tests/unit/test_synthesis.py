@@ -248,6 +248,7 @@ def test_words_become_sounds(tmp_path: Path, tunes: dict[str, Any]) -> None:
         ("model.decoder.positions=learned", "learned positions"),
         ("training.select_by=bleu", "'bleu', but validation measures 'loss', 'coverage'"),
         ("training.stop_weight=0", "stop_weight"),
+        ("training.recompute=true", "recompute cannot be combined with guided attention"),
     ],
 )
 def test_mistakes_in_a_recipe(tunes: dict[str, Any], override: str, message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,13 +87,15 @@ class SynthesisTraining:
         training = self.recipe.training
         text, frames = (one.to(self.synthesiser.device) for one in batch[:2])
         k = self.model.frames_per_step
-        with self.model.guided_weights() as recorded:
+        guided: AbstractContextManager[list[list[Tensor]]] = nullcontext([])
+        if training.attention_weight:
+            guided = self.model.guided_weights()
+        with guided as recorded:
             before, after, stop = spoken_as(self.model, text, frames)
         steps = frames.real[:, ::k]
         ends = end_loss(stop, steps, training.stop_weight)
         sums = after + before + k * ends
-        if training.attention_weight:
-            layers = guided_heads(recorded)
+        if layers := guided_heads(recorded):
             costs = sum(guided_attention_loss(one, steps, text.real) for one in layers)
             sums = sums + training.attention_weight * k / len(layers) * costs
         return LossSums(sums, after.detach(), batch.target_tokens)

@@ -113,6 +113,12 @@ class SynthesisRecipe(Recipe):
                 "model.decoder.max_positions"
             )
         check_recompute(self.training, self.model.encoder, self.model.decoder)
+        for name in ("compile", "recompute"):
+            if self.training.attention_weight and getattr(self.training, name):
+                raise SettingError(
+                    f"training.{name} cannot be combined with guided attention; remove it, or set "
+                    "training.attention_weight = 0"
+                )
         measured = FREE if self.evaluation.validation_texts else ()
         check_selection(self.training.select_by, ("loss", *measured))
 
