@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from helpers.command_server import forked_command
 
 RECIPE = """
 task = "translation"
@@ -75,10 +76,8 @@ def command(*arguments: object) -> list[str]:
 
 def transduce(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> Done:
     """The real command in a process of its own."""
-    ended = subprocess.run(
-        command(*arguments), input=stdin, capture_output=True, env=environment(), cwd=cwd
-    )
-    return Done(ended.returncode, ended.stdout, ended.stderr.decode("utf-8"))
+    code, out, err = forked_command(list(map(str, arguments)), stdin, cwd, environment())
+    return Done(code, out, err.decode("utf-8"))
 
 
 def write_recipe(directory: Path, target: str, pairs: list[tuple[str, str]]) -> Path:
