@@ -1,9 +1,11 @@
 """Contexts of a recurrent decoder: one vector for the source, or attention by a scoring function.
 
-fixed      one vector for the whole source         Sutskever et al. 2014, Cho et al. 2014
-dot        attention by the score h · z                          Luong et al. 2015
-general    attention by the score h · W z                        Luong et al. 2015
-additive   attention by the score v · tanh(W_h h + W_z z)        Bahdanau et al. 2015
+    fixed      one vector for the whole source    Sutskever et al. 2014, Cho et al. 2014
+    dot        attention by the score h · z                          Luong et al. 2015
+    general    attention by the score h · W z                        Luong et al. 2015
+    additive   attention by the score v · tanh(W_h h + W_z z)        Bahdanau et al. 2015
+
+h is a vector of the memory, z one of the decoder.
 """
 
 from __future__ import annotations
