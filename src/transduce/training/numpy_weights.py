@@ -27,11 +27,11 @@ class _Stored(NamedTuple):
     data: NDArray[np.uint8]
 
     def values(self) -> NDArray[np.float32]:
-        """The tensor in float32."""
+        """A copy of the tensor in float32; the file may change later."""
         if self.dtype == "bfloat16":  # the upper half of a float32
             wide = self.data.view("<u2").astype("<u4") << 16
             return wide.view("<f4").reshape(self.shape)
-        return self.data.view(np.dtype(self.dtype)).astype("<f4", copy=False).reshape(self.shape)
+        return self.data.view(np.dtype(self.dtype)).astype("<f4").reshape(self.shape)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
