@@ -238,7 +238,11 @@ def test_hostile_settings(copied: Path, before: str, after: str, kind: type[Exce
         NativeRun(copied, "float32", 1)
 
 
-def test_other_runs_and_devices_get_torch(light: Run) -> None:
+@needs_native
+def test_other_runs_and_devices_get_torch(light: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transduce.runtime.run.GPUS", ("/",))
+    assert isinstance(load_light(KEPT, "auto", "float32", "auto", None), Run)
+    assert isinstance(load_light(KEPT, "cpu", "float32", "auto", None), NativeRun)
     classifier = load_light(KEPT.parent / "classification", "auto", "float32", "auto", None)
     assert isinstance(classifier, Run)
     assert isinstance(load_light(KEPT, "cpu", "float32", "pytorch", None), Run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -110,7 +111,7 @@ def load_light(
     Arguments and errors are those of `load_complete`.  A run without PyTorch has everything that
     `Run` has.
     """
-    possible = engine == "native" or (engine == "auto" and not any(map(os.path.exists, GPUS)))
+    possible = engine == "native" or (engine == "auto" and (device == "cpu" or not _has_gpu()))
     if not possible or device not in ("auto", "cpu"):
         return load_complete(path, device, precision, engine, threads)
     try:
@@ -122,6 +123,11 @@ def load_light(
             if not lacks_torch(error):
                 raise
             raise RunError(f"{reason}; without the native engine, this run {NEEDS_TORCH}") from None
+
+
+def _has_gpu() -> bool:
+    """True if PyTorch is installed and may find a GPU."""
+    return any(map(os.path.exists, GPUS)) and importlib.util.find_spec("torch") is not None
 
 
 def default_threads() -> int:
