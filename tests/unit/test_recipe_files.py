@@ -1,5 +1,6 @@
 """Recipes of the package: listed, printed, and carried by the wheel."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from transduce.cli.main import main
 from transduce.recipe_files import recipe_names, recipe_text
+from transduce.recipes import parse_recipe
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,3 +32,19 @@ def test_an_unknown_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
     assert main(["recipes", "translation/multi30k-en-dee"]) == 1
     said = capsys.readouterr()
     assert said.out == "" and "did you mean 'translation/multi30k-en-de'?" in said.err
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_parses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the base run of fine-tuning, which other tests give."""
+    for variable in ("TRANSDUCE_DATA", "SYNTHETIC_SPEECH"):
+        monkeypatch.setenv(variable, "/nowhere")
+    settings = tomllib.loads(recipe_text(name))
+    settings.pop("fine_tune", None)
+    assert parse_recipe(settings, name).task == settings["task"]
+
+
+def test_the_page_of_summaries_shows_a_recipe() -> None:
+    page = (ROOT / "docs" / "summarisation.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    assert parse_recipe(tomllib.loads(example), "page").task == "translation"
