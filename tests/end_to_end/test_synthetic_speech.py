@@ -42,3 +42,26 @@ def test_it_speaks_lines_into_a_manifest(
         assert len(samples) / 8000 == pytest.approx(row["duration"], abs=0.01)
         assert abs(samples).max() > 0.05
         assert recording.transcript == row["transcript"]
+
+
+@pytest.mark.skipif(ctypes.util.find_library("flite") is None, reason="libflite is not installed")
+def test_flite_speaks_lines_of_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import spoken_digits  # type: ignore[import-not-found]
+
+    sizes = ["--train", "12", "--test", "3", "--voices", "slt", "rms"]
+    monkeypatch.setattr(sys, "argv", ["spoken_digits.py", str(tmp_path / "out"), *sizes])
+    spoken_digits.main()
+    texts = []
+    for name, count in (("train", 12), ("test", 3)):
+        config = RecordingManifest(path=tmp_path / "out" / f"{name}.jsonl")
+        found = list(read_recordings(config, tmp_path))
+        texts += [one.text for one in found]
+        assert len(found) == count and {one.speaker for one in found} <= {"slt", "rms"}
+        lines = (tmp_path / "out" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+        assert lines == [one.text for one in found]
+        for one in found:
+            samples = read_audio(one.file(), 16_000, one.place, one.excerpt(), True)
+            loud = abs(samples) > 0.01
+            assert loud[:1600].any() and loud[-3200:].any(), "silence is left at an edge"
+    assert len(set(texts)) == 15 and set(texts[:10]) == set(spoken_digits.DIGITS)
+    assert all(set(text.split()) <= set(spoken_digits.DIGITS) for text in texts)
