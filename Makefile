@@ -37,15 +37,15 @@ test-sanitized: $(VENV)/ready
 	LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" \
 	$(BIN)/pytest tests/agreement/test_native_*.py
 
-# The engine's own drivers, without Python.
+# The engine's own drivers, without Python.  FUZZED: CPU-seconds.
 DRIVERS := .engine
 DRIVER  := -std=c++17 -pthread -fno-math-errno -fno-trapping-math -ffp-contract=fast
-SECONDS := 600
+FUZZED  := 600
 test-fuzz:
 	mkdir -p $(DRIVERS)
 	c++ $(DRIVER) -march=native -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all \
 	  tests/engine/fuzz.cpp -o $(DRIVERS)/fuzz
-	ASAN_OPTIONS=abort_on_error=1 UBSAN_OPTIONS=abort_on_error=1 $(DRIVERS)/fuzz $(SECONDS)
+	ASAN_OPTIONS=abort_on_error=1 UBSAN_OPTIONS=abort_on_error=1 $(DRIVERS)/fuzz $(FUZZED)
 	c++ $(DRIVER) -march=native -O1 -g1 -fsanitize=thread tests/engine/fuzz.cpp -o $(DRIVERS)/races
 	$(DRIVERS)/races 60
 

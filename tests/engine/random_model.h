@@ -2,7 +2,6 @@
 #pragma once
 // The standard headers first: the engine's own are opened below.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
