@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import logging
 import typing
 from dataclasses import dataclass
@@ -283,6 +284,12 @@ class Machine:
             None if language_model is None else self.load(language_model),
             None if draft is None else whole.load(draft),
         )
+
+    def load_to_serve(self, run: Path) -> Run:
+        """Load a run for requests of all kinds: with PyTorch if it is installed, so that no request
+        waits for it, but as `load_light` if the native engine is asked for.  Raises as `load`."""
+        installed = importlib.util.find_spec("torch") is not None
+        return self.load(run) if self.engine == "auto" and installed else self.load_light(run)
 
     def load_light_together(self, run: Path, ensemble: Sequence[Path], *others: Path | None) -> Run:
         """Load a run for translation with the auxiliary models given; alone, as `load_light`.
