@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 ROWS = RESULTS.partition("## Data sets")[2].partition("\n## ")[0]
-MADE_BY_COMMANDS = {"medium", "shapes"}  # by a command in the head of their recipes
+MADE_BY_COMMANDS = {"medium", "shapes", "stories"}  # by a command in the head of their recipes
 
 
 def prepare(name: str, folder: Path, to: Path) -> subprocess.CompletedProcess[str]:

@@ -100,9 +100,9 @@ class HeadVectors:
 class Stack:
     """An encoder or a decoder.
 
-    kind: "transformer", "recurrent", "convolution", "bytenet" or "text-cnn".  pre_norm: the norm
-    stands before each sublayer, and once more after the last.  positions: their kind;
-    waves: (48, width) the vectors, cosines or biases of the first positions.
+    kind: "transformer", "recurrent", "convolution", "bytenet", "text-cnn" or "memory".
+    pre_norm: the norm stands before each sublayer, and once more after the last.
+    positions: their kind; waves: (48, width) the vectors, cosines or biases of the first positions.
     """
 
     sequence: str

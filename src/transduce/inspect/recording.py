@@ -18,6 +18,7 @@ from transduce.nn.bytenet import BytenetDecoder, BytenetEncoder
 from transduce.nn.convolution import ConvolutionEncoder, TextCnnEncoder
 from transduce.nn.convolution_decoder import ConvolutionDecoder
 from transduce.nn.masks import Mask
+from transduce.nn.memory_network import MemoryEncoder
 from transduce.nn.positions import (
     AlibiPositions,
     LearnedPositions,
@@ -157,6 +158,8 @@ def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
             return Stack(sequence, "bytenet", len(layers), d_model, pre_norm=True)
         case TextCnnEncoder():
             return Stack(sequence, "text-cnn", 1, d_model)
+        case MemoryEncoder():
+            return Stack(sequence, "memory", len(layers), d_model, n_heads=1)
         case RecurrentEncoder():
             n_layers = stack.layers.cells.num_layers
             return Stack(sequence, "recurrent", n_layers, d_model)

@@ -18,6 +18,7 @@ from transduce.nn.convolution import (
     check_widths,
 )
 from transduce.nn.convolution_decoder import ConvolutionDecoder, ConvolutionDecoderConfig
+from transduce.nn.memory_network import MemoryEncoder, MemoryEncoderConfig
 from transduce.nn.recurrent import (
     RecurrentDecoder,
     RecurrentDecoderConfig,
@@ -39,7 +40,8 @@ EncoderConfig = Annotated[
     | RecurrentEncoderConfig
     | ConvolutionEncoderConfig
     | BytenetConfig
-    | TextCnnConfig,
+    | TextCnnConfig
+    | MemoryEncoderConfig,
     Field(discriminator="kind"),
     DefaultKind("transformer"),
 ]
@@ -54,6 +56,7 @@ StackConfig = (
     | ConvolutionEncoderConfig
     | BytenetConfig
     | TextCnnConfig
+    | MemoryEncoderConfig
     | RecurrentDecoderConfig
     | ConvolutionDecoderConfig
 )
@@ -120,6 +123,7 @@ ENCODERS: dict[type, Callable[..., nn.Module]] = {
     ConvolutionEncoderConfig: ConvolutionEncoder,
     BytenetConfig: BytenetEncoder,
     TextCnnConfig: TextCnnEncoder,
+    MemoryEncoderConfig: MemoryEncoder,
 }
 """An `Encoder`, made from its section and d_model."""
 DECODERS: dict[type, Callable[..., nn.Module]] = {
