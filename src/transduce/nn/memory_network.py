@@ -20,7 +20,7 @@ from transduce.nn.attention import RecordedAttention, attention_with_weights
 from transduce.nn.dropout import Dropout
 from transduce.nn.masks import Mask
 from transduce.nn.transformer import Count, Share
-from transduce.nn.unpadding import padded_right, restore_columns
+from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
 
 
@@ -88,10 +88,11 @@ class MemoryEncoder(nn.Module):
 
     def forward(self, source: Padded) -> Padded:
         """Vectors (b, t, m) -> answers (b, t, m)."""
-        rows, columns = padded_right(source)
+        assert source.packed is None, "a story stands in a row of its own"
+        rows, places = padded_right(source)
         x = self.dropout(rows.values).masked_fill(~rows.real[:, :, None], 0.0)
         query, key, value = (
-            restore_columns(window(x), columns) for window in (self.query, self.key, self.value)
+            restore_places(window(x), places) for window in (self.query, self.key, self.value)
         )
         age = source.real.flip(1).cumsum(1).flip(1) - 1  # real positions behind each
         age = age.clamp(0, self.key_age.num_embeddings - 1)
