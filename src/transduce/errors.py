@@ -96,7 +96,7 @@ JOINERS = "\u200c\u200d"
 
 
 def printable(text: str) -> str:
-    """One line that is safe on a terminal, whatever the file or settings contained."""
+    """One line that is safe on a terminal, for any content of files and settings."""
     return "".join(c if c.isprintable() or c in JOINERS else ascii(c)[1:-1] for c in text)
 
 

@@ -204,7 +204,7 @@ def _names(tokenizer: Tokenizer) -> list[str]:
 
 
 def _write_tokenizers(translator: TrainedTranslator, directory: Path) -> Sequence[Path]:
-    """The file of both sides, or those of source and target."""
+    """The file of both sides, or the files of source and target."""
     source, target = translator.source, translator.target
     named = {"source": source, "target": target}
     if source is target:
@@ -220,7 +220,7 @@ def _write_tokenizers(translator: TrainedTranslator, directory: Path) -> Sequenc
 
 
 def _card(run: Path, translator: TrainedTranslator, files: Sequence[Path]) -> str:
-    """A page that says how to use the directory."""
+    """A page on the use of the directory."""
     names = " and ".join(f"`{file.name}`" for file in files)
     told = _head(run, "A CTranslate2 model")
     sides = (translator.source, translator.target)

@@ -33,9 +33,9 @@ def import_run(
     """Make the run directory `run` from a directory that Hugging Face `transformers` saved, or
     that `publish_run` wrote.
 
-    overrides: settings of its recipe to change, as `a.b=value`.  Raises DataError for what cannot
-    be imported, SettingError for an override that cannot be, RunError where `run` is in the way;
-    `overwrite` replaces a run that is there.  Whatever happens, `run` is whole or as it was.
+    overrides: settings of its recipe to change, as `a.b=value`.  overwrite: replace an existing
+    run.  Raises DataError for an unsupported directory, SettingError for an invalid override,
+    RunError if `run` exists.  After an error `run` is unchanged.
     """
     source, path = Path(directory), Path(run)
     if path.name in ("", ".."):  # which says nothing of where it is, nor what to call it

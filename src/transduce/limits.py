@@ -1,7 +1,7 @@
 """Limits on the memory and time that a file or a request may take.
 
-Each limit is an environment variable, set by the person who runs the program: not a setting of the
-recipe, which may come from the same stranger as the file.  Limits on decoding are in
+Each limit is an environment variable, set by the user of the program: not a setting of the recipe,
+which may come from the same untrusted source as the file.  Limits on decoding are in
 `decoding.work`.
 """
 

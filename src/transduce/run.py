@@ -152,7 +152,7 @@ class Run(RunCalls):
         options: for decoding.  language, task: of an imported Whisper, the code of the spoken
         language or "auto", "transcribe" or "translate".  prompt: text before the recording, whose
         names and spelling it takes up.  By default all are the recipe's.  Raises RunError for a
-        run that does not take recordings, SettingError for what the model lacks.
+        run that does not take recordings, SettingError for options that the model lacks.
         """
         if not isinstance(self.predictor, Recogniser):
             raise RunError(
@@ -164,7 +164,7 @@ class Run(RunCalls):
 
     @property
     def synthesiser(self) -> Synthesiser:
-        """The predictor of a run that speaks.  Raises RunError for others."""
+        """The predictor of a run of speech synthesis.  Raises RunError for others."""
         if not isinstance(self.predictor, Synthesiser):
             raise RunError(
                 f"{self.path} is a run of the task {self.recipe.task!r}, which does not speak; use "
@@ -173,8 +173,8 @@ class Run(RunCalls):
         return self.predictor
 
     def speak(self, text: str) -> Speech:
-        """The speech of a text; `predict` gives that of many.  Raises RunError for a run that does
-        not speak."""
+        """The speech of a text; `predict` takes several.  Raises RunError for a run of another
+        task."""
         return next(self.synthesiser.speak([text]))
 
     @property
@@ -358,7 +358,7 @@ def load(
     """Load a run directory for use.  Raises RunError when it is missing, damaged or too new.
 
     precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
-    different answers.  On a CPU both are those of the native engine, which then decodes where it
+    different answers.  On a CPU both are computed by the native engine, which then decodes where it
     can.  engine: "native" decodes translations, continuations and replies in C++, on a CPU,
     compiled on first use; "ctranslate2" translations with that library (extra `ctranslate2`);
     "auto" natively where that is possible, else with PyTorch.  Raises SettingError where either is

@@ -1,4 +1,4 @@
-"""A run directory: all files made by training, and all that the use of the model needs.
+"""A run directory: the files made by training, sufficient to use the model.
 
     runs/NAME/
         recipe.toml             every setting, spelled out
@@ -6,7 +6,7 @@
         tokenizer.model         or source_tokenizer.* and target_tokenizer.*
         labels.json             the labels of a classifier
         normalisation.json      mean and deviation of the features of speech
-        adapter.safetensors     what LoRA learnt, by itself
+        adapter.safetensors     the LoRA adapter alone
         film.safetensors        attention of a few sentences during training, with training.film
         metrics.jsonl           the log, one JSON object a line
         events.out.tfevents.*   the log for TensorBoard, with training.tensorboard
@@ -19,7 +19,7 @@
         synthetic/              synthetic pairs made for this run
         checkpoints/            to resume from; may be deleted once training has ended
 
-Nothing in it is a program: loading a stranger's model can run no code.
+It contains no programs: loading an untrusted model runs no code.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SYNTHETIC = "synthetic"
 LEARNT_AFTER = ("shortlist.safetensors", "quality.json")
 """Files that `transduce shortlist` and `transduce calibrate` add to a run."""
 JOB = ".job"
-"""Name of the torchrun job that trains here, which may go on after a process has died."""
+"""Name of the torchrun job that trains here, which may continue after a process has died."""
 FITTED = "fitted.json"
 """Batches in the recipe, and those found by `training.fit_memory` instead."""
 MAY_CHANGE = ("training", "decoding", "speaking", "evaluation")
@@ -77,10 +77,10 @@ NO_RESULT = tuple(
 
 @contextmanager
 def claimed(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -> Iterator[None]:
-    """Make the run directory and lock it for writing, keeping what is there until training ends.
+    """Make the run directory and lock it for writing, keeping its files until training ends.
 
-    Raises RunError while another process holds it, where it holds a run already, and for a
-    directory of other things; SettingError for a recipe that the run cannot be resumed with.
+    Raises RunError if another process holds the lock, if there is a run already, and for a
+    directory of other files; SettingError for a recipe that the run cannot be resumed with.
     """
     check_available(path, recipe, resume, overwrite)
     with locked(path):

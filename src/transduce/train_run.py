@@ -76,7 +76,7 @@ def _train_and_describe(parsed: Recipe, path: Path, resume: bool, overwrite: boo
 
 
 def _trained(recipe: Recipe, path: Path, resume: bool) -> tuple[Recipe, Outcome]:
-    """The recipe used in the end, and the outcome of training.
+    """The final recipe, and the outcome of training.
 
     Under `training.fit_memory`, training starts over once batches that fit are found, so the run
     equals that of a recipe with such batches from the first.

@@ -36,7 +36,7 @@ class SpecAugmentConfig:
     time_share: Share = 0.1
     """Largest width of each, as a share of the recording's own length."""
     noise_share: Share = 0.0
-    """Share of the recordings that white noise is added to, drawn anew in each epoch."""
+    """Share of recordings with added white noise; another random choice in each epoch."""
     noise_levels: tuple[Level, Level] = (-70.0, -30.0)
     """Its lowest and highest level, in decibels below full scale; each recording has its own."""
 
@@ -57,9 +57,9 @@ def white_noise(features: Features) -> Tensor:
 def add_noise(
     frames: Padded, config: SpecAugmentConfig, noise: Tensor, generator: torch.Generator
 ) -> Padded:
-    """Log energies (b, t, f) with those of noise added, in power, to some of the recordings.
+    """Log energies (b, t, f) of recordings, some with noise added in power.
 
-    noise: (n, f), as from `white_noise`, read from a random place on and over again.  Random
+    noise: (n, f), as from `white_noise`, read cyclically from a random frame.  Random
     numbers come from `generator` alone, on its own device; none are drawn for a share of 0.
     """
     if not config.noise_share:

@@ -39,7 +39,7 @@ LARGEST = 2.0**16
 broken."""
 MISSING_SECONDS = 0.1
 MISSING_SHARE = 0.02
-"""Recordings may be shorter than a manifest says by this much, as encoders cut and round."""
+"""Tolerated difference of a recording from its length in a manifest, as encoders round."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ def audio_blocks(
     """Stream a recording as blocks (n,) of float32 samples from -1 to 1, mono, `rate` a second.
 
     Formats are WAV, FLAC, OGG, Opus, MP3, AIFF, AU and others of libsndfile.  Memory does not
-    depend on the length, and the samples not on the blocks.  place: its name in messages, by
-    default the path.  strict: a truncated file is an error; else it is a warning, and what there is
-    of it is read.  Raises DataError, while reading, for a file that is missing, broken or of
-    another format, for a channel it lacks, and for samples that are not finite.
+    depend on the length, nor do the samples on the blocks.  place: its name in messages, by
+    default the path.  strict: a truncated file is an error; else it is read to its end, with a
+    warning.  Raises DataError, while reading, for a file that is missing, broken or of another
+    format, for a missing channel, and for samples that are not finite.
     """
     place = place or _name_of(file)
     with _opened(file, place) as sound:

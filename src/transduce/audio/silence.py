@@ -35,7 +35,7 @@ after all, it is steady, and left out as such."""
 LOWEST = -80.0
 """The noise of a band is at least this, in decibels below full scale."""
 DIGITAL = -110.0
-"""Levels below this are no noise but missing samples, and tell nothing of the noise elsewhere."""
+"""Levels below this are missing samples, and excluded from the estimate of the noise."""
 LOUD, FAINT = 5.0, 2.5
 """Decibels over the noise, in the mean of the bands, at which sound begins, and below which it
 ends."""

@@ -121,7 +121,7 @@ def align(
 
 
 def _heads(text: str | None) -> tuple[int | None, bool]:
-    """Number of the head, or None, and whether to take the mean of all."""
+    """Number of the head, or None; True to take the mean of all heads."""
     if text is None or text == "mean":
         return None, text is not None
     if not text.isdecimal():

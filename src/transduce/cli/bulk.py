@@ -37,7 +37,7 @@ class BulkOptions:
     def check(self, others: Mapping[str, bool]) -> None:
         """Raise SettingError for options that conflict with --ray, or require it.
 
-        others: options that conflict with --ray, and whether each was given.
+        others: options that conflict with --ray; True for each that was given.
         """
         if not self.ray:
             others = {"workers": self.workers is not None}

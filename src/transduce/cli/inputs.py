@@ -24,7 +24,7 @@ TAB = "\t"
 DELIMITERS = (",", ";", TAB)
 
 JSON_LINES = 3
-"""Enough to know a JSON document by."""
+"""Bytes read to recognise a JSON document."""
 _JSON_DOCUMENT = re.compile(
     r'\s*(?:\{\s*\n\s*"[^"\n]*"\s*:|\[\s*(?:\{\s*"[^"\n]*"\s*:|\n\s*[\[{"]))'
 )

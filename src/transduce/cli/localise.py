@@ -106,7 +106,7 @@ def _targets(files: Sequence[Path], output: Path | None, in_place: bool) -> list
 
 
 def _all_translated(file: Path, document: Document, found: Sequence[Localised]) -> bool:
-    """True if no segment stayed as it is; else a warning names the first."""
+    """True if every segment was translated; else a warning names the first untranslated one."""
     left = [
         f"{segment.key}: {one.reason}"
         for segment, one in zip(document.segments, found, strict=True)

@@ -71,7 +71,7 @@ VERB_GROUPS = {
 }
 """Verbs by group; each is the function of that name in the module of that name."""
 BROKEN_PIPE = 128 + 13
-"""Exit code where the reader of stdout has ended: that of SIGPIPE, which Windows does not have."""
+"""Exit code if the reader of stdout has ended, as after SIGPIPE, which Windows lacks."""
 VERBS = {verb: purpose for verbs in VERB_GROUPS.values() for verb, purpose in verbs.items()}
 
 

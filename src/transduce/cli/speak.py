@@ -36,7 +36,7 @@ def speak(
     again: Flag = False,
     machine: Machine = THIS_MACHINE,
 ) -> int:
-    """Speak lines of text, as WAV files.
+    """Synthesise lines of text as WAV files.
 
     Writes a file for each line into a directory, and its path to stdout; or all lines, with a pause
     between, into one file. A blank line has no file, and a blank path. Equal lines sound alike. A
@@ -78,7 +78,7 @@ class _Speaking:
         self.failed = 0
 
     def write_one(self, output: str) -> None:
-        """All lines in one file.  Raises DataError if there is nothing to speak."""
+        """All lines in one file.  Raises DataError if there is no text."""
         import numpy as np
 
         from transduce.audio.write import wav_bytes

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 2**16
 HEAD_BYTES = 2**10
-"""Enough to know an encoding by."""
+"""Bytes read to recognise an encoding."""
 DOCUMENT_BYTES = 2**13
 """Number of bytes enough to recognise a document."""
 NOT_UTF_8 = b"\xff"

@@ -1,4 +1,4 @@
-"""Masking of tokens (Devlin et al. 2019, section 3.1), drawn anew each time."""
+"""Masking of tokens (Devlin et al. 2019, section 3.1), drawn again at each call."""
 
 from __future__ import annotations
 

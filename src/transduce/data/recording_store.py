@@ -60,7 +60,7 @@ class RecordingFilterConfig:
     max_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     """Maximum length."""
     max_letters_per_second: Annotated[float, Field(gt=0)] = 40.0
-    """Maximum letters of the text in a second, as nobody speaks faster: the text is another's."""
+    """Maximum letters per second; faster speech is implausible, so the text is misaligned."""
 
 
 @dataclasses.dataclass

@@ -39,7 +39,7 @@ class RecordingManifest:
     path: FilePath
     """The manifest."""
     audio_root: FilePath = Path()
-    """Directory of the recordings, relative to that of the manifest."""
+    """Directory of the recordings, relative to the manifest's directory."""
     audio: str = "audio"
     """Column of the audio file: its path, or `archive.zip:member`."""
     text: str = "text"
@@ -64,7 +64,7 @@ class RecordingTable:
     path: FilePath
     """The table."""
     audio_root: FilePath = Path()
-    """Directory of the recordings, relative to that of the table; "clips" in Common Voice."""
+    """Directory of the recordings, relative to the table's directory; "clips" in Common Voice."""
     audio: Column = 0
     """Column of the audio file: a number from 0, or a name from the header line."""
     text: Column = 1

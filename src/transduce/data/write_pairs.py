@@ -56,7 +56,7 @@ def _lines(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Raises DataError for an error of the file, and leaves those of the pairs alone."""
+    """Raises DataError for an error of the file; errors of the pairs pass through."""
     try:
         yield
     except OSError as error:

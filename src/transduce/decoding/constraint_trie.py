@@ -1,6 +1,6 @@
 """Constraint trie: an automaton over token ids that finds the phrases an output contains.
 
-All alternatives of all phrases stand in one trie with failure links (Aho and Corasick 1975), so
+All alternatives of all phrases form one trie with failure links (Aho and Corasick 1975), so
 phrases may overlap, and leaving a partial match costs nothing.
 """
 

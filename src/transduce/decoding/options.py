@@ -39,7 +39,7 @@ NOT_WITH_SHORTLIST = ("prefix", "constraints", "avoid", "coverage_penalty")
 """Options that name target tokens directly, or read the model's own state."""
 
 OutputKind = Literal["translation", "continuation", "speech"]
-"""Kind of what a task decodes; captions are continuations of nothing."""
+"""Kind of a task's outputs; captions are continuations of an empty text."""
 
 
 def without_meaning(kind: OutputKind) -> dict[str, str]:

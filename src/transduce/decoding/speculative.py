@@ -50,7 +50,7 @@ class RewindableDecoder:
 class SpeculativeState:
     """Positions of the search and of both models.
 
-    said:    ids fed by the search.
+    said:    ids fed by the search so far.
     ahead:   (t, v) logits of the large model after its last t tokens.
     asked:   length of `said` at the last pass of the large model.
     guesses: guesses of the next round: a few more than were right in the last.

@@ -1,4 +1,4 @@
-"""The interface of a model to decoding, whatever computes its steps."""
+"""The interface of a model to decoding, independent of the engine of its steps."""
 
 from __future__ import annotations
 

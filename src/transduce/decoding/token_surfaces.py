@@ -1,4 +1,4 @@
-"""Surfaces of tokens, which tell words from parts of words."""
+"""Surfaces of tokens, which distinguish words from parts of words."""
 
 from __future__ import annotations
 

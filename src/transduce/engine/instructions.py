@@ -46,7 +46,7 @@ ARM64 = (
 
 
 def instruction_sets() -> tuple[InstructionSet, ...]:
-    """Those of this kind of processor, best first; none for kinds without a port."""
+    """Instruction sets of this kind of processor, best first; empty without a port."""
     machine = platform.machine().lower()
     if sys.platform == "win32":  # its usual compiler has no vector extension
         return ()
@@ -77,9 +77,9 @@ def available(features: frozenset[str] | None = None) -> list[InstructionSet]:
 
 
 def chosen_instructions(name: str | None = None) -> InstructionSet:
-    """The named instruction set, by default that of the environment variable, else the best.
+    """The named instruction set; by default the environment variable's, else the best.
 
-    Raises SettingError for one that is unknown here.
+    Raises SettingError for an unknown name.
     """
     name = name or os.environ.get(VARIABLE) or None
     here = available()

@@ -145,7 +145,7 @@ class NativeModel(EngineWeights):
         last_logits: Tensor | None = None,
         attention: Tensor | None = None,
     ) -> None:
-        """Advance the state by the tokens of `target`, row by row; what is given is written."""
+        """Advance the state by the tokens of `target`, row by row; fills the given arrays."""
         rows, t = target.values.shape
         if target.padding == "none":
             ids, counts = target.values, torch.full((rows,), t, dtype=torch.int32)

@@ -71,7 +71,7 @@ JobRunner = Generator[tuple[Job, JobResult], None, None]
 
 
 def run_job(job: Job) -> JobResult:
-    """Train one run, or resume it.  Raises InterruptedTraining and nothing else."""
+    """Train one run, or resume it.  Raises InterruptedTraining only."""
     begun = (job.path / "recipe.toml").is_file()
     try:
         given = (*job.fixed, *job.overrides)

@@ -48,7 +48,7 @@ class Explanation:
     attention: tuple[Attention, ...] = ()
     steps: tuple[Step, ...] = ()
     first_step: int = 0
-    """Position in "read" of the first step; what stands before it was given."""
+    """Position in "read" of the first step; tokens before it were given."""
     search: SearchTree | None = None
     layers: tuple[tuple[tuple[Guess, ...], ...], ...] = ()
     """Likeliest tokens or labels after each layer, for each position (one for labels)."""
@@ -57,7 +57,7 @@ class Explanation:
     by_hand: tuple[HeadVectors, ...] = ()
     stacks: Mapping[str, Stack] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Shape of what each module gave, by name."""
+    """Shape of the output of each module, by name."""
     ctc: tuple[tuple[Guess, ...], ...] = ()
     """Likeliest tokens of a CTC head at each position of the source; `<pad>` is the blank."""
     labels: tuple[Guess, ...] = ()

@@ -28,7 +28,7 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def check_expressible(source: Tokenizer, target: Tokenizer, targets: Sequence[str]) -> None:
-    """Raises RunError, naming what to set before training, for what a package cannot express.
+    """Raises RunError, with the setting to change before training, for tokenizers without support.
 
     targets: languages that a multilingual run chooses from by a tag.
     """

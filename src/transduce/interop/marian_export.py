@@ -1,7 +1,7 @@
 """Marian directory of Hugging Face, from an encoder-decoder: the reverse of `interop.marian`.
 
-Sinusoids stand in another order there (all sines first).  The order of a model's dimensions means
-nothing to it, so every weight is written with the dimensions in that order, which is exact.
+Sinusoids have another order there (all sines first).  A model does not depend on the order of its
+dimensions, so every weight is written with the dimensions in that order, which is exact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SEARCH = {**TOKENS, "bad_words_ids": [[PAD], [BOS]], "forced_eos_token_id": EOS}
 
 
 def check_expressible(config: EncoderDecoderConfig, source: Tokenizer, target: Tokenizer) -> None:
-    """Raises RunError, naming what to set before training, for what Marian cannot express."""
+    """Raises RunError, with the setting to change before training, if Marian cannot express it."""
     for name, value, able in _settings(config):
         if value not in able:
             one = " or ".join(map(repr, able))
@@ -82,7 +82,7 @@ def marian_directory(
     """A model and its tokenizers as transformers reads them.
 
     search: settings of `generation_config.json`.  positions: most tokens of a sequence.  Raises
-    RunError for what Marian cannot express.
+    RunError for parts that Marian cannot express.
     """
     check_expressible(config, source, target)
     shared = config.tie == "three-way"

@@ -31,7 +31,7 @@ class SentenceSettings:
     max_length: int | None = None
     """Maximum tokens of a text; None for the limit of the model."""
     lower_case: bool = False
-    """Lower-case texts first, whatever the tokenizer does."""
+    """Lower-case texts before tokenization."""
 
 
 def read_sentence_settings(directory: Path) -> SentenceSettings:

@@ -7,7 +7,7 @@ from transduce.text import SubwordTokenizer, Tokenizer
 
 
 def check_sentencepiece(program: str, side: str, tokenizer: Tokenizer) -> None:
-    """Raises RunError, naming what to set before training, for a tokenizer of another kind.
+    """Raises RunError, with the setting to change before training, for another kind of tokenizer.
 
     program: name of the reader, which cuts texts by SentencePiece and does not normalise them.
     side: "source" or "target".

@@ -1,4 +1,4 @@
-"""Whisper: an encoder of windows of 30 s, and a decoder that a prompt tells language and task."""
+"""Whisper: an encoder of windows of 30 s, and a decoder with a prompt of language and task."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ FORMATS: Mapping[str, Reader] = {
 
 
 def read_document(name: str, data: bytes, encoding: str | None = None) -> Document:
-    """Read a document in the format that the suffix of its name says.
+    """Read a document in the format of its suffix.
 
     encoding: of the bytes, where they have no byte order mark; by default the one that the
     document declares, else UTF-8.  Raises DataError for another format, and for bytes that are

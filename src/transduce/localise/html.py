@@ -1,4 +1,4 @@
-"""HTML: blocks are segments, inline tags stay in them; code and what is marked so is left alone."""
+"""HTML: blocks are segments with their inline tags; code and marked elements are kept."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]")
 
 @dataclass(frozen=True)
 class Block:
-    """Content of a block: tags as they stand in the segment, and their places."""
+    """Content of a block: the tags of the segment, and their places."""
 
     span: Span
     tags: tuple[tuple[str, Span], ...]

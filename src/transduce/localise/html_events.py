@@ -17,7 +17,7 @@ VOID = frozenset(
 )
 """Elements without content."""
 RAW = frozenset(("iframe", "script", "style", "textarea", "title", "xmp"))
-"""Elements with text only, whatever looks like tags in it."""
+"""Elements with raw text, without tags."""
 MARKUP = re.compile(
     r"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*)|<(?P<comment>!--)|<(?:[!?]|/(?=.))", re.DOTALL
 )
@@ -36,7 +36,7 @@ class Event(NamedTuple):
     kind: Literal["start", "end", "text", "other"]
     name: str = ""
     empty: bool = False
-    """True for a start tag that is an element by itself."""
+    """True for a start tag of a void element."""
 
 
 class Attribute(NamedTuple):

@@ -68,7 +68,7 @@ class Protected:
         return "".join(c for c in self.text if c in self.names)
 
     def partners(self, text: str) -> dict[str, str]:
-        """The mark of the end tag for that of each start tag of a text with marks."""
+        """Marks of end tags, by the marks of their start tags, of a text with marks."""
         marks = [c for c in text if c in self.names]
         tokens = [Token(Span(0, 0), self.kinds[m], _element(self.names[m])) for m in marks]
         return {marks[i]: marks[j] for i, j in partners(tokens).items() if i < j}

@@ -97,7 +97,7 @@ def _whole_words(output: str, span: Span) -> Span:
 
 
 def _is_cut(output: str, place: int) -> bool:
-    """True between two characters of a script without spaces, where words are not told apart."""
+    """True between two characters of a script without spaces between words."""
     return is_unspaced(output[place - 1]) or is_unspaced(output[place])
 
 

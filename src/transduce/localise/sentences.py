@@ -22,7 +22,7 @@ WINDOW = 10_000
 
 
 class Sentences(NamedTuple):
-    """The sentences of a text, and what stands before, between and after them."""
+    """The sentences of a text, and the gaps before, between and after them."""
 
     texts: tuple[str, ...]
     """Without blanks at the ends; each has a letter or a digit, and no line break."""
@@ -52,8 +52,8 @@ class Sentences(NamedTuple):
 def split_sentences(text: str, language: str) -> Sentences:
     """Cut a text at its line breaks, and each line at the ends of its sentences.
 
-    language: code of the text's language, such as "de", "pt-BR" or "zh-Hant"; one without rules of
-    its own is cut by those of English.  Any text is accepted, and no character changes.
+    language: code of the text's language, such as "de", "pt-BR" or "zh-Hant"; the rules of English
+    apply to languages without rules.  Any text is accepted, and no character changes.
 
     Raises SettingError if the extra `serve` (the package `sentencex`) is missing.
     """

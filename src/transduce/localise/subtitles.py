@@ -109,7 +109,7 @@ def _marked_up(raw: str, references: dict[str, str]) -> str:
 def _cues(text: str, whole_blocks: bool) -> Iterator[Cue]:
     """The cues that have text.
 
-    whole_blocks: text goes on after a blank line, up to the counter of the next cue.
+    whole_blocks: text continues after a blank line, up to the counter of the next cue.
     """
     lines = [match for match in LINE.finditer(text) if match[0]]
     contents = [line[0].rstrip("\r\n") for line in lines]
@@ -194,7 +194,7 @@ def _groups(cues: Sequence[Cue], text: str) -> Iterator[list[Cue]]:
 
 
 def _goes_on(cue: Cue, following: Cue, text: str) -> bool:
-    """True if the sentence of a cue goes on in the next."""
+    """True if the sentence of a cue continues in the next."""
     if len(cue.pieces) > 1 or len(following.pieces) > 1:
         return False
     if not cue.start <= following.start <= cue.end + LONGEST_GAP:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 SIMILAR = 0.6
 """Least similarity of a translation with placeholders and one of the plain text."""
 WORD = "字"
-"""Stands for a placeholder where sentences are cut: neither an initial nor a beginning."""
+"""Substitute for placeholders while sentences are split: neither an initial nor a capital."""
 
 
 class Translated(Protocol):
@@ -121,7 +121,7 @@ def _answers(
 
 
 def _aligned(align: Align, pairs: Sequence[tuple[str, str]]) -> Sequence[Links | TransduceError]:
-    """Links of each pair; the error of a model that cannot align is that of each."""
+    """Links of each pair; for a model that cannot align, its error for each pair."""
     try:
         return align(pairs)
     except CancelledError:

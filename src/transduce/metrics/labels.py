@@ -49,5 +49,5 @@ class MacroF1:
         return 100 * float((2 * right[there] / occurring[there]).mean())
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Empty, as there is one way to compute it."""
+        """Empty: the score has no variants."""
         return ""

@@ -32,7 +32,7 @@ class ExactMatch:
         return 100 * float(sums[0] / sums[1])
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Empty, as there is one way to compute it."""
+        """Empty: the score has no variants."""
         return ""
 
 
@@ -58,7 +58,7 @@ class ItemErrorRate:
         return 100 * float((sums[1] - sums[0]) / sums[1])
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Empty, as there is one way to compute it."""
+        """Empty: the score has no variants."""
         return ""
 
 
@@ -89,7 +89,7 @@ class SymbolErrorRate:
         return edit_rate(sums)
 
     def signature(self, references: Sequence[Sequence[str]]) -> str:
-        """Empty, as there is one way to compute it."""
+        """Empty: the score has no variants."""
         return ""
 
 

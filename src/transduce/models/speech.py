@@ -93,7 +93,7 @@ def build_speech(
 ) -> SpeechModel:
     """A freshly initialised model; its output matrix is the target embedding.
 
-    bins: features of a frame.  ctc_size: vocabulary of CTC, by default that of the decoder.
+    bins: features of a frame.  ctc_size: vocabulary of CTC, by default the decoder's.
     """
     d_model = config.d_model
     target = TextFrontEnd(vocabulary_size, d_model, config.scale_embeddings)

@@ -1,4 +1,4 @@
-"""Stacks of a model, told apart by `kind`, and the protocols that models need."""
+"""Stacks of a model, distinguished by `kind`, and the protocols that models need."""
 
 from __future__ import annotations
 

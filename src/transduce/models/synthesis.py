@@ -34,7 +34,7 @@ GUIDED_LAYERS, GUIDED_HEADS = 2, 2
 
 @section
 class SynthesisConfig:
-    """A model that speaks; the defaults are of a size for some hours of speech and one machine."""
+    """A model of speech synthesis; the defaults suit a few hours of speech and one machine."""
 
     d_model: Count = 192
     """Width of the model, everywhere."""
@@ -116,8 +116,8 @@ def guided_heads(recorded: list[list[Tensor]]) -> list[Tensor]:
 
 
 def frames_read(frames: Padded, k: int) -> Padded:
-    """What the steps for frames (b, t·k, bins) read: zeros, then the last frame of each step but
-    the last, (b, t, bins)."""
+    """Inputs (b, t, bins) of the steps for frames (b, t·k, bins): zeros, then the last frame of
+    each step except the last."""
     last = frames.values[:, k - 1 :: k]
     read = torch.cat([torch.zeros_like(last[:, :1]), last[:, :-1]], 1)
     return Padded(read, frames.real[:, ::k], frames.padding)

@@ -65,7 +65,7 @@ def key_mask(keys: Padded, bias: Tensor | None = None) -> Mask:
 
 
 def same_sequence(packed: Tensor) -> Tensor:
-    """(b, s, s) bool: whether two positions of a row belong to one sequence (see `Padded`)."""
+    """(b, s, s) bool: True if two positions of a row belong to one sequence (see `Padded`)."""
     return packed[:, :, None] == packed[:, None, :]
 
 

@@ -305,7 +305,7 @@ class RecurrentDecoder(nn.Module):
         return z if context is None else self._attentional(context, z)
 
     def _in_steps(self, x: Padded, state: RecurrentState) -> Tensor:
-        """One position after another, each with what the one before found in the source."""
+        """One position after another, each with the source context of the previous one."""
         assert self.cross_attention is not None
         assert state.hidden is not None
         memory, mask = state.memory[0], state.memory_mask

@@ -25,7 +25,7 @@ from transduce.sequence import Padded
 ROOM = 64
 """Slots that a cache has room for at least, once it grows."""
 FORGET = 128
-"""Slots before it is first asked which of them are still needed."""
+"""Slots before the first removal of unused ones."""
 SPREAD = 16
 """Slots of a sentence for each of one hypothesis, above which hypotheses share them no longer."""
 
@@ -243,10 +243,10 @@ class BeamSlots:
             self._forget(caches)
 
     def _forget(self, caches: list[KeyValueCache]) -> None:
-        """Leave out slots that no hypothesis comes from.
+        """Remove slots without a remaining hypothesis.
 
-        Where so little is shared that looking for one's own costs more than it spares, as with
-        many samples, each hypothesis gets a row of the cache for itself.
+        If hypotheses share so little that the search for their slots costs more than it saves, as
+        with many samples, each hypothesis gets its own row of the cache.
         """
         assert self._own is not None
         g, w = self.groups, self.rows // self.groups
@@ -299,7 +299,7 @@ class DecoderState(MemoryRows):
             cache.length -= count
 
     def _known_slots(self) -> BeamSlots:
-        """Made when it is first asked for: training never does."""
+        """Made on first use, which does not occur in training."""
         if self._beam_slots is None:
             assert self._first is not None
             self._beam_slots = BeamSlots(self._first.real, self._first.padding)

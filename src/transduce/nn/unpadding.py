@@ -24,7 +24,7 @@ class Unpadding:
     """
 
     def __init__(self, batch: Padded | None = None) -> None:
-        """Without a batch, all stays as it is."""
+        """The identity, without a batch."""
         self._places: _Places | None = None
         if (
             batch is not None
@@ -37,13 +37,13 @@ class Unpadding:
                 self._places = places
 
     def unpad(self, x: Tensor) -> Tensor:
-        """(b, t, …) -> (n, …), n real positions; or x as it is."""
+        """(b, t, …) -> (n, …), n real positions; or x unchanged."""
         if self._places is None:
             return x
         return _Unpad.apply(x.flatten(0, 1), self._places)  # type: ignore[no-any-return, no-untyped-call]
 
     def pad(self, x: Tensor) -> Tensor:
-        """(n, …) -> (b, t, …), with anything finite at padding; or x as it is."""
+        """(n, …) -> (b, t, …), with any finite values at padding; or x unchanged."""
         if self._places is None:
             return x
         spread = _Pad.apply(x, self._places)  # type: ignore[no-untyped-call]

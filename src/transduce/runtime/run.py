@@ -72,7 +72,7 @@ class NativeRun(RunCalls):
         return self._translator.stream(text, options, number, cancelled)
 
     def complete(self, what: str) -> Run:
-        """The run with PyTorch, and the same engine.  what: needs it, for the message.
+        """The run with PyTorch, and the same engine.  what: feature that needs it, for messages.
 
         Raises SettingError without PyTorch.
         """
@@ -108,8 +108,8 @@ def load_light(
 ) -> Run:
     """Load a run for translation without PyTorch, or with PyTorch where that is impossible.
 
-    Arguments and errors are those of `load_complete`.  A run without PyTorch has everything that
-    `Run` has.
+    Arguments and errors are as for `load_complete`.  A run without PyTorch has the interface of
+    `Run`.
     """
     possible = engine == "native" or (engine == "auto" and (device == "cpu" or not _has_gpu()))
     if not possible or device not in ("auto", "cpu"):

@@ -1,4 +1,4 @@
-"""Translator over the native engine, without PyTorch; what the engine lacks, PyTorch does."""
+"""Translator over the native engine, without PyTorch except for options the engine lacks."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class NativeTranslator(TextTranslator):
         engine: NativeEngine[EngineWeights],
         complete: Callable[[str], Translator],
     ) -> None:
-        """complete: the translator with PyTorch.  It takes a name of what needs it, for the
-        SettingError without PyTorch."""
+        """complete: makes the translator with PyTorch, given the name of the feature that needs it,
+        for the SettingError without PyTorch."""
         super().__init__(source, target, config)
         self._engine = engine
         self._complete = complete

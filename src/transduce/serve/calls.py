@@ -24,7 +24,7 @@ class Call:
         self._futures: set[asyncio.Future[Any]] = set()
 
     def over(self) -> bool:
-        """True once nobody waits for the answer any more."""
+        """True once no client waits for the answer."""
         return self.ended or time.monotonic() > self.deadline
 
     @property

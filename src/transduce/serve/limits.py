@@ -29,7 +29,7 @@ SERVERS = ("batch_tokens", "shortlist", "language_model_weight", "ensemble")
 
 
 def bounded(own: DecodingOptions | None, given: Mapping[str, Any]) -> DecodingOptions | None:
-    """The recipe's options with those of a request.  Raises RequestError for invalid ones."""
+    """The recipe's options, overridden by a request.  Raises RequestError for invalid ones."""
     if not given:
         return own
     if own is None:

@@ -1,6 +1,6 @@
-"""Queue of a run: one worker thread, which answers batches of the texts that wait.
+"""Queue of a run: one worker thread, which answers batches of waiting texts.
 
-A batch takes what waits, and never waits for more.
+A batch takes the texts that are waiting, and never waits for more.
 """
 
 from __future__ import annotations
@@ -370,7 +370,7 @@ def _parts_of(run: Answering, job: Job, index: int) -> Iterator[Any]:
 
 
 def _note_answers(batch: Batch, answers: Sequence[Answer]) -> None:
-    """Keep answers; hand over those of a job that is complete."""
+    """Keep answers; hand over the answers of a complete job."""
     for (job, index), answer in zip(batch, answers, strict=True):
         job.answers[index] = answer
         if job.is_complete:

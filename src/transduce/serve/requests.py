@@ -116,7 +116,7 @@ def missing(name: str) -> RequestError:
 
 
 async def read_fields(request: Request, max_bytes: int) -> Fields:
-    """All fields of a request; those of the body win over the query string.
+    """All fields of a request; the body takes precedence over the query string.
 
     Raises RequestError: 400 for a body that cannot be parsed, 413 for one beyond `max_bytes`.
     """

@@ -1,7 +1,7 @@
 """Service: all that the dialects share, over the queues of the runs.
 
-A dialect turns requests into calls of a `Service` and its results and errors into answers; it knows
-nothing of queues, runs or limits.
+A dialect turns requests into calls of a `Service` and its results and errors into answers; it does
+not depend on queues, runs or limits.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Service:
         call: Call,
         terms: Terms = NO_TERMS,
     ) -> bytes:
-        """Translation of a file in the format that the suffix of its name says (`FORMATS`).
+        """Translation of a file in the format of its suffix (`FORMATS`).
 
         Raises RequestError 400 for an unknown format, a damaged file, and one of which nothing can
         be translated.
@@ -275,8 +275,8 @@ class Service:
     ) -> AsyncIterator[Segment | float]:
         """Segments of a recording, with times, as they come; then its length in seconds.
 
-        Raises RequestError 400 for a run that takes none, for what its model lacks, and for bytes
-        that are no recording.
+        Raises RequestError 400 for a run that takes none, for options that its model lacks, and for
+        bytes that are not a recording.
         """
         queue = self.loaded(name)
         if queue.loaded_run().inputs != AUDIO:

@@ -221,7 +221,7 @@ def _with_lines(lines: Lines, localised: Any) -> Translated:
 
 
 def _joined(pieces: Sentences, answers: Sequence[Answer], alternatives: int) -> Translated:
-    """The translation of a text of those of its sentences.
+    """The translation of a text from the translations of its sentences.
 
     An alternative replaces one sentence, the nearest in score first.
     """

@@ -75,8 +75,9 @@ class Worker:
     ) -> Iterator[Segment | float]:
         """Segments of a recording, and at the end its length in seconds.
 
-        over: called for each block and each segment.  Raises DataError for bytes that are no
-        recording, SettingError for what the model lacks, CancelledError once `over` is true.
+        over: called for each block and each segment.  Raises DataError for bytes that are not a
+        recording, SettingError for options that the model lacks, CancelledError once `over` is
+        true.
         """
         from transduce.audio.read import audio_blocks
 

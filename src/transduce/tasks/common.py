@@ -239,7 +239,7 @@ def with_preset(
 ) -> Mapping[str, Any]:
     """Settings with `model.preset` spelled out, overridden by other settings of the model.
 
-    presets: those of the task, by name.  Raises SettingError for another name.
+    presets: of the task, by name.  Raises SettingError for another name.
     """
     model = settings.get("model")
     if not isinstance(model, Mapping) or "preset" not in model:

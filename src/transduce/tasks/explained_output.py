@@ -23,7 +23,7 @@ from transduce.text import BOS, EOS, PAD
 
 
 class OutputPass(NamedTuple):
-    """An input of an encoder-decoder, and what was written for it.
+    """An input of an encoder-decoder, and its output.
 
     source: the name of its sequence, and its tokens.  written: ids without the end.
     """

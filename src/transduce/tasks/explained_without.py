@@ -28,8 +28,8 @@ def explain_without(
 ) -> Explanation:
     """The explanation of the answer without these heads and tokens.
 
-    Without tokens there is no work by hand, whose scores know no hidden keys.  Raises SettingError
-    for heads and tokens that are not there, and for tokens of another task than translation.
+    Without tokens there is no work by hand, which does not support hidden keys.  Raises
+    SettingError for missing heads and tokens, and for tokens of another task than translation.
     """
     if not what:
         return explain(predictor, parts)

@@ -24,7 +24,7 @@ SCENES = 3
 LENGTH = 10
 """Tokens of a sequence that these are nearest to."""
 MAX_LENGTH = 32
-"""Tokens of a sequence in a film; what stands behind them is left out."""
+"""Maximum tokens of a sequence in a film; the rest is left out."""
 
 Names = Callable[[Sequence[int]], list[str]]
 
@@ -72,7 +72,7 @@ def encoder_scene(model: EncoderOnly, row: Padded, names: Names) -> Scene:
 
 
 def decoder_scene(model: nn.Module, ids: Sequence[int], names: Names) -> Scene:
-    """Ids that a decoder by itself reads."""
+    """Input ids of a decoder-only model."""
     row = Padded.from_rows([list(ids[:MAX_LENGTH])], PAD).to(next(model.parameters()).device)
     tokens = names(row.values[0].tolist())
     sequences = {"decoder": ("read", "read")}

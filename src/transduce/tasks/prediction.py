@@ -1,4 +1,4 @@
-"""Predictions: the output of a model for one input, whatever the task."""
+"""Predictions: the output of a model for one input, in every task."""
 
 from __future__ import annotations
 

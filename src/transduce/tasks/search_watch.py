@@ -49,7 +49,7 @@ class SearchWatch:
         names: Names,
         min_length: int | None = None,
     ) -> None:
-        """min_length: tokens before which no hypothesis ends; by default as the options say."""
+        """min_length: tokens before which no hypothesis ends; by default from the options."""
         self._least = options.min_length if min_length is None else min_length
         self._options, self._forbidden, self._names = options, set(forbidden), names
         beam = options.method == "beam"

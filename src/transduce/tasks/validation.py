@@ -21,7 +21,7 @@ def checksum_of(*facts: Any) -> str:
 def warn_of_few(data: SplitsConfig, count: int, what: str, tokens: bool = False) -> None:
     """Warn if validation data, and the test data held out with them, are too few to compare models.
 
-    count, what: number and kind of the items measured at each validation. tokens: items are tokens,
+    count, what: number and kind of the items of each validation. tokens: items are tokens,
     measured only by loss.
     """
     few = few_tokens(count, what) if tokens else few_items(count, what)

@@ -35,7 +35,7 @@ NAMES: Mapping[str, str] = {
 
 
 def canonical(code: str) -> str:
-    """A code as it is answered: "DE" -> "de", "zh" -> "zh-Hans", "pt_br" -> "pt-BR"."""
+    """The canonical form of a code: "DE" -> "de", "zh" -> "zh-Hans", "pt_br" -> "pt-BR"."""
     parts = code.replace("_", "-").split("-")
     lower = "-".join(parts).lower()
     if lower in ALIASES:

@@ -68,7 +68,7 @@ class Tokenizer(ABC):
     def spans(self, text: str) -> list[tuple[int, int]] | None:
         """Characters [start, end) of the text for each id from `encode`.
 
-        None if the tokenizer does not know; `text.offsets` then finds them.
+        None if the tokenizer reports no positions; `text.offsets` then finds them.
         """
         return None
 

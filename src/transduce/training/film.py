@@ -162,7 +162,7 @@ class FilmRecorder:
             raise SettingError("training.film: this model has no attention to keep; remove it")
 
     def begin(self, step: int, share: float) -> None:
-        """Begin at the first weights, or go on after `step` with the points up to it."""
+        """Begin at the initial weights, or continue after `step` with the points up to it."""
         self._share = share
         if not self._points:
             return
@@ -179,7 +179,7 @@ class FilmRecorder:
             self._take(step, share)
 
     def end(self, step: int, share: float) -> None:
-        """Keep the attention of the last step, whatever ended training."""
+        """Keep the attention of the last step, for any end of training."""
         if self._points and self._share < 1:
             self._take(step, share)
 

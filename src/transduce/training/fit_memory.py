@@ -40,7 +40,7 @@ CLOSE_ENOUGH = 16
 
 
 class FoundBudget(Exception):  # noqa: N818  # it is none
-    """Signal to begin training anew with the batches found, without traces of the search.
+    """Signal to restart training with the batches found, without traces of the search.
 
     batch_tokens, accumulate: settings that make each step as large as before.
     """

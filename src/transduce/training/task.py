@@ -1,4 +1,4 @@
-"""The protocol of tasks, as training knows them: everything that a task gives the trainer."""
+"""The protocol of tasks in training: everything that a task gives the trainer."""
 
 from __future__ import annotations
 

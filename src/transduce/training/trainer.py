@@ -92,7 +92,7 @@ def train(
     fit: adapts tensors of the base run with other shapes.
     reinit: name prefixes of tensors with another meaning in the base run, which are not copied.
     started: `time.monotonic` when the budget's minutes began; by default now.
-    Raises FoundBudget where `fit_memory` was asked for, to be called again with what was found;
+    Raises FoundBudget with `fit_memory`, to be called again with the batches found;
     TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
     RunError where something cannot be written or the run to start from does not fit, SettingError
     for settings that do not fit it.

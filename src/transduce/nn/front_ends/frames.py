@@ -19,7 +19,7 @@ class FramesFrontEndConfig:
     """Two layers over the last frame of each step (the pre-net of Shen et al. 2018)."""
 
     width: Count = 256
-    """Width of the first layer; the second has that of the model."""
+    """Width of the first layer; the second has the model's width."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
     """Dropped after each layer, in training and while speaking: without it a decoder copies the
     frame before and loses the text."""

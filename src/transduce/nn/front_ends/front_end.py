@@ -1,6 +1,6 @@
 """The protocol of front ends: raw input to vectors, below the first stack of every model.
 
-The wirings in `models/` know this protocol alone.  A new front end is a file here, and is named in
+The wirings in `models/` depend on this protocol alone.  A new front end is a file here, named in
 the function that builds a model with it.
 """
 

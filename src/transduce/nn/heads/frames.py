@@ -1,4 +1,4 @@
-"""Head of a decoder that speaks: some frames for each step, and the end."""
+"""Head of a decoder of speech: k frames for each step, and the logit of the end."""
 
 from __future__ import annotations
 

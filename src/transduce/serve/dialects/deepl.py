@@ -140,7 +140,7 @@ class DeepL:
     async def _translated(
         self, order: TranslateRequest, sources: Sequence[str], call: Call
     ) -> list[str]:
-        """The translation of each text; those of one language together."""
+        """The translation of each text; texts of one language are translated together."""
         hidden = [without_elements(text, order.ignored) for text in order.texts]
 
         async def of(source: str) -> dict[int, str]:
@@ -177,7 +177,7 @@ def _names(fields: Fields) -> tuple[str, ...]:
 
 
 def without_elements(text: str, names: Sequence[str]) -> tuple[str, Mapping[str, str]]:
-    """A text with empty elements in place of those with these names, and what they stand for.
+    """A text with empty elements in place of the elements with these names, and their content.
 
     An element without its end tag stays.
     """

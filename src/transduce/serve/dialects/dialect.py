@@ -9,7 +9,7 @@ To add one, write a module beside this one with
 - `DIALECT`, which names both, the paths that are its own, and describes each endpoint for OpenAPI;
 
 then add it to `DIALECTS` (`dialects/__init__.py`).  Errors are raised as `RequestError`; the app
-answers them, counts the request, and adds what all dialects share.
+answers them, counts the request, and adds the parts common to all dialects.
 """
 
 from __future__ import annotations

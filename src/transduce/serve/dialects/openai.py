@@ -1,7 +1,7 @@
 """OpenAI's API, for its clients: models, chat, embeddings, transcriptions, speech.
 
 A translation run is a model for each of its pairs, named like "de-en", and takes the last message
-of the user.  A dialogue run takes all turns, a language model goes on from the last message.
+of the user.  A dialogue run takes all turns, a language model continues the last message.
 Errors are {"error": {"message", "type", "param", "code"}}.
 """
 
@@ -33,7 +33,7 @@ from transduce.serve.service import Service
 OWNER = "transduce"
 HISTORY = ("history",)
 CONTINUED = (("prompt",), HISTORY)
-"""Inputs of runs that continue them, as options say."""
+"""Inputs to continue, by the options of their runs."""
 
 
 class Completion:

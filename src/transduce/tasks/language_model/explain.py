@@ -24,7 +24,7 @@ GENERATED_RIVALS = 50
 """Tokens shown for a step of a language model, for the temperature."""
 MAX_STEPS = 32
 MAX_PROMPT = 40
-"""Tokens of a continuation, and of what stands before it, that are shown."""
+"""Maximum tokens shown of a continuation, and of its prompt."""
 
 
 def explain_generation(generator: Generator, parts: tuple[str, ...]) -> Explanation:
@@ -84,7 +84,7 @@ def _explain_alone(
     window: int,
     names: Names,
 ) -> Explanation:
-    """A decoder by itself that reads a prompt and goes on with `written`."""
+    """A decoder-only model's pass over a prompt and the continuation `written`."""
     row = [*prompt, *written[:-1]][-window:]
     first = max(0, len(row) - MAX_STEPS - MAX_PROMPT)
     if first:

@@ -56,7 +56,7 @@ class Continuation:
     log_prob: float = 0.0
     """Natural logarithm of the probability of the tokens."""
     others: tuple[Continuation, ...] = field(default=(), repr=False)
-    """The other candidates that `n_best` asked for, best first."""
+    """The other candidates, for `n_best` > 1, best first."""
 
     @property
     def text(self) -> str:
@@ -125,7 +125,7 @@ class ContinuationText:
 
 
 class Generator:
-    """Goes on from texts."""
+    """Continues texts."""
 
     inputs: tuple[str, ...] = ("prompt",)
     forbidden: tuple[int, ...] = (BOS, PAD, UNK)
@@ -315,7 +315,7 @@ class Generator:
         streams: Sequence[int],
         cancelled: Callable[[int], bool] | None,
     ) -> list[list[Hypothesis]]:
-        """The results of `_steps`, or those of the native engine's own search."""
+        """The results of `_steps`, or of the native engine's own search."""
         native = self.native
         if native is not None and native.follows(options, output_constraints):
             return native.search(prompts, output_constraints, options, self.forbidden, cancelled)

@@ -56,7 +56,7 @@ def spectrogram(frames: Tensor) -> bytes:
 
 
 def _fitting(recogniser: Recogniser, frames: Tensor) -> Tensor:
-    """The frames, or those of the first `MAX_TOKENS` positions with a warning."""
+    """The frames, at most of the first `MAX_TOKENS` positions, then with a warning."""
     front_end = recogniser.recipe.model.front_end
     most = MAX_TOKENS * front_end.stride
     if len(frames) > most:

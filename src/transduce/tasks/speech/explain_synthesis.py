@@ -22,7 +22,7 @@ GO_ON, END = "go on", "end"
 
 
 def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Explanation:
-    """A text, the steps that spoke it, and all between: one pass over what each step read."""
+    """A text and the steps of its synthesis, explained by one pass over the steps' inputs."""
     (speech,) = synthesiser.predict([parts])
     task = synthesiser.recipe.task
     bare = Explanation(task, "", {"text": parts[0]}, speech.text)
@@ -75,9 +75,9 @@ def _step(read: str, written: str, end: float, last: bool) -> Step:
 
 
 def _read(synthesiser: Synthesiser, ids: list[int]) -> tuple[Padded, Tensor | None]:
-    """Frames (1, t, bins) that the steps read while speaking, and their masks of dropout.
+    """Input frames (1, t, bins) of the steps in synthesis, and their dropout masks.
 
-    Those of the first `MAX_TOKENS` steps, with a warning where there are more.
+    At most of the first `MAX_TOKENS` steps, then with a warning.
     """
     k = synthesiser.model.frames_per_step
     (spoken,) = synthesiser.decode([ids])

@@ -35,7 +35,7 @@ class PromptConfig:
     timestamps: bool = True
     """Take the times of segments in `transcribe` from the model, which writes them."""
     suppressed: Ids = ()
-    """Ids that are never written, such as those of signs that nobody speaks."""
+    """Ids excluded from outputs, such as symbols without a pronunciation."""
     suppressed_first: Ids = ()
     """Ids that no output begins with, such as the end."""
 

@@ -89,7 +89,7 @@ class SplitRecordings:
 
     @property
     def transcripts(self) -> list[str]:
-        """The spoken words of each, in one line; blank where the data do not tell them apart."""
+        """The spoken words of each, in one line; blank if the data have no separate transcripts."""
         return [" ".join(self._row(i).transcript.split()) for i in range(len(self))]
 
     @property
@@ -158,7 +158,7 @@ def read_recordings_of(
 ) -> SplitRecordings:
     """Recordings of a split, their features computed into `cache` if missing.
 
-    Held-out splits of the training data go by the spoken words, or as `hold_out_by` says.  Raises
+    Held-out splits of the training data go by the spoken words, or by `hold_out_by`.  Raises
     DataError if reading fails.
     """
     own = own_section(data, split)

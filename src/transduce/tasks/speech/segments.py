@@ -56,7 +56,7 @@ class Segment:
         return dataclasses.replace(self, start=begin, end=after, words=words)
 
     def fields(self, words: bool = True) -> dict[str, Any]:
-        """Fields of a JSON record; words: with those of every word."""
+        """Fields of a JSON record.  words: include every word with its times."""
         found: dict[str, Any] = {
             "start": round(self.start, PLACES),
             "end": round(self.end, PLACES),

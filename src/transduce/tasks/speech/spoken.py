@@ -24,7 +24,7 @@ Samples = NDArray[np.float32]
 class Speech:
     """Speech of one text; nothing for a blank one.
 
-    `samples` are computed when they are first asked for, by Griffin-Lim.
+    `samples` are computed on first use, by Griffin-Lim.
     """
 
     frames: Tensor = field(repr=False)

@@ -53,7 +53,7 @@ class SynthesisTextConfig:
 
 @section
 class SynthesisTrainingConfig(TrainingConfig):
-    """Training settings of models that speak."""
+    """Training settings of speech synthesis."""
 
     stop_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     """Weight of the last step of a text in the loss of the end; each other step counts 1."""
@@ -63,7 +63,7 @@ class SynthesisTrainingConfig(TrainingConfig):
 
 @section
 class SpeakingConfig:
-    """How texts are spoken."""
+    """Settings of synthesis."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Random seed of the front end's dropout and of the first phases; the same text sounds alike
@@ -81,8 +81,8 @@ class SynthesisEvaluation:
     """Evaluation settings."""
 
     recogniser: RunPath | None = None
-    """Run of speech recognition that writes down what was spoken; by default none.  May contain
-    `~` and `$VARIABLE`."""
+    """Run of speech recognition that transcribes synthesised speech; by default none.  May
+    contain `~` and `$VARIABLE`."""
     validation_texts: Annotated[int, Field(ge=0)] = 32
     """Texts spoken at each validation, a fixed sample of the validation set; 0 to validate by loss
     alone."""

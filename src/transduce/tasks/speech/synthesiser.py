@@ -58,8 +58,8 @@ class Synthesiser:
         cache: Path,
         pronouncer: Pronouncer | None = None,
     ) -> None:
-        """cache: where features of the recipe's data are kept.  pronouncer: what turns texts into
-        symbols of sounds, in front of the tokenizer."""
+        """cache: directory for features of the recipe's data.  pronouncer: turns texts into phones,
+        before the tokenizer."""
         self.recipe = recipe
         self.tokenizer = tokenizer
         self.normalisation = normalisation
@@ -179,10 +179,11 @@ class Synthesiser:
         examples: Iterable[Example] | None = None,
         options: DecodingOptions | None = None,
     ) -> Evaluation:
-        """Speak the texts of held-out recordings, or the inputs of examples.
+        """Synthesise the texts of held-out recordings, or the inputs of examples.
 
-        Measures failures and, with `evaluation.recogniser`, errors of the recogniser; beside
-        recordings their distance, and the recogniser's errors on them, by way of Griffin-Lim too.
+        Measures failures and, with `evaluation.recogniser`, errors of the recogniser; with
+        recordings also the distance from them, and the recogniser's errors on them, with and
+        without Griffin-Lim.
         """
         recorded: list[Speech] = []
         if examples is not None:

@@ -103,7 +103,7 @@ class Transcriber:
             first += len(some)
 
     def _heard(self, decoded: Decoded) -> list[Segment]:
-        """Segments of a piece, with times from its beginning; none if nothing was said."""
+        """Segments of a piece, with times from its beginning; none without speech."""
         tokenizer, best = self.recogniser.tokenizer, decoded.hypotheses[0]
         parts = timed_tokens(best.tokens, self.recogniser.prompt.times)
         tokens = [token for part in parts for token in part.tokens]

@@ -124,7 +124,7 @@ class EncodedExamples:
         return len(self.labels)
 
     def batches(self, segmented: bool, tokens: int, seed: int) -> TokenBatches[LabelBatch]:
-        """All examples, in batches of at most `tokens` positions; with their segments if asked."""
+        """All examples, in batches of at most `tokens` positions; optionally with segments."""
 
         def assemble(rows: NDArray[np.int64]) -> LabelBatch:
             labels = torch.from_numpy(self.labels[rows])

@@ -168,7 +168,7 @@ def _left_out(model: EncoderOnly, row: Row, classifier: TextClassifier) -> tuple
 
 @torch.inference_mode()
 def _features(seen: Pass, model: EncoderOnly, batch: Padded) -> tuple[Feature, ...]:
-    """The windows that won the pooled features which speak most for the predicted label."""
+    """The windows of the pooled features with the largest part in the predicted label."""
     encoder, head = model.encoder, model.head
     if not isinstance(encoder, TextCnnEncoder) or not isinstance(head, LabelHead):
         return ()

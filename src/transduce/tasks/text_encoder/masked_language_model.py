@@ -1,7 +1,7 @@
 """Masked language modelling (Devlin et al. 2019).
 
 [BOS] the cat [MASK] on the mat [EOS]      encoder -> head at [MASK] -> sat
-[BOS] a line  [EOS] the next?   [EOS]      first vector -> next_sentence -> whether it is
+[BOS] a line  [EOS] the next?   [EOS]      first vector -> next_sentence -> yes or no
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class TrainedAnswerer(Answerer):
     ) -> Evaluation:
         """Answer held-out questions and compare with the references.
 
-        Questions without an answer count, whether the model may leave one unanswered or not.
+        Questions without an answer count, also for a model that cannot leave one unanswered.
         """
         if examples is None:
             questions = questions_of(self.recipe.data, split)

@@ -100,7 +100,7 @@ class EncodedWindows:
     def batches(
         self, segmented: bool, no_answer: bool, tokens: int, seed: int
     ) -> TokenBatches[SpanBatch]:
-        """All windows, in batches of at most `tokens` positions; with their segments if asked."""
+        """All windows, in batches of at most `tokens` positions; optionally with segments."""
 
         lengths = self.texts.lengths
 

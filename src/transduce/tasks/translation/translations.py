@@ -31,7 +31,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Translation:
-    """The best output for one input, and the other candidates that were asked for."""
+    """The best output for one input, and its other candidates for `n_best` > 1."""
 
     text: str
     tokens: tuple[str, ...] = field(default=(), repr=False)
