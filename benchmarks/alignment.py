@@ -2,10 +2,9 @@
 
     python benchmarks/alignment.py --steps 3000 --output runs/alignment
 
-Letters and sounds are those of `transduce demo`.  Their gold standard is the fifty words below,
-aligned by hand: `letters/SOUNDS` for what spells what, possible links in brackets.  The published
-one is Ugarit's of ancient Greek and English, looked for in $TRANSDUCE_DATA; EM learns from its 274
-pairs alone.
+Letters and sounds come from `transduce demo`.  Their gold standard is the fifty words below,
+aligned by hand as `letters/SOUNDS`, with possible links in brackets.  The published one is Ugarit's
+of ancient Greek and English, read from $TRANSDUCE_DATA; EM learns from its 274 pairs alone.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ def aer(found: Iterable[frozenset[Link]], gold: Sequence[GoldLinks]) -> float:
 
 
 def by_em(pairs: Sequence[Pair], gold: Sequence[GoldLinks], split: Any) -> dict[str, float]:
-    """What EM makes of the first pairs, those of the gold standard, learning from all."""
+    """Error rates of EM on the first pairs, the gold standard, after learning from all."""
     names = [{n: i for i, n in enumerate(sorted({w for p in pairs for w in split(p[k])}), 4)}
              for k in (0, 1)]  # fmt: skip
     sides = [
@@ -155,7 +154,7 @@ def by_em(pairs: Sequence[Pair], gold: Sequence[GoldLinks], split: Any) -> dict[
 
 
 def by_attention(path: Path, pairs: Sequence[Pair], gold: Sequence[GoldLinks]) -> dict[str, Any]:
-    """Every layer and head of a run, and what it is worth as a speller."""
+    """Error rates of every layer and head of a run, and its word error rate."""
     run = transduce.load(path, device="cpu")
     result: dict[str, Any] = {}
     config = run.recipe.model.decoder

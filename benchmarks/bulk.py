@@ -3,9 +3,9 @@
     python benchmarks/bulk.py                                   a tiny model, the worst case
     python benchmarks/bulk.py --run runs/multi30k --beam 5      another one
 
-Both translate a few shards and then three times as many: what they differ in is work alone, what
-is left over is Ray's start.  CPU-seconds are those of all processes, so that other load on the
-machine tells little; seconds are those of the clock, one worker against one loop.
+Both translate a few shards and then three times as many: the difference is the work alone, the rest
+is Ray's start.  CPU-seconds are summed over all processes, and depend little on other load of the
+machine; seconds are wall-clock time, one worker against one loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Spent(NamedTuple):
-    """What some work took."""
+    """Cost of some work."""
 
     seconds: float
     cpu: float

@@ -1,17 +1,16 @@
-"""A corpus larger than one would like: prepared, then trained on for a few steps.
+"""Preparation of a very large corpus, then a few steps of training on it.
 
     python benchmarks/corpus.py --pairs 2000000 --place /tmp/corpus PAIRS.tsv [MORE.tsv ...]
 
-The corpus is made of real pairs, each taken again and again with a word on either side replaced by
-another, or joined to a second one, until there are as many as asked for; it is streamed to the disk
-and deleted in the end.  Without files, the pairs are the demo's: words and their sounds.
+The corpus is derived from real pairs, by replacing a word on either side and by joining two, until
+there are `--pairs` of them; it is streamed to the disk and deleted at the end.  Without files, the
+pairs are the demo's: words and their sounds.
 
-Printed, as one JSON object: how fast the files are read line by line and nothing else is done; the
-same for preparing them, from the start of `transduce train` to the last encoded pair, vocabulary
-included; the most memory that the process and its workers held, all of it and what belongs to them
-alone (the rest are pages of the cache, which the system takes back when it needs them), the latter
-at the first step and at the last as well; seconds from the start to the first step, at first and
-with everything prepared; and bytes on the disk.
+Prints one JSON object: speed of reading the files line by line; speed of preparation, from the
+start of `transduce train` to the last encoded pair, vocabulary included; peak memory of the
+process and its workers, in all and without shared pages (mostly the cache, which the system can
+reclaim), the latter also at the first and the last step; seconds from the start to the first step,
+without and with prepared data; and bytes on the disk.
 """
 
 from __future__ import annotations
@@ -180,7 +179,7 @@ def size_of(directory: Path) -> float:
 
 
 def measure(place: Path, files: list[Path], count: int, steps: int) -> dict[str, Any]:
-    """All figures; what is written on the way stays in `place`."""
+    """All figures; temporary files stay in `place`."""
     pairs = real_pairs(files)
     write_corpus(place, pairs, count)
     read = plain_read(place)

@@ -1,16 +1,15 @@
-"""How cost grows: that of training with length, vocabulary, depth, and the size of a corpus, and
-with the length of a single sentence whose activations are kept or computed again; that of decoding
-with the beam, the length of the output, the batch, and the size of the model.
+"""Scaling of cost: of training with length, vocabulary, depth, and the size of a corpus, and with
+the length of a single sentence, activations stored or recomputed; of decoding with the beam, the
+length of the output, the batch, and the size of the model.
 
     python benchmarks/costs.py training
     python benchmarks/costs.py recompute
     python benchmarks/costs.py decoding
 
-One thing varies at a time, the rest is as in `--size tiny`; decoding has 32 sentences with a beam
-of 4.  Each point is measured in a process of its own, as memory that was once taken is not given
-back: CPU-seconds for a thousand target tokens, and the most memory that the process ever held.
-OUTPUT/training-costs.json (or another) gets the figures, the .svg beside it shows them;
-the plot needs the extra `plot`.
+One variable changes at a time, the others are as in `--size tiny`; decoding has 32 sentences with a
+beam of 4.  Each point is measured in its own process, as freed memory is not returned: CPU-seconds
+per thousand target tokens, and peak memory of the process.  Writes the figures to
+OUTPUT/training-costs.json (or another) and a plot beside it, which needs the extra `plot`.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ def encoding(pairs: int) -> dict[str, float]:
 
 
 def texts(pairs: int) -> Iterator[tuple[str, str]]:
-    """Lines of numbers, about as long as those of news."""
+    """Lines of numbers, about as long as lines of news."""
     chance = random.Random(1)
     words = [str(chance.randrange(4, 30_000)) for _ in range(100_000)]
     for i in range(pairs):

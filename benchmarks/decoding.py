@@ -6,9 +6,9 @@
     python benchmarks/decoding.py --run runs/zh-en --lines test.zh
 
 Without a run the weights are random, in the shape of a Marian model, and every output has as many
-tokens as the longest source of its batch.  With one, its own model decodes the lines and stops
-where it likes.  Peers take turns (A B C, C B A), and each ratio is that of two neighbours in time;
-the table gives medians.  Tokens are those of the best hypotheses; a CPU-second is one second of
+tokens as the longest source of its batch.  With a run, its model decodes the lines and ends
+the outputs.  Peers take turns (A B C, C B A), and each ratio is of two neighbours in time;
+the table gives medians.  Tokens are counted in the best hypotheses; a CPU-second is one second of
 one core, all threads counted.  Peers that are not installed are named and left out.
 
 With --json the object has an entry for each precision of the native engine: `ratio` to CTranslate2
@@ -131,7 +131,7 @@ USUAL = ("native float32", "native bf16", "native int8", "ctranslate2 float32", 
 
 
 def make_peers(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Peer]:
-    """Those that are installed, all with the same weights."""
+    """The installed peers, all with the same weights."""
     model, config = marian_shaped(SIZES[options.size], options.seed)
     peers = {}
     for name in names:

@@ -1,8 +1,8 @@
-"""One model in our engines, CTranslate2 and transformers: the same weights, the same questions.
+"""One model in our engines, CTranslate2 and transformers: the same weights, the same inputs.
 
 Each peer takes rows of source ids, without an end of sentence, and gives the ids of the best
-hypothesis of each.  What a user would have to do is counted: tokens in and tokens out, batches
-and padding are the library's own business.
+hypothesis of each.  The time includes conversions that a user needs; batches and padding are left
+to the library.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TOGETHER = 10**9
 class Question:
     """Options of decoding.
 
-    length: tokens of every output; None lets the model stop as it likes, within the bounds of
+    length: tokens of every output; by default the model ends outputs, within the bounds of
     `options`.
     """
 

@@ -1,9 +1,9 @@
-"""What a draft is worth: greedy translation of single lines, with one and without, turn by turn.
+"""Speed of a draft model: greedy translation of single lines, with it and without, alternately.
 
     python benchmarks/draft.py --run runs/large --draft runs/small --lines test.en.gz
 
-Prints tokens a CPU-second of both and their ratio, how many tokens a pass of the large model
-brought on average, and how many lines came out the same; with --json as one object.
+Prints tokens per CPU-second of both and their ratio, the mean number of tokens per pass of the
+large model, and the number of equal outputs; with --json as one object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from transduce.sequence import Padded
 
 
 def count_passes(run: transduce.Run) -> list[int]:
-    """A list that gets the tokens of each pass of the run's model from now on."""
+    """A list to which each further pass of the run's model appends its tokens."""
     passes: list[int] = []
     step = run.model.step
 

@@ -6,7 +6,7 @@
 
 The weights are random, in the shape of GPT-2: learned positions, pre-norm, GELU, an output matrix
 that is the embedding's.  Prompts have the lengths of news, and every continuation --tokens tokens.
-Peers take turns, and each ratio is that of two neighbours in time; the table gives medians.  Ours
+Peers take turns, and each ratio is of two neighbours in time; the table gives medians.  Ours
 go from text to text.  bf16 is compared with the float32 of CTranslate2.
 """
 
@@ -98,7 +98,7 @@ MAKERS: dict[str, Callable[[Any, Any], Peer]] = {
 
 
 def make_peers(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Peer]:
-    """Those that are installed, all with the same weights."""
+    """The installed peers, all with the same weights."""
     model, config = gpt2_shaped(SIZES[options.size], options.seed)
     peers = {}
     for name in names:
@@ -239,7 +239,7 @@ def transformers(model: DecoderOnly, config: DecoderOnlyConfig) -> Peer:
 
 
 def ctranslate2(model: DecoderOnly, config: DecoderOnlyConfig, precision: str) -> Peer:
-    """CTranslate2's Generator, its model converted from that of transformers."""
+    """CTranslate2's Generator, with a model converted from transformers."""
     library = importlib.import_module("ctranslate2")
     loader = importlib.import_module("ctranslate2.converters.transformers").GPT2Loader()
     spec = loader.get_model_spec(transformers_model(model, config))

@@ -4,10 +4,10 @@
     python benchmarks/gpu.py --parts checks,training-base --seconds 150
     python benchmarks/gpu.py --dry-run
 
-Parts run in order of their worth, each in a process of its own with a limit of its own, until
-`--seconds` are over.  A part prints its findings as it has them, so that one that is cut short, or
-fails, keeps what it found.  The object on stdout has an entry for each part; `--output` is written
-anew after each.  `--dry-run` makes next to no work of every part on the CPU: it proves the script.
+Parts run in order of importance, each in its own process with its own limit, until `--seconds` are
+over.  A part prints each result at once, so an interrupted or failed part keeps its results.  The
+object on stdout has an entry for each part; `--output` is rewritten after each.  `--dry-run` runs a
+minimum of every part on the CPU, to test the script.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def measure(scale: Scale) -> Iterator[Findings]:
 
 
 def logits(device: torch.device) -> dict[str, dict[str, float]]:
-    """Largest difference of logits from those of the CPU in float32, by preset and precision."""
+    """Largest difference of logits from the CPU's in float32, by preset and precision."""
     torch.backends.cuda.matmul.allow_tf32 = False
     found: dict[str, dict[str, float]] = {}
     pairs = random_pairs(8, LENGTHS["news"])
@@ -156,7 +156,7 @@ def _recipe(data: Path, scale: Scale, training: dict[str, Any]) -> dict[str, Any
 
 
 def refusals(run: Path, device: torch.device) -> dict[str, str]:
-    """The answer to each engine and precision on this device: "yes", or the line that is said."""
+    """Support of each engine and precision on this device: "yes", or the message."""
     found = {}
     for engine, precision in (("pytorch", "bf16"), ("pytorch", "int8"), ("native", "float32")):
         try:

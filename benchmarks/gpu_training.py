@@ -65,7 +65,7 @@ def against_peers(scale: Scale, size: str) -> Iterator[Findings]:
 
 
 def as_they_come(scale: Scale, size: str, sorted_work: Sequence[Batch]) -> int:
-    """Our tokens a second when pairs are not sorted by length: what padding costs."""
+    """Our tokens per second on pairs not sorted by length, for the cost of padding."""
     pairs = [pair for batch in sorted_work for pair in batch.pairs]
     each = max(1, len(pairs) // (2 * len(sorted_work)))  # wider batches: fewer rows fit
     mixed = [Batch(pairs[i :: len(pairs) // each or 1]) for i in range(len(sorted_work))]
@@ -98,7 +98,7 @@ def on_device(peer: Peer, device: torch.device) -> Peer:
 
 
 def prepared(peer: Peer, work: Sequence[Batch]) -> list[Any]:
-    """Batches as the library wants them, on the CPU: copying is part of a step."""
+    """Batches in the library's format, on the CPU: copying is part of a step."""
     return [peer.prepare(batch) for batch in work]
 
 

@@ -1,13 +1,13 @@
-"""Does a translation depend on what else is translated?  Counts the lines where it does.
+"""Batch invariance: count the lines with a translation that depends on other lines of the call.
 
     python benchmarks/invariance.py --run runs/tatoeba --lines test.zh.gz --beam 1,5
 
 Every line is translated alone; then in batches of several sizes, by tokens, sorted and shuffled,
-with two threads, and among neighbours of 10,000 characters.  Each way prints how many lines came
-out as another text.  For these lines the scores of both texts are printed, and their distance in
-units of float32's last place: two hypotheses that are so close are tied, and rounding chooses.
-`--precision float64` computes everything so, and shows what is left then.  With `--engine native`
-no score may move at all.
+with two threads, and among neighbours of 10,000 characters.  Prints for each way the number of
+lines with another text, the scores of both texts, and their distance in units of float32's last
+place: rounding decides between two hypotheses that are so close.  `--precision float64` computes
+everything in float64, to show the remaining differences.  With `--engine native` every score must
+be the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHOWN = 5
 
 
 class Way(NamedTuple):
-    """A way to put lines together: so many in a call, in this order, with so many threads."""
+    """A way to batch lines: number in a call, order, number of threads."""
 
     name: str
     batch: int

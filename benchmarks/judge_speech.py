@@ -49,7 +49,7 @@ def decoder(words: Sequence[str]) -> Decoder:
 
 
 def heard(judge: Decoder, samples: Samples, rate: int) -> str:
-    """What the recogniser writes."""
+    """Output of the recogniser."""
     at_rate = samples if rate == RATE else soxr.resample(samples, rate, RATE)
     whole = np.concatenate([EDGE, at_rate, EDGE])
     judge.start_utt()

@@ -1,9 +1,9 @@
-"""Spoils a parallel corpus, to see what cleaning is worth.
+"""Add noise to a parallel corpus, to measure the effect of cleaning.
 
     python benchmarks/noise.py train.zh.gz train.en.gz noisy
 
-Writes noisy.source and noisy.target: all pairs, 6,000 of sentences that do not belong together, and
-fifteen copies of each of 600 pairs, in random order.
+Writes noisy.source and noisy.target: all pairs, 6,000 mismatched pairs, and fifteen copies of each
+of 600 pairs, in random order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Placeholders in sentences: how many come through, and what they cost, by each way.
+"""Placeholders in sentences: share preserved, and cost, by each method.
 
     python benchmarks/placeholders.py runs/tatoeba-zh-en zh test.zh.gz test.en.gz
 
 A placeholder, or a pair of tags, is put at a random place of each of the first sentences of 6 to 25
-characters.  BLEU is of the translated ones without their placeholders; beside it that of the same
+characters.  BLEU is computed after removal of the placeholders, and for comparison on the same
 sentences without any.
 """
 

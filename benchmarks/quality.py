@@ -1,4 +1,4 @@
-"""What the same data and the same CPU time make of a model here and in transformers.
+"""Quality of a model trained here and in transformers, on the same data in the same CPU time.
 
     python benchmarks/quality.py recipes/translation/tatoeba-zh-en.toml --runs runs/quality
 
@@ -9,10 +9,10 @@ validation loss counts.  Both translate the test set with the recipe's beam.  `-
 recipe for both, `--peer-set` for Marian alone, where it does better with another size of batches,
 another precision or the like; its optimizer is Adam whatever the recipe says.
 
-Not alike: our seconds are of all that `transduce train` does, the vocabulary, encoding and every
-validation too, and Marian finds its data encoded.  Ours keeps the best of its validations, of the
-moving average where the recipe has one; Marian, which has neither, its last weights, at the end of
-the schedule.
+Differences: our seconds include everything in `transduce train`, also the vocabulary, encoding and
+validation, and Marian reads encoded data.  Ours keeps the weights of the best validation, of the
+moving average if the recipe has one; Marian, which has neither, its last weights, at the end of the
+schedule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What several processes cost: the same steps by one process, and by several that share them.
+"""Cost of several processes: the same steps by one process, and by several that share them.
 
     python benchmarks/ranks.py --size small
     python benchmarks/ranks.py --size small --ranks 2 --json
@@ -40,7 +40,7 @@ RATE = 1e-4
 
 @dataclass(frozen=True)
 class Way:
-    """A way to make a step over some batches; whether all ranks take part in it."""
+    """A way to make a step over some batches; True if all ranks take part in it."""
 
     step: Callable[[int, Sequence[Any]], None]
     together: bool
@@ -129,7 +129,7 @@ def way(name: str, size: str, ranks: Ranks) -> Way:
 
 
 def summary(spent: dict[str, list[Spent]], counts: Sequence[int]) -> dict[str, Any]:
-    """Target tokens per second and per CPU-second, and how many times those of one process."""
+    """Target tokens per second and per CPU-second, and their ratio to one process."""
     found = {}
     for name, steps in spent.items():
         pairs = list(zip(spent[ONE], steps, strict=True))

@@ -4,7 +4,7 @@
     python benchmarks/serving.py RUN --lines FILE --requests 10000 --minutes 10
 
 RUN names its languages, or --pair does.  The server runs in a process of its own on loopback.
-Figures of a busy machine mean something as ratios only: clients and server share its cores.
+On a busy machine only ratios are meaningful: clients and server share its cores.
 
 one, many     requests per second, and per second of the server's processor time, of 1 and of 32
               connections, one line each; the outputs are compared with the library's

@@ -5,9 +5,9 @@
 
 Two joint models of all languages by recipes/pronunciation/sigmorphon2021-medium.toml; these tuned
 for a language; models of one language alone, some with words of SIGMORPHON 2020 that 2021 does not
-have.  MEMBERS says who is asked together about a language, chosen by the dev words (arithmetic
-mean of probabilities).  About five hours on one thread; started again, it goes on where it was.
-The last lines are the word error rates of each language, dev and test, and their means.
+have.  MEMBERS lists the models in the ensemble of each language, chosen by the dev words
+(arithmetic mean of probabilities).  About five hours on one thread; a second call resumes the
+work.  The last lines are the word error rates of each language, dev and test, and their means.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def read(data: Path, year: str, split: str) -> list[Row]:
 
 
 def write(path: Path, rows: Iterable[Row]) -> None:
-    """The same bytes each time: a run that goes on must find the data that it began with."""
+    """The same bytes each time: a resumed run must find the data that it began with."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join("\t".join(row) + "\n" for row in rows)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -200,7 +200,7 @@ class Makers:
 
 
 def transduce(*arguments: str) -> str:
-    """What the command prints.  Ends this one where it fails."""
+    """Output of a command.  Exits if the command fails."""
     done = subprocess.run(
         [sys.executable, "-m", "transduce", *arguments], stdout=subprocess.PIPE, text=True
     )

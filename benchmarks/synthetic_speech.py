@@ -42,7 +42,7 @@ RATE, PITCH, RANGE = 1, 3, 4  # parameters of espeak-ng
 SHORTEST = 0.1
 """Seconds below which a line is left out, as one of signs alone."""
 QUIET = 150 / 32768
-"""Samples below it are silence, at the edges of what flite says."""
+"""Samples below it are silence, at the edges of flite's output."""
 EDGE = 0.03
 """Seconds of silence left there."""
 

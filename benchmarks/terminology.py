@@ -1,12 +1,11 @@
-"""What it does to a translation to be told a term: words of the reference, demanded.
+"""Effect of terminology constraints on translation, with words of the reference as terms.
 
     python benchmarks/terminology.py --run RUN --source test.zh.gz --target test.en.gz
 
-For each line a glossary is imagined that knows one word (two, or two neighbours as one phrase) of
-its reference which the plain translation lacks; lines without any stay as they are.  Printed are
-the share of these terms that are there in the end, BLEU and chrF, and the time.  As a demanded
-word is right by design, the interval (paired bootstrap) is against the plain translation with the
-terms put behind it: what is gained by finding a place for them.
+The glossary of a line has one word (two, or two neighbours as one phrase) of its reference that the
+plain translation lacks; other lines have no constraint.  Prints the share of these terms in the
+outputs, BLEU and chrF, and the time.  As the terms are right by construction, the interval (paired
+bootstrap) is against the plain translation with the terms appended: the gain from their placement.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""How fast training is, against other libraries on the same work in the same run.
+"""Speed of training, against other libraries on the same work in the same run.
 
     python benchmarks/training.py --size tiny
     python benchmarks/training.py --size tiny --json
     python benchmarks/training.py --pipeline
 
 Every library, in a process of its own, trains a model of the same size on the same batches, turn by
-turn (A B C, C B A), and each ratio is that of two turns of one round; the table gives medians.
+turn (A B C, C B A), and each ratio is of two turns of one round; the table gives medians.
 Each runs its matrix products in float32 and, where the processor has them faster, in bfloat16, and
 is compared by the precision that it is faster in.  Tokens are real target tokens.  Peers that are
 not installed are named and left out: pip install -r benchmarks/requirements.txt has them all.
 `--pipeline` measures `transduce train` from text files against its bare steps, `--levers` our step
-with one way to be fast after the other taken away.
+with one optimisation after the other removed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 @dataclass
 class Measured:
-    """What one library did in each round: target tokens per second and per CPU-second, FLOP."""
+    """Results of one library in each round: target tokens per second and per CPU-second, FLOP."""
 
     library: str
     precision: str
@@ -169,9 +169,9 @@ def contestant(
     work: Sequence[Batch],
     untimed: int,
 ) -> Iterator[Connection]:
-    """A library in a process of its own, as its users have it, that answers as `take_turns` does.
+    """A library in its own process, which answers `take_turns`.
 
-    What one does to its process, such as which memory is kept, is then not done to the others.
+    Changes that one makes to its process, such as keeping memory, then do not affect the others.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -195,8 +195,8 @@ def take_turns(
     untimed: int,
     threads: int,
 ) -> None:
-    """Say how many parameters there are, or what is not installed; then, for each number of a
-    batch, make a step and say what it took.  Nobody times the first steps, `untimed` of them."""
+    """Send the number of parameters, or the name of a missing package; then, for each number of a
+    batch, make a step and send its cost.  The first `untimed` steps are not timed."""
     warnings.filterwarnings("ignore", message="enable_nested_tensor")
     torch.set_num_threads(threads)
     torch.manual_seed(1)
@@ -222,7 +222,7 @@ def take_turns(
 
 
 def ratio(ours: Measured, peer: Measured) -> float:
-    """How many times as many tokens per CPU-second we train, median over rounds."""
+    """Ratio of our tokens per CPU-second to a peer's, median over rounds."""
     pairs = zip(ours.per_cpu_second, peer.per_cpu_second, strict=True)
     return median([mine / theirs for mine, theirs in pairs])
 

@@ -1,9 +1,9 @@
-"""What each way to train faster is worth: the same step with one of them taken away.
+"""Effect of each optimisation of training: the same step with one of them removed.
 
     python benchmarks/training.py --levers --size tiny,base
 
-Each variant trains the same model on the same batches as `transduce` does, turn by turn, but for
-one thing that is replaced by what a plain implementation would do.
+Each variant trains the same model on the same batches as `transduce` does, turn by turn, with one
+part replaced by the plain implementation.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def three_products(
 
 
 def told_for_each_pair(of: Callable[..., Mask]) -> Callable[..., Mask]:
-    """A mask of self-attention as `of` makes it, but with a value for each query and key, even if
-    none is hidden; that of cross-attention stays, for it is made once and not for each layer."""
+    """A mask of self-attention as made by `of`, but with a value for each query and key, even if
+    none is hidden; the mask of cross-attention, made once for all layers, is unchanged."""
 
     def made(keys: Any, *rest: Any) -> Mask:
         real = keys.real if isinstance(keys, Padded) else keys
@@ -117,11 +117,11 @@ LEVERS: dict[str, Patch] = {
     "fused attention": lambda: patch.object(attention, "attention", written_out),
     "attention in bfloat16": lambda: patch.object(bf16_attention, "is_supported", never),
 }
-"""What is taken away, and how."""
+"""A removed optimisation, and its replacement."""
 
 
 def without(lever: str, size: Size) -> Peer:
-    """Our training with one lever taken away."""
+    """Our training with one optimisation removed."""
     peer = ours(size)
 
     def step(batch: Any) -> Tensor:

@@ -28,7 +28,7 @@ IGNORED = -100
 
 
 class Tensors(NamedTuple):
-    """A batch as most libraries want it, all (b, t) and padded on the right."""
+    """A batch in the format of most libraries, all (b, t) and padded on the right."""
 
     source: Tensor
     source_real: Tensor

@@ -1,8 +1,8 @@
-"""The whole of training from text files, against its bare steps.
+"""Training from text files, against its bare steps.
 
-`transduce train` reads, tokenizes, sorts, batches, logs and validates; how much of it is that?
-Two trainings that differ in their number of steps alone tell what a step costs there, whatever
-was done once before and after; the data have been prepared by one before them.
+Measures the share of reading, tokenizing, sorting, batching, logging and validation in `transduce
+train`.  Two trainings that differ in their number of steps alone give the cost of a step without
+work done once; an earlier training has prepared the data.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Why attention: what textbooks say of the Transformer and its ancestors, measured.
+"""Why attention: textbook claims on the Transformer and its predecessors, measured.
 
     python benchmarks/why_attention.py --data DIRECTORY --output docs/why-attention
 
 DIRECTORY holds `tatoeba-zh-en/`.  Models are trained by recipes/translation/tatoeba-ancestors.toml,
-`model` being as MODELS says, with several peaks of the learning rate.  All figures go into
+with `model` from MODELS, and several peaks of the learning rate.  All figures go into
 OUTPUT/results.json as they come; from it alone (`--draw`) the plots OUTPUT/*.svg are drawn and the
 tables in OUTPUT.md written, each between two markers.  Models that are done are not trained again;
 with `--models` only some are trained, and the results of the others stay.
@@ -68,7 +68,7 @@ BUCKETS = ((1, 4), (5, 6), (7, 8), (9, 10), (11, 10_000))  # source tokens
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure with, and for how long."""
+    """Models and budgets of the measurements."""
 
     data: Path
     output: Path
@@ -172,7 +172,7 @@ def put(plan: Plan, part: str, value: dict[str, Any]) -> None:
 
 
 def made(plan: Plan) -> dict[str, Any]:
-    """When and on what a part is measured."""
+    """Date and machine of a measurement."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -212,8 +212,8 @@ def published() -> dict[str, Any]:
 def translation(plan: Plan) -> None:
     """Train each model with each peak of the learning rate, and test the best by validation.
 
-    Where the best peak is the lowest or the highest, the next one beyond is tried too.  What
-    is done by an earlier call stays.
+    If the best peak is the lowest or the highest, the next one beyond is tried too.  Results of
+    an earlier call are kept.
     """
     budget = {
         "steps": plan.steps,
@@ -255,7 +255,7 @@ def translation(plan: Plan) -> None:
 
 
 def tried(plan: Plan, name: str, peak: float, trials: dict[str, Any]) -> bool:
-    """Whether this training was done before, and its weights are there."""
+    """True if this training was done before, and its weights exist."""
     return f"{peak:g}" in trials and (run_of(plan, name, peak) / "weights.safetensors").exists()
 
 
@@ -309,7 +309,7 @@ def tested(plan: Plan, name: str, peak: float) -> dict[str, Any]:
 
 
 def rows_of(bucket: tuple[int, int], lengths: Sequence[int]) -> list[int]:
-    """Which sentences have as many source tokens as the bucket says."""
+    """Indices of the sentences with a number of source tokens in the bucket."""
     return [i for i, length in enumerate(lengths) if bucket[0] <= length <= bucket[1]]
 
 
@@ -345,7 +345,7 @@ def compare_all(
 
 
 def compared(a: str, b: str, outputs: dict[str, Any], bucket: tuple[int, int]) -> dict[str, Any]:
-    """How many BLEU points b is above a, by paired bootstrap over the sentences of a bucket."""
+    """Difference in BLEU of b from a, by paired bootstrap over the sentences of a bucket."""
     rows = rows_of(bucket, outputs[a]["lengths"])
     texts = [[outputs[name]["hypotheses"][i] for i in rows] for name in (a, b)]
     references = [outputs[a]["references"][i] for i in rows]

@@ -1,4 +1,4 @@
-"""What recurrence, convolution and attention cost: time, memory, and layers between positions."""
+"""Costs of recurrence, convolution and attention: time, memory, layers between positions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FIRST_ID = 4  # below are PAD, UNK, BOS and EOS
 
 
 def model_of(name: str) -> EncoderDecoderConfig:
-    """The preset, or for `tiny` what it was: the decoder of `convolution` on both sides."""
+    """The preset; for `tiny` its former form, the decoder of `convolution` on both sides."""
     if name != "tiny":
         return PRESETS[name]
     convolution = PRESETS["convolution"]
@@ -198,7 +198,7 @@ def _layers_for(make: Callable[[int], EncoderConfig]) -> dict[int, int]:
 
 
 def _max_target_length(config: EncoderConfig) -> int:
-    """How far to the right the first output of an encoder looks: where the last gradient is."""
+    """Receptive field to the right of an encoder's first output: last position with a gradient."""
     torch.manual_seed(1)
     encoder: nn.Module = build_encoder(config, D_MODEL).double().eval()
     x = torch.randn(1, max(DISTANCES) + 1, D_MODEL, dtype=torch.float64, requires_grad=True)
@@ -209,7 +209,7 @@ def _max_target_length(config: EncoderConfig) -> int:
 
 
 def _steps_between(distance: int) -> int:
-    """How many states a recurrent layer hands on from one position to another, gradient in hand."""
+    """Number of states between two positions of a recurrent layer, along the gradient."""
     torch.manual_seed(1)
     layer = Recurrence("lstm", D_MODEL, D_MODEL, 1, dropout=0.0).double()
     x = torch.randn(1, distance + 1, D_MODEL, dtype=torch.float64, requires_grad=True)

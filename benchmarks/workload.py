@@ -1,6 +1,6 @@
-"""What training benchmarks are measured on: sizes, sentences, batches, arithmetic, the machine.
+"""Workload of the training benchmarks: sizes, sentences, batches, arithmetic, the machine.
 
-No library is measured here, so each gets the very same work.
+It is the same for every library.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Batch:
 
     @property
     def target_tokens(self) -> int:
-        """Real target tokens, EOS included: what a model is asked to predict."""
+        """Real target tokens to predict, EOS included."""
         return sum(len(target) + 1 for _, target in self.pairs)
 
     @property
@@ -118,7 +118,7 @@ def batches(lengths: Lengths, tokens: int, n: int, seed: int = 0) -> list[Batch]
 
 
 def training_flops(size: Size, batch: Batch) -> float:
-    """Arithmetic of one step: three times that of the forward pass, real tokens alone.
+    """Arithmetic of one step: three times the forward pass, real tokens alone.
 
     Causal attention counts half.
     """
@@ -155,7 +155,7 @@ class Spent(NamedTuple):
 
 
 def timed(action: Callable[[], T]) -> tuple[Spent, T]:
-    """How long an action took, and what it gave."""
+    """Duration and result of an action."""
     wall, cpu = time.perf_counter(), time.process_time()
     result = action()
     return Spent(time.perf_counter() - wall, time.process_time() - cpu), result

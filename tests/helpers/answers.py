@@ -6,7 +6,7 @@ import pytest
 
 
 def close(found: Any, expected: Any) -> bool:
-    """Equal, save for what another processor's order of summation changes."""
+    """Equal, except for rounding in another processor's order of summation."""
     if isinstance(expected, dict):
         return all(close(found[name], value) for name, value in expected.items())
     if isinstance(expected, list):

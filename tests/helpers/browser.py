@@ -38,7 +38,7 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def served_page(browser: Any, server: Served) -> Iterator[Open]:
-    """Opens the page of a server; in the end its console must be empty, and no other host asked."""
+    """Opens the page of a server; its console must stay empty, and no other host be contacted."""
     said: list[str] = []
     asked: list[str] = []
     contexts = []

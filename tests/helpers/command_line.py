@@ -44,7 +44,7 @@ validation_pairs = 0
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: bytes
@@ -58,7 +58,7 @@ class Done:
 
     @property
     def complaint(self) -> str:
-        """The one line that says what is wrong; nothing was written to stdout."""
+        """The error message, of one line; stdout is empty."""
         assert self.code in (1, 2), self
         assert "Traceback" not in self.err
         said = [line for line in self.err.splitlines() if line.startswith("transduce: ")]

@@ -49,7 +49,7 @@ def serve(handle: int) -> None:
 
 
 def _run(request: int, stdin: int, stdout: int, stderr: int, status: int) -> None:
-    """Do what `python -m transduce` does, in another fork; write its exit code to `status`."""
+    """Run `python -m transduce` in another fork; write its exit code to `status`."""
     command = os.fork()
     if command:
         for handle in (request, stdin, stdout, stderr):

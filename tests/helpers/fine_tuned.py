@@ -21,7 +21,7 @@ LORA = ("fine_tune.lora={rank=2}",)
 
 
 def train_base(data: Path, run: Path) -> Path:
-    """A run that knows something."""
+    """A trained run."""
     settings = tiny_settings(
         data, "training.steps=150", "training.validate_every=150", "training.schedule.peak=1e-2"
     )
@@ -56,7 +56,7 @@ def classifier(n_labels: int = 3, d_ff: int = 32, vocabulary: int = 11) -> nn.Mo
 
 
 def saved(model: nn.Module, path: Path) -> Path:
-    """`path`, as a run with the model's weights and nothing else."""
+    """`path`, as a run with the model's weights only."""
     path.mkdir()
     write_tensors(path / "weights.safetensors", weights_of(model))
     return path

@@ -76,7 +76,7 @@ READERS: dict[str, tuple[Reader, bytes]] = {
 
 
 def outcome(read: Callable[[], Any]) -> Any:
-    """What reading gives; an error that is not one line of ours goes on."""
+    """Result of reading; an error other than a TransduceError of one line is raised."""
     try:
         return read()
     except TransduceError as error:
@@ -85,7 +85,7 @@ def outcome(read: Callable[[], Any]) -> Any:
 
 
 class Entrance(NamedTuple):
-    """read: what a file of strangers is given to.  seeds: good files.  suffix: of their names."""
+    """read: reader of untrusted files.  seeds: good files.  suffix: of their names."""
 
     read: Reader
     seeds: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""Requests that nobody should send, and a look at the server afterwards."""
+"""Malformed requests, and checks of the server afterwards."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ for line in sys.stdin:
     print(child, flush=True)
     print(os.waitpid(child, 0)[1], flush=True)
 """
-"""The command line with what is slow to import at hand; each command is a process of its own."""
+"""The command line with slow imports preloaded; each command is its own process."""
 
 
 class Server:
@@ -173,7 +173,7 @@ class Server:
         )
 
     def start(self, errors: Path, *arguments: object) -> int:
-        """The number of the new process; what it writes to stderr goes into `errors`."""
+        """The id of the new process; its stderr goes into `errors`."""
         assert self._process.stdin is not None
         self._process.stdin.write("\t".join(map(str, (errors, *arguments))) + "\n")
         self._process.stdin.flush()
@@ -198,7 +198,7 @@ class Server:
 
 @dataclass
 class Process:
-    """The real command, training with --resume, and what it does to its directory."""
+    """The real command, training with --resume, and its effects on its directory."""
 
     server: Server
     recipe: Path
@@ -297,7 +297,7 @@ def moments(
 
 
 def check_whole(run: Path) -> None:
-    """Whatever is there is complete."""
+    """Every file present is complete."""
     for checkpoint in checkpoints_of(run):
         assert (checkpoint / "SHA256SUMS").is_file()
         check_sums(checkpoint)

@@ -26,7 +26,7 @@ SIZE = 8
 def stripes(n: int, seed: int = 0) -> tuple[list[Pixels], list[str]]:
     """`n` pictures (8, 8, 3) of noisy stripes anywhere, and their kinds.
 
-    No pixel by itself says anything: of each kind there are as many bright as dark ones.
+    A single pixel is uninformative: each kind has as many bright as dark ones.
     """
     chance = np.random.default_rng(seed)
     rows, columns = np.mgrid[:SIZE, :SIZE]
@@ -65,7 +65,7 @@ def png(picture: Pixels) -> bytes:
 
 
 def write_folder(path: Path, pictures: Sequence[Pixels], labels: Sequence[str]) -> dict[str, Any]:
-    """Settings of the section that reads what was written, as below."""
+    """Settings of the section that reads the written files, as below."""
     for i, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
         (path / label).mkdir(parents=True, exist_ok=True)
         (path / label / f"{i:04}.png").write_bytes(png(picture))

@@ -1,5 +1,4 @@
-"""A training so small that several ranks end it in a second, what may happen to one of them, and
-how it ended."""
+"""A training so small that several ranks end it in a second, faults of one rank, and results."""
 
 from __future__ import annotations
 
@@ -91,8 +90,8 @@ def losses(run: Path) -> list[float]:
 
 
 def restarted(recipe: Path, run: Path, victim: int) -> str:
-    """The real torchrun trains with two workers, without --resume, and one of them is killed after
-    the first checkpoint; returns what was said when it had ended well."""
+    """Train with the real torchrun and two workers, without --resume, and kill one of them after
+    the first checkpoint; return the output after success."""
     options = torchrun("--standalone", "--nproc-per-node=2", "--max-restarts=1")
     command = [*options, "train", str(recipe), f"--run={run}"]
     log = run.with_name("said")

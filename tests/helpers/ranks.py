@@ -1,5 +1,5 @@
-"""Commands run by several ranks, as torchrun would start them, each forked from one process that
-has imported what is slow to import."""
+"""Commands run by several ranks, as torchrun would start them, each forked from one process with
+slow imports preloaded."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ for line in sys.stdin:
 
 @dataclass(frozen=True)
 class Ended:
-    """How one rank ended."""
+    """Exit code and output of one rank."""
 
     code: int
     out: str
@@ -60,7 +60,7 @@ class Ended:
 
     @property
     def complaints(self) -> list[str]:
-        """Lines that say why it ended."""
+        """Lines with the reason of its end."""
         assert "Traceback" not in self.err, self.err
         lines = self.err.splitlines()
         return [line.removeprefix("transduce: ") for line in lines if line.startswith("transduce:")]
@@ -70,7 +70,7 @@ class RankServer:
     """Starts ranks."""
 
     def __init__(self, place: Path) -> None:
-        """place: an empty directory for what the ranks say."""
+        """place: an empty directory for the ranks' output."""
         arguments = [sys.executable, "-W", "ignore", "-c", SERVER]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
@@ -82,7 +82,7 @@ class RankServer:
     def run(
         self, *arguments: object, world: int = 2, before: Sequence[str] = ("",) * 4
     ) -> list[Ended]:
-        """Run a command by all ranks to its end; without one only what comes `before` it.
+        """Run a command by all ranks to its end; without one, only the code in `before`.
 
         before: for each rank, Python that it executes first.
         """
@@ -135,7 +135,7 @@ def rank_server(place: Path) -> Iterator[RankServer]:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """A free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -156,7 +156,7 @@ def torchrun(*options: str) -> list[str]:
 
 
 def torchrun_environment() -> dict[str, str]:
-    """Without what the tests themselves were started with."""
+    """Without the variables of the tests' own process."""
     own = environment()
     kept = {name: own[name] for name in own if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     return {**kept, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

@@ -1,4 +1,4 @@
-"""A small translator that has half learnt to turn letters round, and what it says by itself."""
+"""A small, partly trained translator that reverses letters, and its probabilities."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def some_texts(n: int, seed: int = 0) -> list[str]:
 
 
 def forced(run: Run, text: str, target: str) -> torch.Tensor:
-    """(t, v) log-probabilities of what follows each target token."""
+    """(t, v) log-probabilities of the token after each target token."""
     translator = run.translator
     source = Padded.unpadded(torch.tensor([[*translator.source.encode(text), EOS]]))
     given = Padded.unpadded(torch.tensor([[BOS, *translator.target.encode(target)]]))
@@ -43,7 +43,7 @@ def forced(run: Run, text: str, target: str) -> torch.Tensor:
 
 
 def total(log_probs: torch.Tensor, run: Run, target: str) -> float:
-    """Log-probability (natural) of a target and its end, by what `forced` says."""
+    """Log-probability (natural) of a target and its end, from the result of `forced`."""
     ids = torch.tensor([*run.translator.target.encode(target), EOS])
     return float(log_probs.gather(1, ids[:, None]).sum())
 

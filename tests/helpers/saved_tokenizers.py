@@ -75,7 +75,7 @@ def marian_model(directory: Path) -> None:
 
 
 def word_piece_files(directory: Path) -> int:
-    """Capital letters among the pieces, so that it shows whether texts are lower-cased."""
+    """Capital letters among the pieces, so that lower-casing has an effect."""
     letters = [*LETTERS, *LETTERS.upper(), *"<>|/![]._é"]
     pieces = [*BRACKETED, *letters, *(f"##{letter}" for letter in letters), "the", "The", "中"]
     (directory / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
@@ -134,7 +134,7 @@ FAMILIES: dict[str, tuple[str, Callable[[Path], None], Callable[[Path], int], st
     "unigram": ("XLMRobertaTokenizer", bert_model, unigram_file, "roberta"),
     "marian": ("MarianTokenizer", marian_model, marian_files, "marian"),
 }
-"""For each the class of its tokenizer, what writes a model and a tokenizer, and its NAMES."""
+"""For each the class of its tokenizer, writers of a model and a tokenizer, and its NAMES."""
 
 
 def flags(token: AddedToken) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def dialogue_run(directory: Path) -> Path:
 
 
 def language_model_run(directory: Path) -> Path:
-    """A run that goes on from a rhyme, and samples by its recipe."""
+    """A run that continues a rhyme, and samples by its recipe."""
     train = directory.parent / "rhyme.txt"
     train.write_text("Row, row, row your boat,\nGently down the stream.\n\n" * 60)
     recipe: dict[str, Any] = {
@@ -81,7 +81,7 @@ def embedding_run(directory: Path) -> Path:
 
 
 def label_run(directory: Path) -> Path:
-    """A run that tells animals, plants and stones."""
+    """A classifier of animals, plants and stones."""
     data = write_tsv(directory.parent / "kinds.tsv", sentences(200))
     return transduce.train(settings(data, "training.steps=40"), directory)[0]
 
@@ -113,7 +113,7 @@ def speech_run(directory: Path) -> Path:
 
 
 def speaking_run(directory: Path) -> Path:
-    """A run that speaks, after one step of training."""
+    """A run of speech synthesis, after one step of training."""
     small: dict[str, Any] = {"d_model": 16, "encoder": stack(), "decoder": stack()}
     small |= {"front_end": {"width": 8}, "postnet": {"n_layers": 2, "channels": 8}}
     recipe = {

@@ -88,7 +88,7 @@ def train_tiny(
 
 
 def tiny_task(data: Path, directory: Path, *overrides: str) -> TranslationTraining:
-    """What the training loop is given for the tiny settings; tokenizers lie in `directory`."""
+    """Arguments of the training loop for the tiny settings; tokenizers are in `directory`."""
     recipe = tiny_recipe(data, *overrides)
     torch.manual_seed(recipe.seed)
     directory.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ TokenIds = tuple[int, ...]
 
 
 class ToyState:
-    """What each row has read, and which sentence it belongs to."""
+    """Tokens read by each row, and the number of its sentence."""
 
     def __init__(self, sentences: Sequence[int]) -> None:
         self.sentences = torch.tensor(list(sentences))

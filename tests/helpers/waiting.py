@@ -1,4 +1,4 @@
-"""Waiting for what another process does."""
+"""Waiting for another process."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ PATIENCE = 240.0
 
 
 def wait_for(condition: Callable[[], object], said: Callable[[], str] = str) -> None:
-    """Until the condition holds; fails with what has been `said` where it never does."""
+    """Wait until the condition holds; on timeout, fail with the output `said`."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, f"waited too long: {said()}"
