@@ -4,7 +4,8 @@
 
 Prints a line for each kind of change, by greedy search, with and without the floor that features
 have (`tasks/speech/normalisation.py`).  Gated recordings are zero wherever they are faint.  The
-manifest is as written by `benchmarks/synthetic_speech.py`.  Needs the extra `speech`.
+manifest has paths `archive.zip:member` beside it, as `benchmarks/synthetic_speech.py` writes it.
+Needs the extra `speech`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -22,7 +24,6 @@ from numpy.typing import NDArray
 
 import transduce
 from transduce.audio.read import read_audio
-from transduce.decoding.options import DecodingOptions
 from transduce.metrics.measure import measure
 from transduce.tasks.speech.recogniser import Recogniser
 
@@ -61,23 +62,27 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--count", type=int, default=60, help="recordings")
+    parser.add_argument("--split", help="take the lines with this `split` alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     recogniser = transduce.load(options.run, "cpu").predictor
     assert isinstance(recogniser, Recogniser), "a run of speech recognition"
     with options.manifest.open(encoding="utf-8") as file:
-        records = [json.loads(line) for line in islice(file, options.count)]
+        lines = (json.loads(line) for line in file)
+        found = (one for one in lines if options.split in (None, one.get("split")))
+        records = list(islice(found, options.count))
     rate, root = recogniser.recipe.audio.rate, options.manifest.parent
     samples = [read_audio(audio_of(root, one["audio"]), rate) for one in records]
-    texts = [[one["transcript"]] for one in records]
+    texts = [[one.get("transcript") or one["text"]] for one in records]
+    greedy = replace(recogniser.options, beam_size=1, n_best=1)
     normalisation = recogniser.normalisation
     for name, change in changes(rate).items():
         frames = [recogniser.extractor(change(one)) for one in samples]
         rates = []
         for floor in (normalisation.floor, None):
             recogniser.normalisation = normalisation._replace(floor=floor)
-            found = recogniser.recognise(frames, DecodingOptions(beam_size=1))
-            score = measure(("word-error-rate",), [one.text for one in found], texts, "")
+            written = [one.text for one in recogniser.recognise(frames, greedy)]
+            score = measure(("word-error-rate",), written, texts, "")
             rates.append(f"{score['word-error-rate']:5.1f}")
         print(f"{name:20} {rates[0]}  without the floor {rates[1]}", flush=True)
 
