@@ -38,7 +38,7 @@ def import_run(
     RunError if `run` exists.  After an error `run` is unchanged.
     """
     source, path = Path(directory), Path(run)
-    if path.name in ("", ".."):  # which says nothing of where it is, nor what to call it
+    if path.name in ("", ".."):  # without a name of its own
         path = path.resolve()
     _check_free(path, overwrite)
     if (source / "recipe.toml").is_file():
@@ -121,7 +121,7 @@ def _card(path: Path, aside: Path, source: Path, imported: ImportedModel, recipe
         f"A {recipe.task} model of {parameters:,} parameters, imported from the Hugging Face "
         f"directory {code(source.resolve().name)} by transduce "
         f"{importlib.metadata.version('transduce')} on {datetime.date.today()}.  Nothing was "
-        "trained here; licence and training data are those of the model imported.  Fine-tune it "
+        "trained here; licence and training data are the imported model's.  Fine-tune it "
         "with `fine_tune.run` in a recipe.\n\n"
         + (f"Left out, since this task has no use for them:\n\n{left_out}" if left_out else "")
     )

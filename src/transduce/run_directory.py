@@ -119,7 +119,7 @@ def check_available(path: Path, recipe: Recipe, resume: bool, overwrite: bool) -
     check_name(path)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another --run")
-    check_written_to(path)  # and not what a link names
+    check_written_to(path)  # not the target of a link
     fine_tune = getattr(recipe, "fine_tune", None)
     if fine_tune is not None and Path(fine_tune.run).resolve() == path.resolve() and not resume:
         raise RunError(f"{path} is the run that fine_tune.run starts from; give another --run")

@@ -252,7 +252,7 @@ def _opened(file: Path | bytes, place: str) -> Iterator[Any]:
     except DataError:
         raise
     except Exception as error:
-        # A broken file raises what its decoder or the numbers in its header lead to.
+        # A broken file may raise any error of its decoder or of the numbers in its header.
         reason = first_line(error).removeprefix(f"Error opening {str(file)!r}: ").rstrip(".")
         raise DataError(f"{place} cannot be read as audio: {reason}") from None
 

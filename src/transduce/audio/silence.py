@@ -177,7 +177,7 @@ class _Cutter:
         low, high = begin * self.hop, end * self.hop
         samples = self._samples[low - self._first * self.hop : high - self._first * self.hop]
         self._end = end
-        (sound,) = np.nonzero(samples)  # no margin of digital silence, which nobody records
+        (sound,) = np.nonzero(samples)  # no margin of digital silence, which is not recorded sound
         levels = self._levels_of(begin, end)
         spread = np.ptp(np.percentile(levels, (10, 90), axis=0), axis=0).mean()
         if spread < STEADY or np.count_nonzero(self._over_noise(levels) > LOUD) < SHORTEST:

@@ -109,7 +109,7 @@ class Worker:
             ours.propagate = before
 
     def _loaded(self) -> Run:
-        # Not at construction: what that raises, Ray tells as a death.  A restarted actor is new.
+        # Not at construction: Ray reports errors there as a death.  A restarted actor is new.
         if self._run is None:
             for run, known in zip(self._plan.spec.runs, self._plan.fingerprints, strict=True):
                 if fingerprint(run) != known:
@@ -202,7 +202,7 @@ class _Pool:
                 following = self._waiting.popleft()
                 self._busy[actor.translate.remote(following)] = (actor, following)
             else:
-                self._ray.kill(actor)  # its room may be what a restarted one waits for
+                self._ray.kill(actor)  # a restarted one may wait for its resources
             self._totals.seconds = time.monotonic() - begin
         if self._first_error:
             raise DataError(
@@ -272,7 +272,7 @@ def _connected(ray: Any) -> Iterator[None]:
             ray.init(address, **settings)
     except Exception as error:
         # Ray raises bare exceptions where a machine is too busy for it to start in time.
-        ray.shutdown()  # of what was started so far
+        ray.shutdown()  # for everything started so far
         where = f"{ADDRESS}={address}"
         raise RunError(f"cannot start or reach Ray ({where}): {first_line(error)}") from None
     # Ray's own handler ends the process with the code 15.

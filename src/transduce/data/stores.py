@@ -222,5 +222,5 @@ def _said_plainly(place: str) -> Iterator[None]:
     except OSError as error:
         raise DataError(f"{place}: {error.strerror or first_line(error)}") from None
     except Exception as error:
-        # The packages of the stores let through what each of their many transports raises.
+        # The packages of the stores pass on the errors of their many transports.
         raise DataError(f"{place}: {type(error).__name__}: {first_line(error)}") from error

@@ -212,7 +212,7 @@ def hub_records(
     except DataError:
         raise
     except Exception as error:
-        # The library lets through what each of its many formats and transports raises.
+        # The library passes on the errors of its many formats and transports.
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise DataError(f"{path}: the datasets library cannot read it: {reason}") from error
 

@@ -84,7 +84,7 @@ def require_constraints(eos: int, tracker: ConstraintTracker) -> Filter:
 def _keep_room(row: Tensor, trie: ConstraintTrie, progress: ConstraintState, room: int) -> None:
     """Keep the log-probabilities (v) after which `room` suffices; the rest become -inf."""
     if trie.needed_anew(progress.met) > room:
-        forbidden = None  # all but what goes on with a phrase
+        forbidden = None  # all tokens that do not continue a phrase
     elif trie.undoes(progress) and trie.needed_anew(progress.met & ~progress.fresh) > room:
         forbidden = trie.continuing
     else:

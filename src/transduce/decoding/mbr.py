@@ -97,7 +97,7 @@ def _matches(counters: Sequence[Counter[tuple[str, ...]]]) -> tuple[Floats, Floa
         counts[i, [columns[gram] for gram in counter]] = list(counter.values())
     matches = np.zeros((len(counters), len(counters)))
     for i, row in enumerate(counts):
-        present = row.nonzero()[0]  # what a text lacks cannot match
+        present = row.nonzero()[0]  # only n-grams of the text can match
         matches[i] = np.minimum(counts[:, present], row[present]).sum(1)
     return matches, counts.sum(1)
 

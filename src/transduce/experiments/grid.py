@@ -71,7 +71,7 @@ def read_varied(overrides: Iterable[str]) -> tuple[list[str], dict[str, Values]]
     varied: dict[str, Values] = {}
     names: set[str] = set()
     for override in overrides:
-        apply_overrides({}, [override])  # says what is wrong with its form
+        apply_overrides({}, [override])  # raises for an invalid form
         name, _, text = override.partition("=")
         name = ".".join(key.strip() for key in name.split("."))
         if name in names:

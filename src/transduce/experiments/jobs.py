@@ -89,7 +89,7 @@ def run_job(job: Job) -> JobResult:
         traceback.print_exc()
         return JobResult(error=f"{type(error).__name__}: {first_line(error)}", final=False)
     finally:
-        if "torch._dynamo" in sys.modules:  # what was compiled for one model is of no use to others
+        if "torch._dynamo" in sys.modules:  # code compiled for one model is useless to others
             torch.compiler.reset()
     return JobResult(
         step=outcome.step,
@@ -153,7 +153,7 @@ def _child(job: Job, threads: int, sender: Connection) -> None:
         result = run_job(job)
     except InterruptedTraining as stop:
         result = JobResult(error=str(stop), final=False)
-    with suppress(BrokenPipeError):  # nobody waits for it where the parent was killed
+    with suppress(BrokenPipeError):  # the parent may have been killed
         sender.send(result)
 
 

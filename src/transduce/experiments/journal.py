@@ -117,7 +117,7 @@ def _remembered(directory: Path) -> Iterator[tuple[Overrides, str, JobResult | N
     """Overrides, name and outcome of each run, line by line; later lines win."""
     path = directory / RUNS_FILE
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    for written in text.split("\n"):  # which JSON spells as \n, but not what else ends a line
+    for written in text.split("\n"):  # JSON escapes \n, but not other line ends
         try:
             line = from_json(written)
             result = JobResult(**line["result"]) if "result" in line else None

@@ -100,7 +100,7 @@ def _pixels(image: PillowImage, mode: str) -> Tensor:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    pixels = np.array(image.convert(mode))  # a copy: what pillow lends cannot be written to
+    pixels = np.array(image.convert(mode))  # a copy: pillow's own array is read-only
     return torch.from_numpy(pixels).view(*pixels.shape[:2], -1).permute(2, 0, 1).contiguous()
 
 

@@ -75,7 +75,7 @@ def _layer(config: Config, copier: Copier, i: int, m: int, d_ff: int) -> None:
     ours, theirs = f"decoder.layers.{i}", f"h.{i}"
     query_key_value = f"{ours}.self_attention.query_key_value"
     copier.transposed(query_key_value, f"{theirs}.attn.c_attn", m, 3 * m)
-    # Ours divides by the root of the heads' width alone; what else there is goes into the queries.
+    # Ours divides by the root of the heads' width alone; further factors go into the queries.
     factor = 1.0
     if not config.flag("scale_attn_weights", True):
         factor *= math.sqrt(m // config.integer("n_head", 12))

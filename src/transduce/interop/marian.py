@@ -49,7 +49,7 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
     bias = reordered_bias(bias[0], target.numbering.rows)
     generation = read_generation(directory, config)
     if renormalises(generation, target.numbering.pad):
-        bias[PAD] = IMPOSSIBLE  # it never comes, and is not to count among what may
+        bias[PAD] = IMPOSSIBLE  # never an output, and excluded from the softmax
     copier.weights["head.bias"] = bias
     # Where the sides have tables of their own, the common one is a relic.
     left_out = checkpoint.finish((r"model\.shared\.weight",), BUFFERS)

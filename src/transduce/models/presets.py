@@ -54,7 +54,7 @@ PAPER_BIG = EncoderDecoderConfig(
 )
 
 # What a few thousand to a few ten thousand pairs can fill: Wu et al. 2021 call it Transformer-Tiny.
-# Norm, positions and first weights belong together: docs/quality.md has what each is worth.
+# Norm, positions and initial weights belong together; effects of each: docs/quality.md.
 _TINY_STACK = TransformerConfig(
     n_layers=4,
     n_heads=4,
@@ -140,7 +140,7 @@ RNN_BAHDANAU = EncoderDecoderConfig(
         dropout=0.3,
     ),
 )
-# Luong et al. 2015: the new state finds it, and what follows from both enters the next step.
+# Luong et al. 2015: the new state finds it, and the attentional state enters the next step.
 RNN_LUONG = EncoderDecoderConfig(
     d_model=160,
     tie="three-way",

@@ -143,7 +143,7 @@ class Recurrence(nn.Module):
             with torch.autocast("cpu", enabled=False):
                 return self.forward(x.with_values(x.values.float()), hidden)
         assert hidden is None or x.packed is None, "packed rows are read from a fresh state"
-        if hidden is not None:  # autocast may have made it narrower than what the cells run in
+        if hidden is not None:  # autocast may have lowered its precision
             hidden = tuple(part.to(x.values.dtype) for part in hidden)
         rows, places = padded_right(x)
         if rows.padding == "none":

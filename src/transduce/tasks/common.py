@@ -77,7 +77,7 @@ def prepare_training(data: TrainingData, training: TrainingConfig, seed: int) ->
     """
     started = time.monotonic()
     check_trainable(data)
-    sharding.is_enabled(training)  # raises for what does not go with it
+    sharding.is_enabled(training)  # raises for incompatible settings
     _warn_of_missing_test(data)
     if training.threads:
         torch.set_num_threads(training.threads)

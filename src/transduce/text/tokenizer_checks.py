@@ -123,7 +123,7 @@ def _check_unknown(model: Mapping[str, Any], definition: Mapping[str, Any]) -> N
     if not isinstance(vocabulary, dict | set) or not isinstance(unknown, str | None):
         return  # the library complains of it itself, or knows it
     if unknown in vocabulary or (unknown is None and "merges" in model):
-        return  # without a token for it, BPE leaves out what it does not know
+        return  # without an unknown token, BPE drops unknown characters
     stages = definition.get("pre_tokenizer"), definition.get("normalizer")
     if any(part.get("type") == "ByteLevel" for part in definition_parts(*stages)) and all(
         letter in vocabulary for letter in byte_letters()

@@ -294,7 +294,7 @@ def prune_checkpoints(run: Path, keep: int, step: int) -> None:
             regular.append(path)
     for path in regular[:-keep]:
         _remove(path)
-    for path in (run / "checkpoints").glob(".step-*"):  # what was killed while at work
+    for path in (run / "checkpoints").glob(".step-*"):  # left by killed processes
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -316,7 +316,7 @@ def _is_interrupted(path: Path) -> bool:
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     state = optimizer.state_dict()["state"]
-    # In an order that loading does not change, for it decides which rank writes what is whole.
+    # In an order unchanged by loading, as it decides which rank writes whole tensors.
     return {f"{i}.{name}": state[i][name] for i in sorted(state) for name in sorted(state[i])}
 
 

@@ -63,7 +63,7 @@ def kept_validation(run: Path, curves: Curves) -> Mapping[str, Any]:
         return curves.averaged
     try:
         origin = read_header(run / "weights.safetensors").texts.get(ORIGIN)
-    except RunError:  # what is known of a run without weights can still be compared
+    except RunError:  # a run without weights can still be compared by its log
         origin = None
     for line in curves.validation:
         if origin == step_origin(line["step"]):

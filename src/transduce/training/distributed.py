@@ -272,7 +272,7 @@ def process_group() -> Iterator[Ranks]:
         logger.setLevel(logging.ERROR)
     try:
         yield ranks
-    except RuntimeError as error:  # in what PyTorch's own parts do together
+    except RuntimeError as error:  # in PyTorch's own collectives
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             raise ranks.lost() from None
         raise

@@ -150,7 +150,7 @@ def start_from(
             new = frozenset(own.keys() - found.keys())
             adapter = Adapter(new, tuple(left_out), fingerprint(found))
             if Ranks.present().is_main:
-                adapter.write(run, own)  # a resumed run learns from it what was new
+                adapter.write(run, own)  # a resumed run reads the new parameters from it
         parameters = model.named_parameters()
         trained = {name: p for name, p in parameters if name in adapter.names}
     wanted = {id(p) for p in trained.values()} - frozen

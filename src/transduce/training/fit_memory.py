@@ -78,7 +78,7 @@ def find_budget(
     elif on_gpu:
         found = largest_fitting(lambda tokens: _fits(tries, tokens, limit), min(row, whole), whole)
     else:
-        give_back_freed_memory()  # or it covers what a step needs
+        give_back_freed_memory()  # or it hides the memory of a step
         found = largest_extrapolated(
             lambda tokens: _peak(tries, tokens), resident(), row, whole, limit
         )
@@ -154,7 +154,7 @@ def largest_extrapolated(
                 return before[0]
             size = max(size // 2, row)
         slope = STEEPER * (found - before[1]) / (size - before[0])
-        if slope <= 0:  # covered by what earlier steps have taken and not given back
+        if slope <= 0:  # hidden by memory kept from earlier steps
             slope = STEEPER * max(found - rest, 0) / size
         before = (size, found)
         if size == largest or found + slope * size > limit:

@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-# The numbers of <malloc.h>, and of what stands in the environment for the same.
+# Parameter numbers of <malloc.h>, and the environment variables of the same.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _VARIABLES = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
 _LARGEST_BLOCK = 1 << 30

@@ -71,7 +71,7 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step of all parameters with a gradient."""
-        # Taken anew, for what was loaded from a checkpoint takes the place of what was there.
+        # Looked up again, as loading a checkpoint replaces these tensors.
         self._adam.param_groups, self._adam.state = self._groups(by_muon=False), self.state
         self._adam.step()
         for group in self._groups(by_muon=True):

@@ -52,7 +52,7 @@ class _LinearRDrop(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight) if wants_weight else None
         total, nll = weight.new_zeros(()), weight.new_zeros(())
         narrow_weight = weight.to(hidden.dtype)
-        # Room for logits and for what is made of them: fresh memory is slow memory.
+        # Buffers for logits and their derivatives: newly mapped memory is slow.
         made = hidden.new_empty(2, min(chunk, n), v)
         other = weight.new_empty(made.shape)
         for rows in parts(hidden, n, chunk):

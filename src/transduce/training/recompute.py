@@ -31,7 +31,7 @@ def _recomputed(forward: Callable[..., Tensor], x: Tensor, *rest: Any) -> Tensor
         return forward(x, *rest)
 
     def inside(x: Tensor) -> Tensor:
-        # A cache must not take in twice what passes twice; in training nothing comes after it.
+        # A cache must not append twice in two passes; in training it has no later use.
         reinit = (KeyValueCache() if isinstance(part, KeyValueCache) else part for part in rest)
         return forward(x, *reinit)
 

@@ -35,7 +35,7 @@ def restore(run: Path, made: Callable[[Path], Iterable[Path]]) -> None:
 def finish_restore(run: Path) -> None:
     """Finish a restoration that was interrupted."""
     if (run / MOVING).is_dir():
-        # the recipe first: it is what makes a run directory
+        # the recipe first: it makes a directory a run
         for file in sorted((run / MOVING).iterdir(), key=lambda file: file.name != "recipe.toml"):
             file.rename(run / file.name)
         (run / MOVING).rmdir()

@@ -54,7 +54,7 @@ class Shards:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
-        # Linear layers return views; nobody writes into them.
+        # Linear layers return views, which are never written to.
         warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor")
         self._task = task
         device = next(task.model.parameters()).device.type
@@ -67,7 +67,7 @@ class Shards:
             # Sums, not means: a loss is divided by the tokens of all ranks already.
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
-            # One rank may have batches that leave out what those of another need.
+            # Parameters unused by one rank's batches may be used by another's.
             part.set_reduce_scatter_unused_params(True, recurse=False)
         with torch.no_grad():  # which tells all parts that this is the root
             self._root(lambda: None)

@@ -100,7 +100,7 @@ def train(
     ranks = Ranks.present()
     budget = Budget(config, time.monotonic() if started is None else started)
     if ranks.is_main:
-        ranks.barrier()  # the others may open now what it has prepared
+        ranks.barrier()  # the others may now open the prepared files
     # A machine that came later does not know that the others have been started again.
     resume = bool(*ranks.all_reduce_max(resume))
     with TrainingLog(run, config.tensorboard) if ranks.is_main else SilentLog() as log:
@@ -326,7 +326,7 @@ class _Trainer:
             self._fail(f"validation loss is {scores['loss']}", progress.step, "")
         chosen = self.config.select_by
         if chosen not in scores:
-            progress.interrupted = True  # nothing of what was learnt is lost
+            progress.interrupted = True  # keeps the training for a resumed run
             self._save()
             known = ", ".join(repr(name) for name in scores)
             error = f"training.select_by = {chosen!r}, but validation measured only {known}; "

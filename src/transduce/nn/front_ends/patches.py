@@ -39,7 +39,7 @@ class PatchFrontEnd(nn.Module):
         self.image_size = image_size
         self.channels = channels
         self.patch_size = patch_size
-        self.pixels = patch_size << len(stem)  # side of what one patch sees of the image
+        self.pixels = patch_size << len(stem)  # side of the receptive field of a patch
         if image_size % self.pixels:
             raise SettingError(
                 f"a patch of {self.pixels} pixels (patch_size, doubled by each layer of the stem) "

@@ -247,7 +247,7 @@ class TrainedDialogue(Generator):
 
         Of a newest turn that is too long by itself the end is read.
         """
-        room = max(4, int(SHARE_FOR_HISTORY * self.window)) - 2  # BOS, and the mark of who answers
+        room = max(4, int(SHARE_FOR_HISTORY * self.window)) - 2  # BOS, and the mark of the role
         kept: list[int] = []
         count = 0
         for turn in reversed(turns):

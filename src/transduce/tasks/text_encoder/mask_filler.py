@@ -106,7 +106,7 @@ class MaskFiller:
         self.modelling = MaskedLanguageModelling(self.model, recipe, Masking(recipe.masking, shown))
         self._goes_on = goes_on(shown)
         self._hold_spaces = hold_spaces(shown)
-        # SentencePiece sees a space before every text; a character is what it is.
+        # SentencePiece adds a space before every text; characters are unchanged.
         self._implies_space = any(
             t.startswith("▁") for t in tokenizer.tokens(tokenizer.encode("a"))
         )

@@ -248,7 +248,7 @@ class TranslationRecipe(Recipe):
             check_metric(chosen)
         kind = (self.text.target or self.text.source).kind
         if kind == "file" and evaluation.validation_pairs and not evaluation.validation_metrics:
-            return  # what is measured by default hangs on what the file holds
+            return  # the default metrics depend on the contents of the file
         check_selection(chosen, ("loss", *evaluation.validated(kind == "symbols")))
 
 

@@ -89,7 +89,7 @@ def head_of(ids: list[int], tokenizer: Tokenizer, tagged: bool) -> list[int]:
     if not tagged:
         return []
     tags = "".join(leading_tags(tokenizer.decode(ids)))
-    # With letters the blank belongs to the tag, with subwords to what comes after it.
+    # With letters the blank belongs to the tag, with subwords to the next word.
     head = tokenizer.encode(tags if isinstance(tokenizer, CharacterTokenizer) else tags.rstrip())
     return head if ids[: len(head)] == head else []
 
