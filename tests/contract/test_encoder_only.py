@@ -30,8 +30,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "encoder": {"kind": "convolution", "n_layers": 2, "dropout": 0.0},
         "pooling": "mean",
     },
-    "memory": {
-        "encoder": {"kind": "memory", "hops": 2, "window": 3, "dropout": 0.0},
+    "memory-network": {
+        "encoder": {"kind": "memory-network", "hops": 2, "window": 3, "dropout": 0.0},
         "pooling": "first",
     },
     "recurrent": {"encoder": {"kind": "recurrent", "n_layers": 1, "dropout": 0.0}},

@@ -132,7 +132,7 @@ ENCODERS: dict[str, Callable[[], nn.Module]] = {
     "lstm-2-one-direction": partial(recurrent_encoder, "lstm", 2, both=False),
     **{named("convolution", *kind): partial(convolution_encoder, *kind) for kind in CONVOLUTIONS},
     "bytenet": lambda: BytenetEncoder(BytenetConfig(n_layers=6, dropout=0.0), M),
-    "memory": lambda: MemoryEncoder(MemoryEncoderConfig(hops=2, window=3, dropout=0.0), M),
+    "memory-network": lambda: MemoryEncoder(MemoryEncoderConfig(hops=2, window=3, dropout=0.0), M),
     **{named("text-cnn", *widths): partial(text_cnn_encoder, widths) for widths in WINDOWS},
 }
 

@@ -269,7 +269,10 @@ WORDS = "bert.embeddings.word_embeddings.weight"
             lambda d: (d / "vocab.txt").write_text("[UNK]\na\n"),
             "no token marks the beginning of a text",
         ),
-        (says(model_type="t5"), "bert, roberta, distilbert, gpt2, marian, vit"),
+        (
+            says(model_type="t5"),
+            "bert, roberta, distilbert, gpt2, marian, speech_to_text, vit, whisper",
+        ),
         (says(architectures=["BertForTokenClassification"]), "BertForSequenceClassification"),
         (says(hidden_act="mish"), "hidden_act = 'mish' is not supported, only 'gelu'"),
         (says(position_embedding_type="relative_key"), "only 'absolute'"),

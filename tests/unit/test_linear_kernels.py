@@ -140,7 +140,7 @@ def test_where_a_precision_cannot_be_had(run: Path, monkeypatch: pytest.MonkeyPa
         transduce.load(run, "cuda", "int8")
     with pytest.raises(SettingError, match="not bf16"):
         transduce.load(run, "cpu", "bf16", "ctranslate2")
-    monkeypatch.setattr("transduce.engine.build._path", lambda instructions: run / "none.so")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(run / "cache"))
     monkeypatch.setattr("shutil.which", lambda name: None)
     asked = rf"precision 'bf16' on a CPU needs the native engine \(.*{COMPILERS[-1]}.*use float32"
     with pytest.raises(SettingError, match=asked):

@@ -37,7 +37,7 @@ def test_an_unknown_name_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_parses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the base run of fine-tuning, which other tests give."""
-    for variable in ("TRANSDUCE_DATA", "SYNTHETIC_SPEECH"):
+    for variable in ("TRANSDUCE_DATA", "SYNTHETIC_SPEECH", "SPOKEN_DIGITS", "DIGIT_STRINGS"):
         monkeypatch.setenv(variable, "/nowhere")
     settings = tomllib.loads(recipe_text(name))
     settings.pop("fine_tune", None)

@@ -386,7 +386,7 @@ class TestAlign:
         translator = Translator(
             model, of_run.source, of_run.target, TranslatorConfig(of_run.options, 20)
         )
-        if name == "rnn-fixed":
+        if name in ("rnn-fixed", "rnn-cho", "rnn-sutskever", "bytenet"):
             with pytest.raises(RunError, match=r"alignment needs cross-attention.*'general'"):
                 translator.align("abcd", "d c b a")
         else:

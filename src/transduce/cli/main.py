@@ -49,7 +49,7 @@ VERB_GROUPS = {
         "chat": "Chat with a dialogue model.",
         "serve": "Serve runs over HTTP, for clients of LibreTranslate, OpenAI, DeepL and others.",
         "transcribe": "Transcribe recordings of any length, with times.",
-        "speak": "Speak lines of text, as WAV files.",
+        "speak": "Synthesise lines of text as WAV files.",
     },
     "Evaluation": {
         "evaluate": "Evaluate a run on held-out data.",

@@ -100,7 +100,7 @@ class HeadVectors:
 class Stack:
     """An encoder or a decoder.
 
-    kind: "transformer", "recurrent", "convolution", "bytenet", "text-cnn" or "memory".
+    kind: "transformer", "recurrent", "convolution", "bytenet", "text-cnn" or "memory-network".
     pre_norm: the norm stands before each sublayer, and once more after the last.
     positions: their kind; waves: (48, width) the vectors, cosines or biases of the first positions.
     """

@@ -159,7 +159,7 @@ def describe_stack(stack: nn.Module, sequence: str, d_model: int) -> Stack:
         case TextCnnEncoder():
             return Stack(sequence, "text-cnn", 1, d_model)
         case MemoryEncoder():
-            return Stack(sequence, "memory", len(layers), d_model, n_heads=1)
+            return Stack(sequence, "memory-network", len(layers), d_model, n_heads=1)
         case RecurrentEncoder():
             n_layers = stack.layers.cells.num_layers
             return Stack(sequence, "recurrent", n_layers, d_model)

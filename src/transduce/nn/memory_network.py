@@ -28,7 +28,7 @@ from transduce.sequence import Padded
 class MemoryEncoderConfig:
     """Hops of a query over memories, with the same matrices in each (RNN-like tying)."""
 
-    kind: Literal["memory"] = "memory"
+    kind: Literal["memory-network"] = "memory-network"
     hops: Count = 3
     """Number of hops."""
     window: Annotated[int, Field(ge=1)] = 8

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from transduce.data.workers import available_cores
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import NEEDS_TORCH, RunError, TransduceError, lacks_torch, needing_torch
 from transduce.nn.kernels.precision import Precision
@@ -135,6 +136,4 @@ def default_threads() -> int:
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
         return int(given)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return available_cores()
