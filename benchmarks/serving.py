@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 import gzip
 import json
-import os
 import random
 import re
 import statistics
@@ -98,7 +97,7 @@ async def measured(
         while (await http.get("/health/ready")).status_code != 200:
             await asyncio.sleep(0.1)
         (pair,) = (await http.get("/api/models")).json()["models"][0]["pairs"]
-        run = transduce.load(options.run, device="cpu")
+        run = transduce.load(options.run, device="cpu", engine="auto")  # as the server does
 
         def client() -> Client:
             return Client(http, pair["source"], pair["target"])
@@ -151,9 +150,9 @@ async def one_and_many(
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time of the threads of a process so far, in nanoseconds' resolution."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(path.read_text(encoding="ascii").split()[0]) for path in threads) / 1e9
 
 
 def by_library(run: transduce.Run, line: str) -> str:
