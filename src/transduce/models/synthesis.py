@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 from pydantic import Field
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transduce.config import section
 from transduce.models.encoder_decoder import EncoderDecoderBase
-from transduce.nn.attention import RecordedAttention, weights_with_gradient
+from transduce.nn.attention import weights_with_gradient
 from transduce.nn.front_ends.frames import FramesFrontEnd, FramesFrontEndConfig
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.frames import FrameGroups, FramesHead
@@ -21,6 +21,7 @@ from transduce.nn.postnet import Postnet, PostnetConfig
 from transduce.nn.state import State
 from transduce.nn.transformer import (
     Count,
+    DecoderLayer,
     TransformerConfig,
     TransformerDecoder,
     TransformerEncoder,
@@ -63,6 +64,7 @@ class SynthesisModel(EncoderDecoderBase):
     """
 
     target_front_end: FramesFrontEnd
+    decoder: TransformerDecoder
 
     def __init__(self, config: SynthesisConfig, bins: int, vocabulary_size: int) -> None:
         """bins: features of a frame."""
@@ -98,11 +100,11 @@ class SynthesisModel(EncoderDecoderBase):
     @contextmanager
     def guided_weights(self) -> Iterator[list[list[Tensor]]]:
         """Weights (r, h, t, s) of each call in the context, by guided layer, with gradient."""
-        layers = [name for name, _ in self.named_modules() if name.endswith("cross_attention")]
+        layers = (cast(DecoderLayer, layer) for layer in self.decoder.layers[-GUIDED_LAYERS:])
         with ExitStack() as stack:
             yield [
-                stack.enter_context(weights_with_gradient(_attention(self, name)))
-                for name in layers[-GUIDED_LAYERS:]
+                stack.enter_context(weights_with_gradient(layer.cross_attention))
+                for layer in layers
             ]
 
     def forward(self, source: Padded, target: Padded) -> FrameGroups:
@@ -121,9 +123,3 @@ def frames_read(frames: Padded, k: int) -> Padded:
     last = frames.values[:, k - 1 :: k]
     read = torch.cat([torch.zeros_like(last[:, :1]), last[:, :-1]], 1)
     return Padded(read, frames.real[:, ::k], frames.padding)
-
-
-def _attention(model: SynthesisModel, name: str) -> RecordedAttention:
-    found = model.get_submodule(name)
-    assert isinstance(found, RecordedAttention)
-    return found
