@@ -270,6 +270,13 @@ def test_an_explanation_shows_letters_over_steps(run: Run) -> None:
     assert run.explain("abca").answer == speech.text and not run.explain(" ").sequences
 
 
+def test_an_explanation_synthesises_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, calls = Synthesiser.decode, list[Any]()
+    monkeypatch.setattr(Synthesiser, "decode", lambda *given: calls.append(0) or decode(*given))
+    run.explain("abca")
+    assert len(calls) == 1
+
+
 def test_other_runs_do_not_speak(run: Run, tmp_path: Path) -> None:
     other, _ = train_tiny(write_tsv(tmp_path / "a.tsv", reversal_pairs(60)), tmp_path / "run")
     with pytest.raises(RunError, match="'translation', which does not speak"):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from transduce.decoding.frames import SpokenFrames
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.parts import Step
 from transduce.models.synthesis import frames_read
@@ -23,14 +24,14 @@ GO_ON, END = "go on", "end"
 
 def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Explanation:
     """A text and the steps of its synthesis, explained by one pass over the steps' inputs."""
-    (speech,) = synthesiser.predict([parts])
-    task = synthesiser.recipe.task
-    bare = Explanation(task, "", {"text": parts[0]}, speech.text)
+    bare = Explanation(synthesiser.recipe.task, "", {"text": parts[0]}, "")
     if not parts[0].strip():
         return bare
     (ids,) = synthesiser.encode([parts[0]])
+    spoken = synthesiser.decode([ids])
+    (speech,) = synthesiser.speeches(spoken)
     model = synthesiser.model
-    read, kept = _read(synthesiser, ids)
+    read, kept = _read(synthesiser, ids, spoken[0])
     steps = read.values.shape[1]
     seconds = synthesiser.facts()["seconds_per_step"]
     tokens = {
@@ -52,6 +53,7 @@ def explain_synthesis(synthesiser: Synthesiser, parts: tuple[str, ...]) -> Expla
     ends = seen.output[0].float().sigmoid().tolist()
     return replace(
         bare,
+        answer=speech.text,
         sequences=tokens,
         attention=seen.attention,
         steps=tuple(
@@ -74,13 +76,14 @@ def _step(read: str, written: str, end: float, last: bool) -> Step:
     return Step(read, written, end if last else 1 - end, tuple(outcomes))
 
 
-def _read(synthesiser: Synthesiser, ids: list[int]) -> tuple[Padded, Tensor | None]:
-    """Input frames (1, t, bins) of the steps in synthesis, and their dropout masks.
+def _read(
+    synthesiser: Synthesiser, ids: list[int], spoken: SpokenFrames
+) -> tuple[Padded, Tensor | None]:
+    """Input frames (1, t, bins) of the steps that spoke ids, and their dropout masks.
 
     At most of the first `MAX_TOKENS` steps, then with a warning.
     """
     k = synthesiser.model.frames_per_step
-    (spoken,) = synthesiser.decode([ids])
     count = len(spoken.attention)
     if count > MAX_TOKENS:
         logger.warning("the speech has %d steps; the first %d are explained", count, MAX_TOKENS)
