@@ -198,9 +198,9 @@ class Synthesiser:
             recorded = [Speech(one, self.features, rounds=rounds) for one in every(recordings)]
         if not texts:
             raise DataError("no texts to evaluate")
+        recogniser = load_recogniser(self.recipe.evaluation.recogniser, str(self.device))
         spoken = list(self.speak(texts))
         other = free_scores(spoken)
-        recogniser = load_recogniser(self.recipe.evaluation.recogniser, str(self.device))
         heard = [] if recogniser is None else heard_texts(recogniser, spoken)
         scores = error_rates(heard, references) if heard else {}
         if recorded:
