@@ -11,7 +11,6 @@ from transduce.audio.augment import SpecAugmentConfig
 from transduce.audio.features import AudioConfig
 from transduce.config import parse, section
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import SettingError
 from transduce.metrics.measure import check_metric
 from transduce.models.speech import SpeechConfig
 from transduce.models.stacks import max_sequence_length
@@ -24,7 +23,7 @@ from transduce.tasks.common import (
     with_base_section,
 )
 from transduce.tasks.speech.prompt import PromptConfig
-from transduce.tasks.speech.recordings import RecordingDataConfig
+from transduce.tasks.speech.recordings import RecordingDataConfig, check_longest
 from transduce.tasks.task import Recipe
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.training.config import TrainingConfig
@@ -108,12 +107,7 @@ class SpeechRecipe(Recipe):
         longest = self.model.front_end.positions(
             round(self.data.filters.max_seconds / self.audio.extractor().seconds)
         )
-        if room is not None and room < longest:
-            raise SettingError(
-                f"data.filters.max_seconds = {self.data.filters.max_seconds:g} needs {longest} "
-                f"learned positions, but there are {room}; lower it, or raise "
-                "model.encoder.max_positions"
-            )
+        check_longest(self.data, longest, room, "encoder")
         check_recompute(self.training, self.model.encoder, self.model.decoder)
         measured = self.evaluation.metrics if self.evaluation.validation_recordings else ()
         check_selection(self.training.select_by, ("loss", *measured))

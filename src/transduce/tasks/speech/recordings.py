@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -31,9 +32,18 @@ from transduce.errors import DataError, SettingError
 from transduce.sequence import Padded
 from transduce.tasks.common import describe_batch
 from transduce.tasks.sections import SplitsConfig
-from transduce.tasks.splits import bounds_of, check_own_data, has_split, own_section, place_of
+from transduce.tasks.splits import (
+    bounds_of,
+    check_own_data,
+    has_split,
+    own_section,
+    place_of,
+    sampled,
+)
 from transduce.tasks.task import Split
 from transduce.training.display import ProgressCounter
+
+logger = logging.getLogger("transduce")
 
 Speed = Annotated[float, Field(ge=0.5, le=2)]
 
@@ -101,6 +111,11 @@ class SplitRecordings:
         """Some of these, by number in this split or by a mask (n,)."""
         return SplitRecordings(self.store, self.rows[kept])
 
+    def sample(self, count: int) -> SplitRecordings:
+        """At most `count` of these, selected by their texts."""
+        chosen = sampled(enumerate(self.texts), count, lambda item: item[1])
+        return self.select(np.array([i for i, _ in chosen], np.int64))
+
     def padded(self, rows: NDArray[np.int64]) -> Padded:
         """Frames (b, t, f) float32 of recordings by number in this split, not normalised."""
         frames = [self.store.frames(i) for i in self.rows[rows]]
@@ -151,6 +166,34 @@ def utterance_statistics(frames: Padded) -> tuple[Tensor, Tensor]:
     mean = frames.values.masked_fill(~real, 0.0).sum(1, keepdim=True) / count
     squares = (frames.values - mean).masked_fill(~real, 0.0).square().sum(1, keepdim=True)
     return mean, (squares / count).sqrt()
+
+
+def check_longest(data: RecordingDataConfig, positions: int, room: int | None, stack: str) -> None:
+    """Raises SettingError if the longest recording needs more positions than a stack has.
+
+    room: learned positions of the stack; None for no limit.
+    """
+    if room is not None and room < positions:
+        raise SettingError(
+            f"data.filters.max_seconds = {data.filters.max_seconds:g} needs {positions} learned "
+            f"positions, but there are {room}; lower it, or raise model.{stack}.max_positions"
+        )
+
+
+def recordings_to_train(
+    data: RecordingDataConfig, audio: AudioConfig, cache: Path, processes: int
+) -> dict[Split, SplitRecordings]:
+    """Recordings for training and validation.  Raises DataError if a split has none."""
+    splits: dict[Split, SplitRecordings] = {}
+    for split in ("train", "valid"):
+        found = read_recordings_of(data, audio, split, cache, processes)
+        if not len(found):
+            raise DataError(
+                f"data.hold_out leaves no recordings to {split} with; change it, or set data.valid"
+            )
+        logger.info("%s: %d recordings; of the data: %s", split, len(found), found.store.report)
+        splits[split] = found
+    return splits
 
 
 def read_recordings_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,19 +23,16 @@ from transduce.sequence import Padded
 from transduce.tasks.common import find_device, prepare_training, with_weights
 from transduce.tasks.speech.normalisation import load_normalisation, normalisation_for
 from transduce.tasks.speech.pronunciation import load_pronouncer
-from transduce.tasks.speech.recordings import SplitRecordings, read_recordings_of
+from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
 from transduce.tasks.speech.synthesis_recipe import FREE, SynthesisRecipe, parse_synthesis
 from transduce.tasks.speech.synthesis_scores import free_scores
 from transduce.tasks.speech.synthesiser import Synthesiser
-from transduce.tasks.splits import sampled
 from transduce.tasks.task import Split, Task
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
 from transduce.training.guided_attention import guided_attention_loss
 from transduce.training.loss import LossSums
 from transduce.training.trainer import Outcome, train
-
-logger = logging.getLogger("transduce")
 
 
 class SynthesisBatch(NamedTuple):
@@ -77,9 +73,7 @@ class SynthesisTraining:
         self._train = data["train"]
         self.batches = self._batches(data["train"])
         self._valid = self._batches(data["valid"])
-        texts = enumerate(data["valid"].texts)
-        chosen = sampled(texts, recipe.evaluation.validation_texts, lambda item: item[1])
-        self._spoken = data["valid"].select(np.array([i for i, _ in chosen], np.int64))
+        self._spoken = data["valid"].sample(recipe.evaluation.validation_texts)
 
     def loss(self, batch: SynthesisBatch) -> LossSums:
         """Mean distance of the frames before and after the postnet, loss of the end, and guided
@@ -201,15 +195,7 @@ def train_synthesis(recipe: SynthesisRecipe, run: Path, resume: bool) -> Outcome
     cache = run.parent / ".cache"
     processes = recipe.training.threads or available_cores()
     pronouncer = load_pronouncer(recipe.text.pronounce, recipe.training.device)
-    data: dict[Split, SplitRecordings] = {}
-    for split in ("train", "valid"):
-        found = read_recordings_of(recipe.data, recipe.audio, split, cache, processes)
-        if not len(found):
-            raise DataError(
-                f"data.hold_out leaves no recordings to {split} with; change it, or set data.valid"
-            )
-        logger.info("%s: %d recordings; of the data: %s", split, len(found), found.store.report)
-        data[split] = found
+    data = recordings_to_train(recipe.data, recipe.audio, cache, processes)
     normalisation = normalisation_for(recipe.audio, recipe.fine_tune, run, data["train"])
     texts = data["train"].texts
     symbols = texts if pronouncer is None else pronouncer.pronounce(texts)

@@ -15,7 +15,7 @@ from transduce.errors import SettingError
 from transduce.models.stacks import max_sequence_length
 from transduce.models.synthesis import SynthesisConfig
 from transduce.tasks.common import check_recompute, check_selection, rooted, with_base_section
-from transduce.tasks.speech.recordings import RecordingDataConfig
+from transduce.tasks.speech.recordings import RecordingDataConfig, check_longest
 from transduce.tasks.task import Recipe
 from transduce.text import CharactersConfig, TokenizerConfig
 from transduce.training.config import TrainingConfig
@@ -106,12 +106,7 @@ class SynthesisRecipe(Recipe):
     def __post_init__(self) -> None:
         room = max_sequence_length(self.model.decoder)
         longest = self.steps_of(self.data.filters.max_seconds)
-        if room is not None and room < longest:
-            raise SettingError(
-                f"data.filters.max_seconds = {self.data.filters.max_seconds:g} needs {longest} "
-                f"learned positions, but there are {room}; lower it, or raise "
-                "model.decoder.max_positions"
-            )
+        check_longest(self.data, longest, room, "decoder")
         check_recompute(self.training, self.model.encoder, self.model.decoder)
         for name in ("compile", "recompute"):
             if self.training.attention_weight and getattr(self.training, name):

@@ -42,8 +42,7 @@ from transduce.tasks.speech.recipe import (
     with_recognised_transcripts,
 )
 from transduce.tasks.speech.recogniser import Recogniser, every, positions_of
-from transduce.tasks.speech.recordings import SplitRecordings, read_recordings_of
-from transduce.tasks.splits import sampled
+from transduce.tasks.speech.recordings import SplitRecordings, recordings_to_train
 from transduce.tasks.task import Split, Task
 from transduce.tasks.text_inputs import tokenizer_for, tokenizer_of
 from transduce.tasks.validation import checksum_of, warn_of_few
@@ -98,9 +97,7 @@ class SpeechTraining:
         self._train = data["train"]
         self.batches = self._batches(data["train"], "train")
         self._valid = self._batches(data["valid"], "valid")
-        valid, count = data["valid"], recipe.evaluation.validation_recordings
-        chosen = sampled(enumerate(valid.texts), count, lambda item: item[1])
-        self._decoded = valid.select(np.array([i for i, _ in chosen], np.int64))
+        self._decoded = data["valid"].sample(recipe.evaluation.validation_recordings)
         self._decoding = dataclasses.replace(recipe.decoding, beam_size=1, n_best=1, beam_groups=1)
 
     def loss(self, batch: SpeechBatch) -> LossSums:
@@ -222,15 +219,7 @@ def train_speech(recipe: SpeechRecipe, run: Path, resume: bool) -> Outcome:
     started = prepare_training(recipe.data, recipe.training, recipe.seed)
     cache = run.parent / ".cache"
     processes = recipe.training.threads or available_cores()
-    data: dict[Split, SplitRecordings] = {}
-    for split in ("train", "valid"):
-        found = read_recordings_of(recipe.data, recipe.audio, split, cache, processes)
-        if not len(found):
-            raise DataError(
-                f"data.hold_out leaves no recordings to {split} with; change it, or set data.valid"
-            )
-        logger.info("%s: %d recordings; of the data: %s", split, len(found), found.store.report)
-        data[split] = found
+    data = recordings_to_train(recipe.data, recipe.audio, cache, processes)
     normalisation = normalisation_for(recipe.audio, recipe.fine_tune, run, data["train"])
     tokens_of = None if _recognises(recipe) else recipe.fine_tune
     tokenizer = tokenizer_for(recipe.text, tokens_of, run, data["train"].texts)
