@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from transduce.config import to_dict
-from transduce.errors import DataError
 from transduce.interop.layers import ACTIVATIONS, Copier, share
 from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered, reordered_bias
 from transduce.interop.tokenizers import DECODER, read_tokenizer
@@ -21,11 +20,7 @@ _END = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
 
 def import_gpt2(directory: Path, config: Config) -> ImportedModel:
     """Import a directory with `model_type` gpt2."""
-    architecture = config.architecture("GPT2LMHeadModel")
-    if architecture not in ("GPT2LMHeadModel", "GPT2Model"):
-        raise DataError(
-            f"{config.path}: {architecture} is not supported; use GPT2LMHeadModel or GPT2Model"
-        )
+    config.known_architecture("GPT2LMHeadModel", "GPT2Model")
     config.require("add_cross_attention", False, False)
     checkpoint = open_checkpoint(directory)
     checkpoint.rename(r"^transformer\.", "")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transduce.interop.read import Checkpoint, Config
+from transduce.errors import DataError
+from transduce.interop.read import Checkpoint, Config, reordered, reordered_bias
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -157,6 +158,22 @@ class Copier:
         self.side_by_side(f"{ours}.cross_attention.key_value", parts, m, m, bias)
         self.linear(f"{ours}.cross_attention.output", f"{theirs}encoder_attn.out_proj", m, m)
         self.norm(f"{ours}.cross_attention_residual.norm", f"{theirs}encoder_attn_layer_norm", m)
+
+    def tied_words(self, output: str, rows: Sequence[int], size: int, m: int) -> None:
+        """Copy the embedding of a decoder, which is its output matrix too, without a bias.
+
+        output: name of that matrix, if the checkpoint has it.  rows: their id of each of ours, -1
+        for none.  Raises DataError if the matrices differ.
+        """
+        words = self.checkpoint.take("model.decoder.embed_tokens.weight", size, m)
+        name = f"{output}.weight"
+        if name in self.checkpoint and not torch.equal(self.checkpoint.take(name, size, m), words):
+            raise DataError(
+                f"{self.checkpoint.directory}: the output matrix {name!r} is not the embedding of "
+                "the decoder, and no other is supported"
+            )
+        self.weights["target_front_end.embedding.weight"] = reordered(words, rows)
+        self.weights["head.bias"] = reordered_bias(torch.zeros(size), rows)
 
 
 def share(config: Config, name: str, default: float) -> float:

@@ -77,9 +77,7 @@ def import_marian(directory: Path, config: Config) -> ImportedModel:
 
 
 def _check(config: Config) -> None:
-    architecture = config.architecture("MarianMTModel")
-    if architecture != "MarianMTModel":
-        raise DataError(f"{config.path}: {architecture} is not supported; use MarianMTModel")
+    config.known_architecture("MarianMTModel")
     config.require("normalize_before", False, False)
     config.require("add_final_layer_norm", False, False)
     config.require("normalize_embedding", False, False)

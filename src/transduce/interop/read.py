@@ -97,6 +97,12 @@ class Config:
         found = self.values.get("architectures")
         return str(found[0]) if isinstance(found, list) and found else default
 
+    def known_architecture(self, *known: str) -> str:
+        """Class of the saved weights, by default the first.  Raises DataError for another one."""
+        if (found := self.architecture(known[0])) not in known:
+            raise DataError(f"{self.path}: {found} is not supported; use {' or '.join(known)}")
+        return found
+
     def labels(self) -> tuple[str, ...]:
         """Labels of a classifier, in the order of its scores; equal names get their numbers."""
         names = self.values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}

@@ -12,14 +12,7 @@ from torch import Tensor
 from transduce.config import to_dict
 from transduce.errors import DataError, TransduceError
 from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
-from transduce.interop.read import (
-    Config,
-    ImportedModel,
-    open_checkpoint,
-    read_json,
-    reordered,
-    reordered_bias,
-)
+from transduce.interop.read import Config, ImportedModel, open_checkpoint, read_json
 from transduce.interop.tokenizer_settings import read_settings
 from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import SpeechFrontEndConfig
@@ -36,9 +29,7 @@ PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
 
 def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
     """Import a directory with `model_type` speech_to_text."""
-    wanted = "Speech2TextForConditionalGeneration"
-    if (architecture := config.architecture(wanted)) != wanted:
-        raise DataError(f"{config.path}: {architecture} is not supported; use {wanted}")
+    config.known_architecture("Speech2TextForConditionalGeneration")
     config.require("pad_token_id", PAD_THERE, PAD_THERE)
     config.require("input_channels", 1, 1)
     checkpoint = open_checkpoint(directory)
@@ -47,17 +38,10 @@ def import_speech_to_text(directory: Path, config: Config) -> ImportedModel:
     bins = config.integer("input_feat_per_channel", 80)
     scaled = config.flag("scale_embedding", True)
     tokenizer = _tokenizer(directory, config, size)
-    rows = tokenizer.numbering.rows
     front_end = _convolutions(config, copier, bins, m, math.sqrt(m) if scaled else 1.0)
     encoder = _stack(config, copier, "encoder", m, FRAMES // front_end.stride)
     decoder = _stack(config, copier, "decoder", m, config.integer("max_target_positions", 1024))
-    words = checkpoint.take("model.decoder.embed_tokens.weight", size, m)
-    if "lm_head.weight" in checkpoint and not torch.equal(
-        checkpoint.take("lm_head.weight", size, m), words
-    ):
-        raise DataError(f"{directory}: the output matrix is not the embedding, as in Speech2Text")
-    copier.weights["target_front_end.embedding.weight"] = reordered(words, rows)
-    copier.weights["head.bias"] = reordered_bias(torch.zeros(size), rows)
+    copier.tied_words("lm_head", tokenizer.numbering.rows, size, m)
     left_out = checkpoint.finish((), BUFFERS)
     model = SpeechConfig(
         d_model=m,

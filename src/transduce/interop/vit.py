@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from transduce.config import to_dict
-from transduce.errors import DataError
 from transduce.interop.layers import ACTIVATIONS, VIT, Copier, share
 from transduce.interop.pixels import read_pixels
 from transduce.interop.read import Config, ImportedModel, open_checkpoint
@@ -21,11 +20,7 @@ _TASKS = {
 
 def import_vit(directory: Path, config: Config) -> ImportedModel:
     """Import a directory with `model_type` vit."""
-    architecture = config.architecture("ViTForImageClassification")
-    if architecture not in _TASKS:
-        raise DataError(
-            f"{config.path}: {architecture} is not supported; use {' or '.join(_TASKS)}"
-        )
+    architecture = config.known_architecture(*_TASKS)
     task = _TASKS[architecture]
     checkpoint = open_checkpoint(directory)
     checkpoint.rename(r"^vit\.", "")

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from transduce.config import to_dict
 from transduce.errors import DataError
 from transduce.interop.generation import read_generation
 from transduce.interop.layers import ACTIVATIONS, Copier, marian_layer, share
-from transduce.interop.read import Config, ImportedModel, open_checkpoint, reordered, reordered_bias
+from transduce.interop.read import Config, ImportedModel, open_checkpoint
 from transduce.interop.tokenizers import Names, read_tokenizer
 from transduce.models.speech import SpeechConfig
 from transduce.nn.front_ends.speech import WhisperFrontEndConfig
@@ -26,11 +24,7 @@ POSITIONS = 1500
 
 def import_whisper(directory: Path, config: Config) -> ImportedModel:
     """Import a directory with `model_type` whisper."""
-    architecture = config.architecture("WhisperForConditionalGeneration")
-    if architecture != "WhisperForConditionalGeneration":
-        raise DataError(
-            f"{config.path}: {architecture} is not supported; use WhisperForConditionalGeneration"
-        )
+    config.known_architecture("WhisperForConditionalGeneration")
     config.require("max_source_positions", POSITIONS, POSITIONS)
     checkpoint = open_checkpoint(directory)
     copier = Copier(checkpoint)
@@ -51,14 +45,7 @@ def import_whisper(directory: Path, config: Config) -> ImportedModel:
         )
     encoder = _stack(config, copier, "encoder", m, POSITIONS)
     decoder = _stack(config, copier, "decoder", m, config.integer("max_target_positions", 448))
-    rows = tokenizer.numbering.rows
-    words = checkpoint.take("model.decoder.embed_tokens.weight", size, m)
-    if "proj_out.weight" in checkpoint and not torch.equal(
-        checkpoint.take("proj_out.weight", size, m), words
-    ):
-        raise DataError(f"{directory}: the output matrix is not the embedding, as in Whisper")
-    copier.weights["target_front_end.embedding.weight"] = reordered(words, rows)
-    copier.weights["head.bias"] = reordered_bias(torch.zeros(size), rows)
+    copier.tied_words("proj_out", tokenizer.numbering.rows, size, m)
     left_out = checkpoint.finish()
     model = SpeechConfig(
         d_model=m,
