@@ -11,7 +11,7 @@ import torch
 import transduce
 from helpers.labelled_texts import BERT, sentences, settings
 from helpers.tiny_run import stack, write_jsonl, write_tsv
-from helpers.tunes import AUDIO, write_tunes
+from helpers.tunes import AUDIO, recognition_recipe, write_tunes
 from transduce.config import to_toml
 from transduce.tasks.text_encoder.embedding import TextEmbedder, parse_embedding
 from transduce.text import CharactersConfig, train_tokenizer
@@ -88,27 +88,7 @@ def label_run(directory: Path) -> Path:
 
 def speech_run(directory: Path) -> Path:
     """A run that writes down tunes, with many faults."""
-    recipe = {
-        "task": "speech-recognition",
-        "data": {"train": write_tunes(directory.parent / "tunes", 120), "hold_out": 0.1},
-        "audio": AUDIO,
-        "text": {"tokenizer": {"kind": "characters"}},
-        "model": {
-            "d_model": 32,
-            "front_end": {"channels": 32},
-            "encoder": stack(d_ff=64),
-            "decoder": stack(d_ff=64),
-        },
-        "training": {
-            "steps": 150,
-            "batch_tokens": 300,
-            "validate_every": 150,
-            "clip_norm": 1.0,
-            "schedule": {"kind": "constant", "peak": 4e-3, "warmup_steps": 20},
-            "threads": 1,
-            "device": "cpu",
-        },
-    }
+    recipe = recognition_recipe(write_tunes(directory.parent / "tunes", 120), 150)
     return transduce.train(recipe, directory)[0]
 
 

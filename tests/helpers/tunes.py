@@ -9,11 +9,39 @@ from typing import Any
 import numpy as np
 
 from helpers.audio import Samples, encoded, manifest, noise, saved, tone
+from helpers.tiny_run import stack
 
 RATE = 8000
 BINS = 20
 TONES = {"a": 300.0, "b": 520.0, "c": 900.0, "d": 1560.0, "e": 2700.0}
 AUDIO = {"rate": RATE, "bins": BINS}
+
+
+def recognition_recipe(
+    train: dict[str, Any], steps: int, validate_every: int | None = None
+) -> dict[str, Any]:
+    """A small recipe of recognition for the recordings that a section names."""
+    return {
+        "task": "speech-recognition",
+        "data": {"train": train, "hold_out": 0.1},
+        "audio": AUDIO,
+        "text": {"tokenizer": {"kind": "characters"}},
+        "model": {
+            "d_model": 32,
+            "front_end": {"channels": 32},
+            "encoder": stack(d_ff=64),
+            "decoder": stack(d_ff=64),
+        },
+        "training": {
+            "steps": steps,
+            "batch_tokens": 300,
+            "validate_every": validate_every or steps,
+            "clip_norm": 1.0,
+            "schedule": {"kind": "constant", "peak": 4e-3, "warmup_steps": 20},
+            "device": "cpu",
+            "threads": 1,
+        },
+    }
 
 
 def tune(text: str, seed: int = 0) -> Samples:

@@ -14,8 +14,7 @@ import torch
 
 import transduce
 from helpers.audio import encoded, noise, saved
-from helpers.tiny_run import stack
-from helpers.tunes import AUDIO, RATE, TONES, melodies, tune, write_tunes
+from helpers.tunes import RATE, TONES, melodies, recognition_recipe, tune, write_tunes
 from transduce import DataError, RunError, SettingError
 from transduce.config import apply_overrides
 from transduce.decoding.options import DecodingOptions
@@ -34,34 +33,12 @@ from transduce.tasks.speech.task import (
 from transduce.text import CharactersConfig, train_tokenizer
 from transduce.training.weights import read_tensors
 
-MODEL = {
-    "d_model": 32,
-    "front_end": {"channels": 32},
-    "encoder": stack(d_ff=64),
-    "decoder": stack(d_ff=64),
-}
 GREEDY = DecodingOptions(beam_size=1)
 
 
 def settings(train: dict[str, Any], /, *overrides: str, **sections: Any) -> dict[str, Any]:
     """A recipe for the recordings that a section names."""
-    recipe = {
-        "task": "speech-recognition",
-        "data": {"train": train, "hold_out": 0.1},
-        "audio": AUDIO,
-        "text": {"tokenizer": {"kind": "characters"}},
-        "model": MODEL,
-        "training": {
-            "steps": 6,
-            "batch_tokens": 300,
-            "validate_every": 3,
-            "clip_norm": 1.0,
-            "schedule": {"kind": "constant", "peak": 4e-3, "warmup_steps": 20},
-            "device": "cpu",
-            "threads": 1,
-        },
-        **sections,
-    }
+    recipe = {**recognition_recipe(train, 6, 3), **sections}
     return apply_overrides(recipe, overrides)
 
 

@@ -17,8 +17,7 @@ import torch
 
 import transduce
 from helpers.audio import Samples, encoded, manifest, noise, saved, tone
-from helpers.tiny_run import stack
-from helpers.tunes import AUDIO, RATE, melodies, tune
+from helpers.tunes import RATE, melodies, recognition_recipe, tune
 from transduce.cli.main import main
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
@@ -45,27 +44,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         saved(directory / f"{i}.wav", encoded(samples, RATE))
         records.append({"audio": f"{i}.wav", "text": text})
     tunes = {"kind": "manifest", "path": str(manifest(directory / "a.jsonl", records))}
-    recipe = {
-        "task": "speech-recognition",
-        "data": {"train": tunes, "hold_out": 0.1},
-        "audio": AUDIO,
-        "text": {"tokenizer": {"kind": "characters"}},
-        "model": {
-            "d_model": 32,
-            "front_end": {"channels": 32},
-            "encoder": stack(d_ff=64),
-            "decoder": stack(d_ff=64),
-        },
-        "training": {
-            "steps": 450,
-            "batch_tokens": 300,
-            "validate_every": 450,
-            "clip_norm": 1.0,
-            "schedule": {"kind": "constant", "peak": 4e-3, "warmup_steps": 20},
-            "device": "cpu",
-            "threads": 1,
-        },
-    }
+    recipe = recognition_recipe(tunes, 450)
     return transduce.train(recipe, tmp_path_factory.mktemp("runs") / "run")[0]
 
 
