@@ -25,11 +25,10 @@ from pocketsphinx import Decoder
 import transduce
 from transduce.audio.read import Samples, read_audio
 from transduce.data.recordings import read_recordings
-from transduce.metrics import make_metric
 from transduce.tasks.speech.recogniser import every
 from transduce.tasks.speech.recordings import read_recordings_of
 from transduce.tasks.speech.spoken import Speech
-from transduce.tasks.speech.synthesis_scores import free_scores, recorded_scores
+from transduce.tasks.speech.synthesis_scores import error_rates, free_scores, recorded_scores
 
 RATE = 16_000
 EDGE = np.zeros(6000, np.float32)
@@ -61,8 +60,7 @@ def heard(judge: Decoder, samples: Samples, rate: int) -> str:
 
 def error_rate(texts: Sequence[str], references: Sequence[str]) -> float:
     """Word error rate in percent."""
-    metric = make_metric("word-error-rate")
-    return metric.score(metric.statistics(texts, [[text] for text in references]).sum(0))
+    return error_rates(texts, references)["word-error-rate"]
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from transduce.decoding.search import SearchRequest, search
 from transduce.decoding.token_surfaces import TokenSurfaces
 from transduce.decoding.work import check_work
 from transduce.errors import DataError, InputError
-from transduce.metrics.measure import make_metric, measure
+from transduce.metrics.measure import measure
 from transduce.models.speech import SpeechModel, build_speech
 from transduce.models.stacks import max_sequence_length
 from transduce.sequence import Padded
@@ -321,9 +321,8 @@ class Recogniser:
         other: dict[str, float] = {}
         if self.transcript_tokenizer is not None and spoken:
             heard = [one.transcript or "" for one in found]
-            rate = make_metric("word-error-rate")
-            sums = rate.statistics(heard, [[text] for text in spoken]).sum(0)
-            other = {"transcript-word-error-rate": rate.score(sums)}
+            rates = measure(("word-error-rate",), heard, [[text] for text in spoken])
+            other = {"transcript-word-error-rate": float(rates["word-error-rate"])}
         return Evaluation(
             scores, sources, texts, each, language, by_name=by_name, other_scores=other
         )

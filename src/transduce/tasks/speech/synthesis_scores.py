@@ -10,7 +10,7 @@ import numpy as np
 from transduce.audio.read import read_audio
 from transduce.errors import RunError
 from transduce.metrics.cepstra import mel_cepstral_distortion
-from transduce.metrics.measure import make_metric
+from transduce.metrics.measure import measure
 from transduce.tasks.common import base_settings
 from transduce.tasks.speech.recogniser import Recogniser
 from transduce.tasks.speech.spoken import Speech
@@ -49,13 +49,8 @@ def recorded_scores(spoken: Sequence[Speech], recorded: Sequence[Speech]) -> dic
 
 def error_rates(heard: Sequence[str], texts: Sequence[str], prefix: str = "") -> dict[str, float]:
     """Word and character error rate of recognised texts, each under `prefix` and its name."""
-    found = {}
-    for name in ERROR_RATES:
-        metric = make_metric(name)
-        found[f"{prefix}{name}"] = metric.score(
-            metric.statistics(heard, [[text] for text in texts]).sum(0)
-        )
-    return found
+    found = measure(ERROR_RATES, heard, [[text] for text in texts])
+    return {f"{prefix}{name}": float(found[name]) for name in ERROR_RATES}
 
 
 def load_recogniser(run: str | None, device: str) -> Recogniser | None:
@@ -75,7 +70,6 @@ def load_recogniser(run: str | None, device: str) -> Recogniser | None:
 def heard_texts(recogniser: Recogniser, spoken: Sequence[Speech]) -> list[str]:
     """Recognised text of each, as of a WAV file of it."""
     rate = recogniser.recipe.audio.rate
-
     samples = (read_audio(one.wav(), rate, "speech") for one in spoken)
     frames = (recogniser.extractor(one) for one in samples)
     return [one.text for one in recogniser.recognise(frames, recogniser.options)]
