@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from transduce.tasks.speech.spoken import Samples, Speech
 
 ENDING = ".wav"
-TOGETHER = 64
-"""Lines spoken at a time."""
 PAUSE = 0.4
 """Seconds of silence between two lines in one file."""
 
@@ -115,11 +113,12 @@ class _Speaking:
         """Number of each line, from 1, and its speech; None for a blank line and a failed one."""
         from transduce.data.workers import chunks
         from transduce.tasks.speech.spoken import Speech
+        from transduce.tasks.speech.synthesiser import SPOKEN_TOGETHER
 
         told = False
         for batch in texts_of_lines(shown(self.lines, quiet), self.lines.name):
             number = batch.first
-            for texts in chunks(batch.lines, TOGETHER):
+            for texts in chunks(batch.lines, SPOKEN_TOGETHER):
                 for one in self.model.attempt(texts, first=number):
                     number += 1
                     speech = one if isinstance(one, Speech) and len(one.frames) else None
