@@ -136,7 +136,7 @@ def word_error_rate(hypotheses: Sequence[str], references: Sequence[Sequence[str
 
 def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
     """Minimum number of insertions, deletions and substitutions that turn `a` into `b`."""
-    # a common prefix and suffix needs no edits; in good output that is nearly everything
+    # a common prefix and a common suffix need no edits; in good output that is nearly everything
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
         start += 1

@@ -47,8 +47,8 @@ class Segment:
     """Code of the spoken language, of a model that is given it or detects it."""
 
     def within(self, start: float, end: float) -> Segment:
-        """The segment of a piece from `start` to `end`, with times of the recording; of the piece
-        before.  It begins and ends within the piece."""
+        """The segment in times of the recording, from times of a piece that lasts from `start` to
+        `end`, which it does not exceed."""
         words = tuple(
             word._replace(start=start + word.start, end=start + word.end) for word in self.words
         )
