@@ -1,28 +1,21 @@
-"""Sweeps: what varies, what is remembered, what is tried next."""
+"""Sweeps: what is remembered, what is trained, what comes of it."""
 
 from __future__ import annotations
 
-import builtins
 import errno
-import json
-import random
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import transduce
 from helpers.tiny_run import write_tiny
 from transduce.cli.sweep import _as_object, _as_table
 from transduce.config import load_toml
 from transduce.errors import MemoryLimitError, RunError, SettingError
-from transduce.experiments.grid import Range, combinations, read_varied, split_values, value_of
 from transduce.experiments.jobs import Job, JobResult, run_job
 from transduce.experiments.journal import RUNS_FILE, Definition, SweepJournal, runs_in
-from transduce.experiments.search import JOURNAL, OptunaSearch
 from transduce.experiments.sweep import Sweep, SweptRun, sweep
 from transduce.training.curves import read_curves
 from transduce.training.log import TrainingLog
@@ -39,85 +32,6 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begun(recipe: Path) -> Path:
     """The directory of a sweep."""
     return sweep(recipe, ["seed=1,2"], recipe.parent / "begun").directory
-
-
-# what varies
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0.1,0.2,0.3", ["0.1", "0.2", "0.3"]),
-        ("[1,2]", ["[1,2]"]),
-        ("[1,2],[3, [4,5]]", ["[1,2]", "[3, [4,5]]"]),
-        ("{kind='noam',factor=2},{kind='cosine'}", ["{kind='noam',factor=2}", "{kind='cosine'}"]),
-        ('"a,b",c', ['"a,b"', "c"]),
-        ("'[',x", ["'['", "x"]),
-        ("pre, post", ["pre", "post"]),
-        ("", [""]),
-        ("a,", ["a", ""]),
-    ],
-)
-def test_values_are_cut_at_the_outer_commas(text: str, expected: list[str]) -> None:
-    assert split_values(text) == expected
-
-
-def test_what_is_fixed_and_what_varies() -> None:
-    fixed, varied = read_varied(
-        ["a.b=1", "model.dropout=0.1,1e-1,0.2", "x=[1,2]", "lr = 1e-4..1e-2", "n=2..8", "p=../x"]
-    )
-    assert fixed == ["a.b=1", "x=[1,2]", "p=../x"]
-    assert varied == {
-        "model.dropout": ("0.1", "0.2"),  # one number, however it is spelt
-        "lr": Range(1e-4, 1e-2),
-        "n": Range(2, 8),
-    }
-
-
-def test_ranges_are_whole_or_logarithmic_as_their_ends_say() -> None:
-    assert Range(2, 8).whole and not Range(2, 8).logarithmic
-    assert not Range(1, 8.0).whole
-    assert Range(1e-4, 1e-3).logarithmic and Range(1, 10).logarithmic
-    assert not Range(0.0, 0.5).logarithmic and not Range(-1.0, 100.0).logarithmic
-
-
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [
-        (["a.b"], "write it as section.name=value"),
-        (["a=1,2", "a=3"], "a is given twice"),
-        (["a=1,,2"], "empty value; remove the extra comma"),
-        (["a=2..1"], "must start at its smaller end"),
-    ],
-)
-def test_what_cannot_vary_is_said(overrides: list[str], expected: str) -> None:
-    with pytest.raises(SettingError, match=expected):
-        read_varied(overrides)
-
-
-def test_combinations_go_through_all_values_the_last_fastest() -> None:
-    _, varied = read_varied(["a=1,2", "b=x,y,z"])
-    found = list(combinations(varied))
-    assert found[:3] == [("a=1", "b=x"), ("a=1", "b=y"), ("a=1", "b=z")]
-    assert len(set(found)) == len(found) == 6
-    assert value_of("[1, 'x']") == [1, "x"] and value_of("word") == "word"
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["training.optimizer.weight_decay=0.1", "training.optimizer.kind=muon"],
-        ["model.encoder.kind=recurrent", "model.decoder.kind=recurrent"],
-    ],
-)
-def test_another_kind_means_what_it_means_to_train(
-    overrides: list[str], recipe: Path, tmp_path: Path
-) -> None:
-    """The sections of the old kind, which the file does not name, go."""
-    path, _ = transduce.train(recipe, tmp_path / "trained", [*overrides, "seed=1"])
-    sweep(recipe, [*overrides, "seed=1,2"], tmp_path / "sweep")
-    swept = load_toml(tmp_path / "sweep" / "001" / "recipe.toml")
-    assert swept == load_toml(path / "recipe.toml")
 
 
 # what is remembered
@@ -403,136 +317,9 @@ def test_another_sweep_does_not_spoil_this_one(
     assert (begun / "sweep.toml").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("overrides", "search", "expected"),
-    [
-        ([], 0, "no setting varies"),
-        (["seed=1"], 0, "no setting varies"),
-        (["model.encoder.droput=0.1,0.2"], 0, "did you mean 'dropout'"),
-        (["model.encoder.dropout=7,8"], 0, "model.encoder.dropout"),
-        (["seed=1..9"], 0, "ranges need a search; add --search"),
-        (["training.select_by=loss,bleu"], 0, "it cannot vary"),
-        (["modle.x=1..2"], 3, "did you mean 'model'"),
-    ],
-)
-def test_mistakes_are_found_before_anything_is_made(
-    recipe: Path, tmp_path: Path, overrides: list[str], search: int, expected: str
-) -> None:
-    with pytest.raises(SettingError, match=expected):
-        sweep(recipe, overrides, tmp_path / "s", search)
-    assert not (tmp_path / "s").exists()
-
-
 def test_a_directory_with_other_things_is_left_alone(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "letters").write_text("mine")
     with pytest.raises(RunError, match="is not a sweep"):
         sweep(recipe, ["seed=1,2"], tmp_path)
     with pytest.raises(RunError, match="is a file"):
         sweep(recipe, ["seed=1,2"], tmp_path / "letters")
-
-
-# searches
-
-
-VARIED = read_varied(["x=1e-4..1e-1", "n=1..64", "c=pre,'[1,2]'"])[1]
-
-
-def search_all(
-    directory: Path, count: int, sittings: int = 1, seed: int = 3
-) -> list[tuple[str, ...]]:
-    """What a search tries, in one sitting or cut into several, for a score known beforehand."""
-    tried = []
-    for sitting in range(1, sittings + 1):
-        search = OptunaSearch(VARIED, count, directory, seed=seed, select_by="loss")
-        while (overrides := search.ask()) is not None:
-            if sitting < sittings and len(tried) >= sitting * count // sittings:
-                break  # left open, as by a kill
-            tried.append(overrides)
-            value = float(value_of(overrides[0].partition("=")[2]))
-            search.tell(overrides, JobResult(scores={"loss": abs(value - 0.01)}))
-    return tried
-
-
-def test_a_search_keeps_to_its_ranges_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
-    for name in ("one", "three"):
-        (tmp_path / name).mkdir()
-    tried = search_all(tmp_path / "one", 15)
-    assert len(tried) == 15 and (tmp_path / "one" / JOURNAL).is_file()
-    for x, n, c in tried:
-        assert 1e-4 <= float(x.removeprefix("x=")) <= 1e-1
-        assert 1 <= int(n.removeprefix("n=")) <= 64
-        assert c in ("c=pre", "c='[1,2]'")
-    assert len({x for x, _, _ in tried}) == 15
-    assert search_all(tmp_path / "three", 15, sittings=3) == tried
-
-
-def test_another_seed_is_another_search(tmp_path: Path) -> None:
-    """And not the same one, a trial earlier or later."""
-    pytest.importorskip("optuna")
-    tried: set[tuple[str, ...]] = set()
-    for seed in (1, 2, 3):
-        (tmp_path / str(seed)).mkdir()
-        tried |= set(search_all(tmp_path / str(seed), 8, seed=seed))
-    assert len(tried) == 24
-
-
-def test_a_search_looks_for_high_scores_where_high_is_better(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
-
-    def later_half(higher: bool) -> float:
-        directory = tmp_path / str(higher)
-        directory.mkdir()
-        varied = read_varied(["x=0.0..1.0"])[1]
-        search = OptunaSearch(
-            varied, 40, directory, seed=random.Random(0).randrange(99), select_by="s"
-        )
-        values = []
-        while (overrides := search.ask()) is not None:
-            values.append(float(overrides[0].removeprefix("x=")))
-            search.tell(overrides, JobResult(scores={"s": values[-1]}, higher_is_better=higher))
-        return sum(values[20:]) / 20
-
-    assert later_half(True) > later_half(False) + 0.4
-
-
-def test_failures_are_told_and_what_may_be_mended_is_asked_again(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
-    search = OptunaSearch(VARIED, 2, tmp_path, seed=1, select_by="loss")
-    first, second = search.ask(), search.ask()
-    assert first and second and search.ask() is None
-    search.tell(first, JobResult(error="diverged"))
-    search.tell(second, JobResult(error="no disk", final=False))
-    again = OptunaSearch(VARIED, 2, tmp_path, seed=1, select_by="loss")
-    assert again.ask() == second
-    assert again.ask() is None
-
-
-def test_without_optuna_the_extra_is_named(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(SettingError, match="needs the extra 'sweep'"):
-        sweep(recipe, ["seed=1..9"], tmp_path / "s", search=2)
-    assert not (tmp_path / "s").exists()
-
-
-def test_a_grid_does_not_import_optuna(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = builtins.__import__
-
-    def watched(name: str, *rest: Any) -> Any:
-        assert name.partition(".")[0] != "optuna"
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", watched)
-    assert len(sweep(recipe, ["seed=1,2", "training.steps=1"], tmp_path / "s").runs) == 2
-
-
-def test_trials_of_the_same_settings_are_trained_once(recipe: Path, tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
-    done = sweep(recipe, ["seed=1..2", "training.steps=1"], tmp_path / "s", search=5)
-    assert 1 <= len(done.runs) <= 2
-    lines = (tmp_path / "s" / RUNS_FILE).read_text().splitlines()
-    assert sum("result" in json.loads(line) for line in lines) == len(done.runs)
