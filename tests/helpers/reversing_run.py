@@ -19,6 +19,16 @@ from transduce.text import BOS, EOS
 LETTERS = "abcde"
 WORDS = ["abc", "edcba", "aa", "", "ce", "bbbd", "dcab", "eeea", "ab"]
 
+LEARNT = (
+    "training.steps=120",
+    "training.validate_every=40",
+    "training.schedule.peak=0.01",
+    "data.filters.max_length=12",
+    "decoding.beam_size=3",
+    "decoding.length_penalty=none",
+)
+"""Settings of a translator that has learnt them, with its tail of checkpoints."""
+
 
 def reversing_run(directory: Path) -> Run:
     """Trained in a directory, for sixty steps."""
