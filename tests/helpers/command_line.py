@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.command_server import forked_command
+from helpers.command_server import AT_START, forked_command
 
 RECIPE = """
 task = "translation"
@@ -67,7 +67,7 @@ class Done:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::ResourceWarning"}
+    return {**os.environ, **AT_START}
 
 
 def command(*arguments: object) -> list[str]:

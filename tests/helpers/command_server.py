@@ -25,6 +25,8 @@ IMPORTED = (
     *("torch", "torch._dynamo", "torch.optim", "sacrebleu", "sentencepiece"),
     *("transduce.run", "transduce.train_run"),
 )
+AT_START = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::ResourceWarning"}
+"""Variables that PyTorch and Python read as they start: a fork cannot change them."""
 PROGRAM = "import sys; from helpers.command_server import serve; serve(int(sys.argv[1]))"
 
 
@@ -49,9 +51,10 @@ def serve(handle: int) -> None:
 
 
 def _run(request: int, stdin: int, stdout: int, stderr: int, status: int) -> None:
-    """Run `python -m transduce` in another fork; write its exit code to `status`."""
+    """Run `python -m transduce` in another fork; write its number and exit code to `status`."""
     command = os.fork()
     if command:
+        os.write(status, f"{command}\n".encode())
         for handle in (request, stdin, stdout, stderr):
             os.close(handle)
         _, ended = os.waitpid(command, 0)
@@ -74,13 +77,13 @@ def _run(request: int, stdin: int, stdout: int, stderr: int, status: int) -> Non
 
 
 @functools.cache
-def command_server() -> socket.socket:
+def _server() -> socket.socket:
     """The socket of a process that forks, started at the first call, ended with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     places = [str(Path(__file__).parents[1]), *sys.path]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(theirs.fileno())],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **AT_START, "PYTHONPATH": os.pathsep.join(places)},
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -98,7 +101,7 @@ def command_server() -> socket.socket:
 def forked_command(
     arguments: list[str], stdin: bytes, cwd: Path | None, environment: dict[str, str]
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, stdout and stderr of a command."""
+    """Exit code, stdout and stderr of a command; if interrupted, it is killed."""
     wanted = {"arguments": arguments, "cwd": str(cwd or Path.cwd()), "environment": environment}
     fed, given = os.pipe()
     outputs = [os.pipe() for _ in range(3)]
@@ -106,21 +109,28 @@ def forked_command(
         request.write(json.dumps(wanted).encode())
         request.flush()
         theirs = [fed, *(write for _, write in outputs)]
-        socket.send_fds(command_server(), [b"1"], [request.fileno(), *theirs])
+        socket.send_fds(_server(), [b"1"], [request.fileno(), *theirs])
         for handle in theirs:
             os.close(handle)
-    found = [b"", b"", b""]
+    found = [b"", b""]
 
     def collect(which: int) -> None:
         with os.fdopen(outputs[which][0], "rb") as file:
             found[which] = file.read()
 
-    readers = [threading.Thread(target=collect, args=(which,)) for which in range(3)]
-    for reader in readers:
-        reader.start()
-    with contextlib.suppress(BrokenPipeError), os.fdopen(given, "wb") as file:
-        file.write(stdin)
-    for reader in readers:
-        reader.join()
-    out, err, code = found
-    return int(code), out, err
+    readers = [threading.Thread(target=collect, args=(which,), daemon=True) for which in range(2)]
+    with os.fdopen(outputs[2][0], "rb") as status:
+        command = int(status.readline())
+        try:
+            for reader in readers:
+                reader.start()
+            with contextlib.suppress(BrokenPipeError), os.fdopen(given, "wb") as file:
+                file.write(stdin)
+            for reader in readers:
+                reader.join()
+            return int(status.read()), *found
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(command, signal.SIGKILL)
+            status.read()
+            raise
