@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from helpers.native import INSTRUCTIONS, needs_native
+from helpers.native import INSTRUCTIONS, needs_native, odd_stack
+from helpers.stacks import KINDS
 from transduce.engine.model import NativeModel
 from transduce.engine.shape import unsupported
 from transduce.errors import DataError
@@ -20,11 +20,7 @@ from transduce.models.encoder_decoder import (
     build_encoder_decoder,
 )
 from transduce.models.presets import PRESETS
-from transduce.nn.feed_forward import Activation
 from transduce.nn.kernels.linear import Precision
-from transduce.nn.positions import PositionKind
-from transduce.nn.residual import NormOrder
-from transduce.nn.transformer import TransformerConfig
 from transduce.sequence import Padded
 
 pytestmark = needs_native
@@ -32,24 +28,6 @@ pytestmark = needs_native
 TOLERANCE = 1e-4
 SOURCES = ([5, 6, 7, 8, 3], [9, 3], [4, 5, 6, 7, 8, 9, 10, 3], [3])
 SUPPORTED = {name: config for name, config in PRESETS.items() if unsupported(config) is None}
-KINDS = list(product(get_args(PositionKind), get_args(NormOrder), get_args(Activation)))
-
-
-def stack(positions: PositionKind, order: NormOrder, activation: Activation) -> TransformerConfig:
-    """Widths that are no multiple of a vector."""
-    return TransformerConfig(
-        n_layers=2,
-        n_heads=3,
-        d_head=10,
-        d_ff=21,
-        positions=positions,
-        norm_order=order,
-        activation=activation,
-        embedding_norm=activation == "gelu",
-        norm_epsilon=1e-3 if order == "pre" else 1e-5,
-        max_positions=32,
-        dropout=0.0,
-    )
 
 
 def built(config: EncoderDecoderConfig, seed: int = 0) -> EncoderDecoder:
@@ -98,7 +76,7 @@ def test_every_preset(preset: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids="-".join)
 def test_every_kind_of_stack(kind: tuple[Any, Any, Any]) -> None:
-    decoder = stack(*kind)
+    decoder = odd_stack(*kind)
     encoder = replace(decoder, n_layers=1, n_heads=2, d_head=None if kind[0] != "rotary" else 4)
     tie: Any = {"relu": "three-way", "gelu": "none"}.get(kind[2], "two-way")
     config = EncoderDecoderConfig(
@@ -161,7 +139,7 @@ def test_a_row_is_the_same_to_the_bit_in_every_batch(
 
 
 def test_outputs_attention_rewinding_and_padding() -> None:
-    config = replace(SUPPORTED["tiny"], decoder=stack("alibi", "pre", "gelu"))
+    config = replace(SUPPORTED["tiny"], decoder=odd_stack("alibi", "pre", "gelu"))
     model = built(config)
     native = NativeModel(model, config)
     source = Padded.from_rows(SOURCES)
@@ -185,7 +163,7 @@ def test_outputs_attention_rewinding_and_padding() -> None:
 
 
 def test_a_sequence_beyond_learned_positions_is_the_same_error() -> None:
-    config = replace(SUPPORTED["tiny"], encoder=stack("learned", "pre", "relu"))
+    config = replace(SUPPORTED["tiny"], encoder=odd_stack("learned", "pre", "relu"))
     model = built(config)
     source = Padded.unpadded(torch.randint(4, 50, (1, 33)))
     messages = []
@@ -199,7 +177,9 @@ def test_a_sequence_beyond_learned_positions_is_the_same_error() -> None:
 def test_positions_beyond_the_kept_table() -> None:
     for kind in ("sinusoidal", "sinusoidal-halves", "rotary"):
         config = EncoderDecoderConfig(
-            d_model=18, encoder=stack(kind, "pre", "relu"), decoder=stack(kind, "post", "relu")
+            d_model=18,
+            encoder=odd_stack(kind, "pre", "relu"),
+            decoder=odd_stack(kind, "post", "relu"),
         )
         model = built(config)
         source = Padded.unpadded(torch.randint(4, 50, (1, 530)))

@@ -6,14 +6,14 @@ import copy
 import dataclasses
 import random
 import resource
-from itertools import product
 from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from helpers.native import INSTRUCTIONS, needs_native
+from helpers.native import INSTRUCTIONS, needs_native, odd_stack
+from helpers.stacks import KINDS
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
 from transduce.engine.model import NativeModel
@@ -23,7 +23,6 @@ from transduce.nn.feed_forward import Activation
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.positions import PositionKind
 from transduce.nn.residual import NormOrder
-from transduce.nn.transformer import TransformerConfig
 from transduce.sequence import Padded
 from transduce.tasks.language_model.generator import Continuation, Generator
 from transduce.tasks.language_model.native import NativeContinuations
@@ -35,34 +34,21 @@ pytestmark = needs_native
 CHARACTERS = train_tokenizer(CharactersConfig(), ["abcdefgh \n."])
 SIZE = CHARACTERS.size
 PROMPTS = ["", "a", "abcdefg", "hh ab", "c\nd", "abcdefgabcdefgab"]
-KINDS = list(product(get_args(PositionKind), get_args(NormOrder), get_args(Activation)))
 GPT2 = ("learned", "pre", "gelu-tanh")
 
 
 def config(
     positions: PositionKind, order: NormOrder, activation: Activation, **changes: Any
 ) -> DecoderOnlyConfig:
-    """Widths that are no multiple of a vector."""
-    stack = TransformerConfig(
-        n_layers=2,
-        n_heads=3,
-        d_head=10,
-        d_ff=21,
-        positions=positions,
-        norm_order=order,
-        activation=activation,
-        embedding_norm=activation == "gelu",
-        norm_epsilon=1e-3 if order == "pre" else 1e-5,
-        max_positions=32,
-        dropout=0.0,
-    )
     settings = {
         "d_model": 18,
         "tie": activation != "relu",
         "output_bias": order == "post",
         "scale_embeddings": activation != "silu",
     }
-    return DecoderOnlyConfig(decoder=stack, **{**settings, **changes})
+    return DecoderOnlyConfig(
+        decoder=odd_stack(positions, order, activation), **{**settings, **changes}
+    )
 
 
 def built(config: DecoderOnlyConfig) -> DecoderOnly:

@@ -11,6 +11,10 @@ import transduce
 from transduce import Run
 from transduce.engine.build import COMPILERS
 from transduce.engine.instructions import available
+from transduce.nn.feed_forward import Activation
+from transduce.nn.positions import PositionKind
+from transduce.nn.residual import NormOrder
+from transduce.nn.transformer import TransformerConfig
 
 HAS_COMPILER = any(map(shutil.which, COMPILERS))
 INSTRUCTIONS = [one.name for one in available()]
@@ -25,3 +29,22 @@ EACH_ENGINE: list[Any] = ["pytorch", pytest.param("native", marks=needs_native)]
 def on_engine(engine: Any, run: Run) -> Run:
     """The run, decoding with that engine."""
     return run if engine == "pytorch" else transduce.load(run.path, engine=engine)
+
+
+def odd_stack(
+    positions: PositionKind, order: NormOrder, activation: Activation
+) -> TransformerConfig:
+    """A stack of widths that are no multiple of a vector."""
+    return TransformerConfig(
+        n_layers=2,
+        n_heads=3,
+        d_head=10,
+        d_ff=21,
+        positions=positions,
+        norm_order=order,
+        activation=activation,
+        embedding_norm=activation == "gelu",
+        norm_epsilon=1e-3 if order == "pre" else 1e-5,
+        max_positions=32,
+        dropout=0.0,
+    )
