@@ -20,13 +20,19 @@ expect = pytest.importorskip("playwright.sync_api", reason="playwright is not in
 pytestmark = [needs_chromium, pytest.mark.slow]  # some seconds each, and there are many
 
 
-def test_an_explanation_follows_its_options(show: Open, server: Served, de_en: Path) -> None:
+def explained(show: Open) -> tuple[Any, Any]:
+    """A page in Chinese, and the frame of the explanation asked for there."""
     page = show(locale="zh-CN")
     page.locator("#from").select_option("de")
     page.locator("#to").select_option("en")
     page.locator("#source").fill(TEXT)
     page.get_by_role("button", name="解释", exact=True).click()
     inside = page.frame_locator("#explained")
+    return page, inside
+
+
+def test_an_explanation_follows_its_options(show: Open, server: Served, de_en: Path) -> None:
+    page, inside = explained(show)
     title = inside.locator("h1")
     expect(title).to_contain_text("Rot gehen.")
     assert inside.get_by_role("tab").first.inner_text() == "1 逐步"
@@ -50,12 +56,7 @@ def test_an_explanation_follows_its_options(show: Open, server: Served, de_en: P
 
 
 def test_an_explanation_without_a_head_and_a_token(show: Open, server: Served) -> None:
-    page = show(locale="zh-CN")
-    page.locator("#from").select_option("de")
-    page.locator("#to").select_option("en")
-    page.locator("#source").fill(TEXT)
-    page.get_by_role("button", name="解释", exact=True).click()
-    inside = page.frame_locator("#explained")
+    page, inside = explained(show)
     expect(inside.locator("h1")).to_contain_text("Rot gehen.")
     dialog = page.get_by_role("dialog")
     inside.get_by_role("tab").nth(1).click()
