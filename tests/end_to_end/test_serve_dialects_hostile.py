@@ -16,6 +16,7 @@ from helpers.hostile_requests import (
     FORM,
     JSON,
     MULTIPART,
+    ODD_VALUES,
     check_lives,
     is_idle,
     send_random_bytes,
@@ -25,30 +26,7 @@ from helpers.served import Served, served, some_sentences
 from helpers.served_runs import dialogue_run, embedding_run, label_run
 from helpers.waiting import wait_for
 
-VALUES: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    0.5,
-    1e308,
-    10**40,
-    "",
-    " ",
-    "\0",
-    "\ud800",
-    "x" * 300,
-    "\u202e\u200d\ufeff",
-    "<a><b></a>&amp;&#xd800;",
-    [],
-    [[]],
-    [None],
-    ["a", 5],
-    [["a", "b"]],
-    {},
-    {"a": {"b": []}},
-    "../../etc/passwd",
-]
+VALUES = [*ODD_VALUES, 0.5, "<a><b></a>&amp;&#xd800;", [["a", "b"]]]
 CHAT = {
     "model": "talk",
     "messages": [{"role": "user", "content": "hi"}],

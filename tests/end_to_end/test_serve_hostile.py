@@ -18,6 +18,7 @@ from helpers.hostile_requests import (
     FORM,
     JSON,
     MULTIPART,
+    ODD_VALUES,
     check_lives,
     is_idle,
     send_random_bytes,
@@ -26,30 +27,7 @@ from helpers.hostile_requests import (
 from helpers.served import Served, served, some_sentences
 from helpers.waiting import wait_for
 
-VALUES: list[Any] = [
-    None,
-    True,
-    0,
-    -1,
-    1e308,
-    10**40,
-    "",
-    " ",
-    "\0",
-    "\ud800",
-    "\ud83d\ude00",
-    "x" * 300,
-    "\u202e\u200d\ufeff",
-    [],
-    [[]],
-    [None],
-    ["a", 5],
-    {},
-    {"a": {"b": []}},
-    "../../etc/passwd",
-    "%00",
-    "🏳️‍🌈" * 20,
-]
+VALUES = [*ODD_VALUES, "\ud83d\ude00", "%00", "🏳️‍🌈" * 20]
 BODIES: dict[str, dict[str, Any]] = {
     "/translate": {
         "q": "Rot.",

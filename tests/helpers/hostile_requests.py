@@ -12,6 +12,27 @@ from helpers.served import Served
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=b"
+ODD_VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    1e308,
+    10**40,
+    "",
+    " ",
+    "\0",
+    "\ud800",
+    "x" * 300,
+    "\u202e\u200d\ufeff",
+    [],
+    [[]],
+    [None],
+    ["a", 5],
+    {},
+    {"a": {"b": []}},
+    "../../etc/passwd",
+]
 
 
 def send_wrong_types(
