@@ -13,15 +13,17 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from transduce.config import section
-from transduce.errors import SettingError
 from transduce.nn.causal_convolution import CausalConvolution, ConvolutionState
-from transduce.nn.convolution import DILATIONS, zero_at_padding
+from transduce.nn.convolution import check_middle, dilations, zero_at_padding
 from transduce.nn.dropout import Dropout
-from transduce.nn.residual import PreNorm
+from transduce.nn.residual import pre_norms
 from transduce.nn.state import KeyValue
 from transduce.nn.transformer import Count, Share
 from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
+
+GROWTH = 2
+"""Factor between the dilations of successive blocks."""
 
 
 @section
@@ -37,8 +39,7 @@ class BytenetConfig:
     """Dropped from each block's output and from the embeddings."""
 
     def __post_init__(self) -> None:
-        if self.width % 2 == 0:
-            raise SettingError(f"width = {self.width} of a convolution must be odd")
+        check_middle(self.width)
 
 
 class BytenetBlock(nn.Module):
@@ -71,11 +72,11 @@ class BytenetEncoder(nn.Module):
         half = inner_width(d_model)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList()
-        for dilation in dilations(config.n_layers):
+        for dilation in dilations(config.n_layers, GROWTH):
             around = (config.width - 1) // 2 * dilation
             convolution = nn.Conv1d(half, half, config.width, padding=around, dilation=dilation)
             self.layers.append(BytenetBlock(d_model, convolution))
-        self.residuals = residuals(config, d_model)
+        self.residuals = pre_norms(config.n_layers, d_model, config.dropout)
         self.norm = nn.LayerNorm(d_model)
 
     def forward(self, source: Padded) -> Padded:
@@ -104,9 +105,9 @@ class BytenetDecoder(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
             BytenetBlock(d_model, CausalConvolution(half, half, config.width, dilation))
-            for dilation in dilations(config.n_layers)
+            for dilation in dilations(config.n_layers, GROWTH)
         )
-        self.residuals = residuals(config, d_model)
+        self.residuals = pre_norms(config.n_layers, d_model, config.dropout)
         self.norm = nn.LayerNorm(d_model)
 
     def start(self, memory: Padded | None = None) -> ConvolutionState:
@@ -149,13 +150,3 @@ def unfolded(state: ConvolutionState, at: Tensor) -> Tensor:
 def inner_width(d_model: int) -> int:
     """Width inside a block: half the model's."""
     return max(1, d_model // 2)
-
-
-def dilations(n_layers: int) -> list[int]:
-    """Dilation of each layer: 1, 2, 4, 8, 16, repeated."""
-    return [2 ** (i % DILATIONS) for i in range(n_layers)]
-
-
-def residuals(config: BytenetConfig, d_model: int) -> nn.ModuleList:
-    """A pre-norm residual for each block."""
-    return nn.ModuleList(PreNorm(d_model, config.dropout) for _ in range(config.n_layers))

@@ -14,7 +14,7 @@ from transduce.config import section
 from transduce.errors import SettingError
 from transduce.nn.dropout import Dropout
 from transduce.nn.positions import build_positions
-from transduce.nn.residual import PreNorm
+from transduce.nn.residual import pre_norms
 from transduce.nn.transformer import Count, Share
 from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
@@ -44,8 +44,7 @@ class ConvolutionEncoderConfig:
     """Dropped from each layer's output and from the embeddings."""
 
     def __post_init__(self) -> None:
-        if self.width % 2 == 0:
-            raise SettingError(f"width = {self.width} of a convolution must be odd")
+        check_middle(self.width)
 
 
 @section
@@ -93,14 +92,11 @@ class ConvolutionEncoder(nn.Module):
             config.positions, d_model, 1, d_model, config.max_positions
         )
         self.dropout = Dropout(config.dropout)
-        growth = config.dilation_growth
         self.layers = nn.ModuleList(
-            GatedConvolution(d_model, config.width, growth ** (i % DILATIONS))
-            for i in range(config.n_layers)
+            GatedConvolution(d_model, config.width, dilation)
+            for dilation in dilations(config.n_layers, config.dilation_growth)
         )
-        self.residuals = nn.ModuleList(
-            PreNorm(d_model, config.dropout) for _ in range(config.n_layers)
-        )
+        self.residuals = pre_norms(config.n_layers, d_model, config.dropout)
         self.norm = nn.LayerNorm(d_model)
 
     def forward(self, source: Padded) -> Padded:
@@ -140,6 +136,17 @@ class TextCnnEncoder(nn.Module):
         # A window of even width has one place more, beyond the end.
         features = torch.cat([window(x)[..., :t] for window in self.windows], 1)
         return source.with_values(restore_places(features.relu().transpose(1, 2), places))
+
+
+def check_middle(width: int) -> None:
+    """Raises SettingError for a convolution that has no middle."""
+    if width % 2 == 0:
+        raise SettingError(f"width = {width} of a convolution must be odd")
+
+
+def dilations(n_layers: int, growth: int) -> list[int]:
+    """Dilation of each layer: 1, growth, growth², …, repeated."""
+    return [growth ** (i % DILATIONS) for i in range(n_layers)]
 
 
 def check_widths(config: TextCnnConfig, d_model: int) -> None:

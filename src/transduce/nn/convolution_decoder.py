@@ -18,7 +18,7 @@ from transduce.nn.convolution import ConvolutionPositions, initialise_gated
 from transduce.nn.dropout import Dropout
 from transduce.nn.masks import Mask
 from transduce.nn.positions import build_positions
-from transduce.nn.residual import PreNorm
+from transduce.nn.residual import pre_norms
 from transduce.nn.state import KeyValue
 from transduce.nn.transformer import Count, Share
 from transduce.sequence import Padded
@@ -84,9 +84,7 @@ class ConvolutionDecoder(nn.Module):
             ConvolutionDecoderLayer(d_model, config.width, cross_attention)
             for _ in range(config.n_layers)
         )
-        self.residuals = nn.ModuleList(
-            PreNorm(d_model, config.dropout) for _ in range(config.n_layers)
-        )
+        self.residuals = pre_norms(config.n_layers, d_model, config.dropout)
         self.norm = nn.LayerNorm(d_model)
 
     def start(self, memory: Padded | None = None) -> ConvolutionState:

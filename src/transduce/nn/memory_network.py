@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from transduce.config import section
 from transduce.nn.attention import RecordedAttention, attention_with_weights
+from transduce.nn.convolution import zero_at_padding
 from transduce.nn.dropout import Dropout
-from transduce.nn.masks import Mask
+from transduce.nn.masks import Mask, key_mask
 from transduce.nn.transformer import Count, Share
 from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
@@ -90,14 +91,14 @@ class MemoryEncoder(nn.Module):
         """Vectors (b, t, m) -> answers (b, t, m)."""
         assert source.packed is None, "a story stands in a row of its own"
         rows, places = padded_right(source)
-        x = self.dropout(rows.values).masked_fill(~rows.real[:, :, None], 0.0)
+        x = zero_at_padding(self.dropout(rows.values), rows)
         query, key, value = (
             restore_places(window(x), places) for window in (self.query, self.key, self.value)
         )
         age = source.real.flip(1).cumsum(1).flip(1) - 1  # real positions behind each
         age = age.clamp(0, self.key_age.num_embeddings - 1)
         key, value = key + self.key_age(age), value + self.value_age(age)
-        mask = Mask(allowed=source.real[:, None, None, :])
+        mask = key_mask(source)
         for hop in self.layers:
             query = self.norm(self.between(query) + hop(query, key, value, mask))
         return source.with_values(query)

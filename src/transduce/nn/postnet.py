@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.config import section
-from transduce.errors import SettingError
+from transduce.nn.convolution import check_middle
 from transduce.nn.transformer import Count
 from transduce.sequence import Padded
 
@@ -25,8 +25,7 @@ class PostnetConfig:
     """Width between the convolutions."""
 
     def __post_init__(self) -> None:
-        if self.width % 2 == 0:
-            raise SettingError(f"width = {self.width} of a convolution must be odd")
+        check_middle(self.width)
 
 
 class Postnet(nn.Module):

@@ -40,6 +40,11 @@ class PreNorm(nn.Module):
         return x + self.dropout(sublayer(self.norm(x)))
 
 
+def pre_norms(n_layers: int, d_model: int, dropout: float) -> nn.ModuleList:
+    """A pre-norm residual for each layer."""
+    return nn.ModuleList(PreNorm(d_model, dropout) for _ in range(n_layers))
+
+
 RESIDUALS: dict[NormOrder, type[PostNorm | PreNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
