@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from transduce.inspect.heads import PatternName
-from transduce.inspect.page import shown_attention, visible_weights
+from transduce.inspect.page import place_of, shown_attention, visible_weights
 from transduce.inspect.parts import Attention
 
 PATTERNS = get_args(PatternName)
@@ -66,17 +66,12 @@ def _packed(scene: FilmScene, room: int) -> dict[str, Any]:
 def _frames(number: int, scene: FilmScene) -> dict[str, Any]:
     """One attention at all points; of each pattern two characters, its number and its value."""
     all_points = [point[number] for point in scene.attention]
-    one = all_points[-1]
     patterns = [
         [x for name, value in at.patterns for x in (PATTERNS.index(name) / 63, value)]
         for at in all_points
     ]
     return {
-        "name": one.name,
-        "rows": one.rows,
-        "columns": one.columns,
-        "causal": one.causal,
-        "shape": one.weights.shape,
+        **place_of(all_points[-1]),
         "frames": [_text(visible_weights(at)) for at in all_points],
         "patterns": [_text(np.array(at)) for at in patterns],
     }

@@ -155,13 +155,20 @@ def visible_weights(one: Attention) -> Array:
     return one.weights[:, *np.tril_indices(t)] if one.causal and t == s else one.weights
 
 
-def _attention(one: Attention) -> dict[str, Any]:
+def place_of(one: Attention) -> dict[str, Any]:
+    """Name, sequences and shape of an attention, without its weights."""
     return {
         "name": one.name,
         "rows": one.rows,
         "columns": one.columns,
         "causal": one.causal,
         "shape": one.weights.shape,
+    }
+
+
+def _attention(one: Attention) -> dict[str, Any]:
+    return {
+        **place_of(one),
         "patterns": [[name, round(float(value), 2)] for name, value in one.patterns],
         "weights": _text((visible_weights(one) * 255).round().clip(0, 255).astype(np.uint8)),
     }

@@ -16,7 +16,7 @@ from transduce.models.stacks import (
     check_stack,
 )
 from transduce.models.transformer_pair import EncoderDecoderSettings
-from transduce.nn.attention import record_into
+from transduce.nn.attention import record_attention
 from transduce.nn.front_ends.front_end import FrontEnd
 from transduce.nn.front_ends.text import TextFrontEnd
 from transduce.nn.heads.vocabulary import VocabularyHead
@@ -94,11 +94,8 @@ class EncoderDecoder(EncoderDecoderBase):
     def step_attended(self, target: Padded, state: State) -> tuple[Tensor, Tensor]:
         """Logits as of `step`, and the cross-attention (r, t, s) of the last layer, the mean of
         its heads."""
-        try:
-            maps = record_into(self, on=True)
+        with record_attention(self) as maps:
             logits = self.step(target, state)
-        finally:
-            record_into(self, on=False)
         layers = [seen for name, seen in maps.items() if name.endswith("cross_attention")]
         weights = layers[-1][0].float().mean(1)  # (n, h, k·t, s) -> (n, k·t, s)
         return logits, weights.reshape(*target.real.shape, -1)

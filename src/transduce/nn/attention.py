@@ -197,6 +197,20 @@ def record_into(model: nn.Module, on: bool) -> dict[str, list[Tensor]]:
 
 
 @contextmanager
+def record_attention(model: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
+    """Record the weights of every attention within the context; results do not change.
+
+    Yields a dict from the attention's name, such as `decoder.layers.0.cross_attention`, to a list
+    with one tensor (b, h, t, s) per call.  In beam search, cross-attention has the k hypotheses of
+    a sentence in one row: (n, h, k·t, s).
+    """
+    try:
+        yield record_into(model, on=True)
+    finally:
+        record_into(model, on=False)
+
+
+@contextmanager
 def weights_with_gradient(attention: RecordedAttention) -> Iterator[list[Tensor]]:
     """Attention weights of each call in the context, with gradient."""
     recorded: list[Tensor] = []

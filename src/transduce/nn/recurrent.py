@@ -248,14 +248,14 @@ class RecurrentDecoder(nn.Module):
         self, config: RecurrentDecoderConfig, d_model: int, cross_attention: bool = True
     ) -> None:
         super().__init__()
-        context = config.context
-        fixed = isinstance(context, FixedContext)
+        # Without a source, nothing of one enters a step: as with the first states alone.
+        context = config.context if cross_attention else FixedContext(every_step=False)
         self.n_layers = config.n_layers
         self.looks = cross_attention
         self.summary = config.summary
-        self.repeats = cross_attention and isinstance(context, FixedContext) and context.every_step
+        self.repeats = isinstance(context, FixedContext) and context.every_step
         self.feeding: InputFeeding = "none"
-        if cross_attention and not isinstance(context, FixedContext):
+        if not isinstance(context, FixedContext):
             self.feeding = context.input_feeding
         self.dropout = Dropout(config.dropout)
         d_input = 2 * d_model if self.repeats or self.feeding != "none" else d_model
@@ -263,10 +263,10 @@ class RecurrentDecoder(nn.Module):
         self.cross_attention: ContextAttention | None = None
         if cross_attention:
             self.first = nn.Linear(d_model, config.n_layers * d_model)
-            if not fixed or self.repeats:
-                self.output = nn.Linear(2 * d_model, d_model)
-            if not isinstance(context, FixedContext):
-                self.cross_attention = ContextAttention(build_score(context, d_model))
+        if self.repeats or not isinstance(context, FixedContext):
+            self.output = nn.Linear(2 * d_model, d_model)
+        if not isinstance(context, FixedContext):
+            self.cross_attention = ContextAttention(build_score(context, d_model))
 
     def start(self, memory: Padded | None = None) -> RecurrentState:
         """Initial state; computes keys and values of the memory once."""

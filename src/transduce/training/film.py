@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import RunError, SettingError
-from transduce.nn.attention import RecordedAttention, record_into
+from transduce.nn.attention import RecordedAttention, record_attention
 from transduce.training.config import TrainingConfig
 from transduce.training.distributed import Ranks
 from transduce.training.sharding import Shards
@@ -211,11 +211,8 @@ class FilmRecorder:
     @torch.no_grad()
     def _attention(self, scene: Scene) -> dict[str, Tensor]:
         """Weights (1, h, t, s) of each attention in a pass over a scene, of 8 bits."""
-        recorded = record_into(self._model, on=True)
-        try:
+        with record_attention(self._model) as recorded:
             scene.read()
-        finally:
-            record_into(self._model, on=False)
         return {
             name: (255 * calls[0][:1].float()).round().clamp(0, 255).to(torch.uint8).cpu()
             for name, calls in recorded.items()

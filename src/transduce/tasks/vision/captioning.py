@@ -268,7 +268,7 @@ class CaptioningTraining:
         images = normalise(batch.images.to(self.captioner.device), self.recipe.image)
         # The global generator, since checkpoints keep its state.
         images = augment(images, self.recipe.augmentation, torch.default_generator)
-        return self._loss(images, batch.target, self.recipe.training.label_smoothing)
+        return self._loss(images, batch, self.recipe.training.label_smoothing)
 
     def describe(self, batch: CaptionBatch) -> str:
         """Describe a batch by the numbers of its images."""
@@ -280,7 +280,7 @@ class CaptioningTraining:
         with torch.inference_mode():
             for batch in self._valid.in_order():
                 images = normalise(batch.images.to(self.captioner.device), self.recipe.image)
-                sums = self._loss(images, batch.target, 0.0)
+                sums = self._loss(images, batch, 0.0)
                 nll += sums.nll.item()
                 tokens += sums.tokens
         return {"loss": nll / tokens}
@@ -293,15 +293,13 @@ class CaptioningTraining:
         """True if a larger value of this score is better."""
         return False
 
-    def _loss(self, images: Tensor, target: Padded, smoothing: float) -> LossSums:
-        count = int(target.real.sum()) - len(target.real)
-        target = target.to(images.device)
+    def _loss(self, images: Tensor, batch: CaptionBatch, smoothing: float) -> LossSums:
+        target, count = batch.target.to(images.device), batch.target_tokens
         # Read all but the last token, predict all but the first.
         given = Padded(target.values[:, :-1], target.real[:, :-1], target.padding)
         real = target.real[:, 1:]
         hidden = self.model.advance(given, self.model.start(images)).values
-        hidden = real_values(hidden, real, count)
-        wanted = real_values(target.values[:, 1:], real, count)
+        hidden, wanted = (real_values(x, real, count) for x in (hidden, target.values[:, 1:]))
         return cross_entropy(hidden, self.model.head.weight, wanted, smoothing)
 
     def _batches(self, data: SplitImages) -> TokenBatches[CaptionBatch]:
