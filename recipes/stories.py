@@ -24,7 +24,7 @@ Example = tuple[str, str, str]
 
 
 def one_fact(chance: random.Random) -> Example:
-    """Where a person is: the last of that person's ways decides."""
+    """The place of a person: the last place that this person went to."""
     at: dict[str, str] = {}
     story = []
     for _ in range(chance.randint(3, 8)):
@@ -36,7 +36,7 @@ def one_fact(chance: random.Random) -> Example:
 
 
 def two_facts(chance: random.Random) -> Example:
-    """Where a thing is: who took it last, and where that person went afterwards."""
+    """The place of a thing: the last place that the person with the thing went to."""
     while True:
         at: dict[str, str] = {}
         holder: dict[str, str] = {}
