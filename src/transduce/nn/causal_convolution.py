@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.positions import position_ids
+from transduce.nn.positions import position_ids, positions_after
 from transduce.nn.state import KeyValue, MemoryRows
 from transduce.nn.unpadding import padded_right, restore_places
 from transduce.sequence import Padded
@@ -37,7 +37,7 @@ class ConvolutionState(MemoryRows):
             return position_ids(real, target.padding, target.packed)
         before = real.new_zeros(self._rows, dtype=torch.long) if self._next is None else self._next
         self._next = before + real.sum(1)
-        return (before[:, None] + real.cumsum(1) - 1).clamp(min=0)
+        return positions_after(before, real)
 
     def select(self, rows: Tensor) -> None:
         """Select hypotheses `rows` (r',), in order; repeats and omissions allowed."""

@@ -30,12 +30,22 @@ def position_ids(real: Tensor, padding: str, packed: Tensor | None = None) -> Te
     """
     if packed is not None:
         columns = torch.arange(real.shape[1], device=real.device)
-        begins = torch.ones_like(packed, dtype=torch.bool)
-        begins[:, 1:] = packed[:, 1:] != packed[:, :-1]
-        return columns - torch.where(begins, columns, 0).cummax(1).values
+        return columns - torch.where(sequence_begins(packed), columns, 0).cummax(1).values
     if padding != "any":
         return torch.arange(real.shape[1], device=real.device)
     return (real.cumsum(1) - 1).clamp(min=0)
+
+
+def positions_after(before: Tensor, real: Tensor) -> Tensor:
+    """Positions (r, t) of columns that follow `before` (r,) real ones."""
+    return (before[:, None] + real.cumsum(1) - 1).clamp(min=0)
+
+
+def sequence_begins(packed: Tensor) -> Tensor:
+    """(b, s) bool: True at the first position of each sequence of a row (see `Padded`)."""
+    begins = torch.ones_like(packed, dtype=torch.bool)
+    begins[:, 1:] = packed[:, 1:] != packed[:, :-1]
+    return begins
 
 
 class RotaryAngles(NamedTuple):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from transduce.nn.masks import Mask, any_key_allowed, key_mask
-from transduce.nn.positions import position_ids
+from transduce.nn.positions import position_ids, positions_after
 from transduce.sequence import Padded
 
 ROOM = 64
@@ -197,7 +197,7 @@ class BeamSlots:
         before = self._next
         if isinstance(before, int):
             before = target.real.new_full((self.rows,), before, dtype=torch.long)
-        at = (before[:, None] + target.real.cumsum(1) - 1).clamp(min=0)
+        at = positions_after(before, target.real)
         self._next = before + target.real.sum(1)
         return at
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.positions import position_ids
+from transduce.nn.positions import position_ids, sequence_begins
 from transduce.sequence import Padded
 
 
@@ -130,10 +130,8 @@ def restore_places(values: Tensor, places: Tensor | None) -> Tensor:
 
 def _own_rows(x: Padded, packed: Tensor) -> tuple[Padded, Tensor]:
     """Each sequence of packed rows in a row of its own."""
-    begins = torch.ones_like(x.real)
-    begins[:, 1:] = packed[:, 1:] != packed[:, :-1]
     real = x.real.flatten()
-    row = (begins & x.real).flatten().cumsum(0) - 1
+    row = (sequence_begins(packed) & x.real).flatten().cumsum(0) - 1
     column = position_ids(x.real, x.padding, packed).flatten()
     lengths = row[real].bincount()
     width = int(lengths.max())
