@@ -13,7 +13,6 @@ from transduce.engine.weights import EngineWeights
 from transduce.errors import SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from transduce.models.stacks import max_sequence_length
 from transduce.nn.heads.vocabulary import VocabularyHead
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.transformer_config import beyond_positions
@@ -78,12 +77,7 @@ class NativeModel(EngineWeights):
             name: weight.detach().to("cpu", torch.float32).numpy()
             for name, weight in model.state_dict().items()
         }
-        encoder = config.encoder if isinstance(config, EncoderDecoderConfig) else None
-        limits = (
-            None if encoder is None else max_sequence_length(encoder),
-            max_sequence_length(config.decoder),
-        )
-        super().__init__(model_shape(model, config, precision), weights, limits, instructions)
+        super().__init__(model_shape(model, config, precision), weights, instructions)
 
     @property
     def can_rewind(self) -> bool:

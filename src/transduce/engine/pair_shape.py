@@ -57,9 +57,9 @@ def _shape(
     )
 
 
-def max_positions(stack: TransformerConfig) -> int | None:
+def max_positions(stack: StackShape) -> int | None:
     """Maximum number of positions of a stack; None for no limit."""
-    return stack.max_positions if stack.positions == "learned" else None
+    return stack.max_positions if stack.positions == POSITIONS.index("learned") else None
 
 
 def _stack_shape(stack: TransformerConfig, d_model: int) -> StackShape:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.engine.library import ModelShape, engine_library
+from transduce.engine.pair_shape import max_positions
 from transduce.errors import RunError
 from transduce.nn.transformer_config import beyond_positions
 
@@ -29,17 +30,16 @@ class EngineWeights:
         self,
         shape: ModelShape,
         weights: Weights,
-        max_positions: tuple[int | None, int | None],
         instructions: str | None = None,
     ) -> None:
-        """weights: by their names in the PyTorch model, tied ones under each name.  max_positions:
-        of encoder and decoder.  instructions: see `instructions`; by default the best.
+        """weights: by their names in the PyTorch model, tied ones under each name.
+        instructions: see `instructions`; by default the best.
 
         Raises SettingError where the engine cannot be compiled, RunError for damaged weights.
         """
         self.library: Any = engine_library(instructions)
         self.source_size: int = shape.source_size
-        self._max_positions = max_positions
+        self._max_positions = max_positions(shape.encoder), max_positions(shape.decoder)
         self.pointer = self.library.engine_new(shape)
         if not self.pointer:
             raise RunError("the native engine does not support a model of these sizes")

@@ -163,12 +163,12 @@ def load_translator(
     shape = pair_shape(model, source.size, target.size, precision)
     weights = tied(read_arrays(run / "weights.safetensors"), model)
     check_biases(weights, model)
-    limits = max_positions(model.encoder), max_positions(model.decoder)
-    engine = NativeEngine(EngineWeights(shape, weights, limits), threads)
+    engine = NativeEngine(EngineWeights(shape, weights), threads)
+    limit = max_positions(shape.decoder)
     config = TranslatorConfig(
         options=settings.decoding,
         max_source_length=settings.max_source_length,
-        max_target_length=None if limits[1] is None else limits[1] - 1,  # the first is BOS
+        max_target_length=None if limit is None else limit - 1,  # the first is BOS
         target_language=settings.target_language,
         expected_tags=ExpectedTags(settings.tags, source),
         unknown_tokens=UnknownTokens(source),
