@@ -35,7 +35,7 @@ class NativeState:
         self.pointer = pointer
         self.memory_length = max(lengths, default=0)
         self._library = model.library
-        self._finalizer = weakref.finalize(self, self._library.state_delete, pointer)
+        weakref.finalize(self, self._library.state_delete, pointer)
         self._model = model  # its weights are read by every step
 
     def select(self, rows: Tensor) -> None:

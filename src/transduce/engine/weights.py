@@ -43,7 +43,7 @@ class EngineWeights:
         self.pointer = self.library.engine_new(shape)
         if not self.pointer:
             raise RunError("the native engine does not support a model of these sizes")
-        self._finalizer = weakref.finalize(self, self.library.engine_delete, self.pointer)
+        weakref.finalize(self, self.library.engine_delete, self.pointer)
         self._kept = self._load(weights)
         if not self.library.engine_complete(self.pointer):
             raise RunError("weights are missing; they belong to another model")
