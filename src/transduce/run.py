@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import itertools
 import logging
 import os
 import warnings
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from transduce.config import to_dict
+from transduce.data.workers import chunks
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
@@ -104,8 +104,8 @@ class Run(RunCalls):
         predictions of this task, such as `LabelPrediction`, for type checkers.  Raises RunError
         where the task has others.
         """
-        rest, first = iter(inputs), 0
-        while chunk := list(itertools.islice(rest, STREAM_TEXTS)):
+        first = 0
+        for chunk in chunks(inputs, STREAM_TEXTS):
             parts = [(one,) if isinstance(one, str) else tuple(one) for one in chunk]
             for prediction in self.predictor.predict(parts, options, first):
                 if kind is not None and not isinstance(prediction, kind):

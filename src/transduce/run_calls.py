@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, overload
 
+from transduce.data.workers import chunks
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import TransduceError
 from transduce.tasks.attempts import GivenOptions, attempt
@@ -105,7 +105,7 @@ class RunCalls(ABC):
     def _stream(
         self, texts: Iterable[str], options: DecodingOptions | None
     ) -> Iterator[Translation]:
-        rest, first = iter(texts), 0
-        while chunk := list(itertools.islice(rest, STREAM_TEXTS)):
+        first = 0
+        for chunk in chunks(texts, STREAM_TEXTS):
             yield from self.translate_batch(chunk, options, first)
             first += len(chunk)

@@ -16,7 +16,6 @@ import dataclasses
 import datetime
 import hashlib
 import importlib.metadata
-import itertools
 import json
 import logging
 import shutil
@@ -28,6 +27,7 @@ from typing import Any, Literal
 from transduce.config import parse, to_dict
 from transduce.data.lines import read_lines
 from transduce.data.pairs import HubDataset, inputs_of
+from transduce.data.workers import chunks
 from transduce.decoding.options import DecodingOptions, decisive
 from transduce.errors import DataError, RunError, SettingError
 from transduce.run import Run
@@ -155,11 +155,10 @@ def make_pairs(
 def _translate(run: Run, job: GenerationJob, total: int, directory: Path) -> list[Path]:
     """Translate all texts into shards; existing shards are kept."""
     directory.mkdir(exist_ok=True)
-    rest = iter(job.texts())
     shards: list[Path] = []
     done = 0
     with ProgressCounter("translating", total) as shown:
-        while texts := list(itertools.islice(rest, SHARD_TEXTS)):
+        for texts in chunks(job.texts(), SHARD_TEXTS):
             shards.append(directory / f"{len(shards):06}.jsonl")
             if not shards[-1].is_file():
                 found = run.translate_batch(texts, job.options, done)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transduce.data.length_batches import in_batches
+from transduce.data.workers import chunks
 from transduce.errors import DataError, SettingError
 from transduce.inspect.alignment import Symmetry, attended_above, most_attended, symmetrised
 from transduce.inspect.attention import record_attention
@@ -74,8 +75,8 @@ def align_pairs(
     model without cross-attention, SettingError for a missing layer or head.
     """
     module, head = attention_of(translator, options)
-    rest, first = iter(pairs), 0
-    while chunk := list(itertools.islice(rest, SCORED_TOGETHER)):
+    first = 0
+    for chunk in chunks(pairs, SCORED_TOGETHER):
         yield from _align(translator, module, head, chunk, options, first)
         first += len(chunk)
 

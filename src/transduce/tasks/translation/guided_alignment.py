@@ -20,6 +20,7 @@ from transduce.data.lines import read_lines
 from transduce.data.links import LinkRows
 from transduce.data.mixture import MixedPairs, as_mixed
 from transduce.data.pairs import read_pairs, stamp, without_marks
+from transduce.data.workers import chunks
 from transduce.errors import DataError, RunError
 from transduce.inspect.alignment import symmetrised
 from transduce.nn.attention import weights_with_gradient
@@ -167,7 +168,7 @@ def _of_kept(
     encoded: EncodedPairs,
 ) -> Iterator[set[tuple[int, int]]]:
     at = 0
-    while chunk := list(itertools.islice(items, READ_TOGETHER)):
+    for chunk in chunks(items, READ_TOGETHER):
         sources = source.encode_batch([item[0] for item in chunk])
         targets = target.encode_batch([item[1] for item in chunk])
         for (s, t, line, place), a, b in zip(chunk, sources, targets, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 
 from transduce.data.length_batches import in_batches
+from transduce.data.workers import chunks
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.nn.positions import LearnedPositions
 from transduce.sequence import Padded
@@ -62,8 +62,8 @@ def score_pairs(
     ids, and the number of the first.
     """
     max_length = max_scored_length(model)
-    rest, first = iter(pairs), 0
-    while chunk := list(itertools.islice(rest, SCORED_TOGETHER)):
+    first = 0
+    for chunk in chunks(pairs, SCORED_TOGETHER):
         sources = source.encode_batch([text for text, _ in chunk])
         targets = target.encode_batch([text for _, text in chunk])
         check(chunk, sources, targets, first)
