@@ -20,6 +20,7 @@ from transduce.runtime.settings import read_settings
 from transduce.tasks.per_input import Cancelled, OwnOptions
 from transduce.tasks.prediction import TextStream
 from transduce.tasks.translation.native_engine import NativeEngine, needs_other_search
+from transduce.tasks.translation.splitting import Lines
 from transduce.tasks.translation.tags import ExpectedTags
 from transduce.tasks.translation.text_translator import TextTranslator
 from transduce.tasks.translation.translations import Translation
@@ -31,8 +32,6 @@ from transduce.training.numpy_weights import read_arrays
 
 if TYPE_CHECKING:
     from transduce.tasks.translation.translator import Translator
-
-Options = DecodingOptions | Sequence[DecodingOptions] | None
 
 
 class NativeTranslator(TextTranslator):
@@ -80,24 +79,6 @@ class NativeTranslator(TextTranslator):
         other = self._translator_for(options)
         super().check(options) if other is None else other.check(options)
 
-    def translate(
-        self, texts: Sequence[str], options: Options = None, first: int = 0
-    ) -> list[Translation]:
-        """As `Translator.translate`."""
-        other = self._translator_for(options)
-        if other is None:
-            return super().translate(texts, options, first)
-        return other.translate(texts, options, first)
-
-    def translate_lines(
-        self, texts: Sequence[str], options: DecodingOptions | None = None, first: int = 0
-    ) -> list[Translation]:
-        """As `Translator.translate_lines`."""
-        other = self._translator_for(options)
-        if other is None:
-            return super().translate_lines(texts, options, first)
-        return other.translate_lines(texts, options, first)
-
     def attempt(
         self,
         texts: Sequence[str],
@@ -127,6 +108,17 @@ class NativeTranslator(TextTranslator):
             return self._complete(f"attention in layer {layer}").attention(source, target, layer)
         source_ids, target_ids = self.source.encode(source), self.target.encode(target)
         return self._engine.model.attention([*source_ids, EOS], [BOS, *target_ids])
+
+    def _translated(
+        self,
+        texts: Sequence[Lines],
+        options: DecodingOptions | Sequence[DecodingOptions] | None,
+        first: int,
+    ) -> list[Translation]:
+        other = self._translator_for(options)
+        if other is None:
+            return super()._translated(texts, options, first)
+        return other._translated(texts, options, first)
 
     def _translator_for(
         self, options: DecodingOptions | Sequence[OwnOptions] | None
