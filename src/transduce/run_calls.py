@@ -57,20 +57,6 @@ class RunCalls(ABC):
         return attempt(self.predictor, parts, options, first, cancelled)
 
     @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, texts: str, options: DecodingOptions | None = None
-    ) -> Translation: ...
-    @overload
-    def __call__(
-        self, texts: Iterable[str], options: DecodingOptions | None = None
-    ) -> Iterator[Translation]: ...
-    def __call__(
-        self, texts: str | Iterable[str], options: DecodingOptions | None = None
-    ) -> Translation | Iterator[Translation]:
-        """The same as `translate`."""
-        return self.translate(texts, options)
-
-    @overload
     def translate(  # type: ignore[overload-overlap]
         self, texts: str, options: DecodingOptions | None = None
     ) -> Translation: ...
@@ -88,6 +74,8 @@ class RunCalls(ABC):
         if isinstance(texts, str):
             return self.translator.translate([texts], options)[0]
         return self._stream(texts, options)
+
+    __call__ = translate
 
     def translate_batch(
         self,
