@@ -122,6 +122,16 @@ def test_the_same_answers_to_the_bit(light: Run, whole: Run, changes: dict[str, 
 
 
 @needs_native
+def test_without_torch_options_are_errors_of_their_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = NativeRun(KEPT, "float32", 1)
+    sampled = dataclasses.replace(run.translator.options, method="sample")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    fine, refused, last = run.attempt(["ab", "ab", "cde"], [None, sampled, None])
+    assert [fine, last] == run.translate_batch(["ab", "cde"])
+    assert isinstance(refused, SettingError) and "'sample' needs PyTorch" in str(refused)
+
+
+@needs_native
 def test_what_it_lacks_is_done_with_torch(light: Run, whole: Run) -> None:
     assert "".join(light.stream("cde")) == whole.translate("cde").text
     assert list(light.score([("ab", "a")])) == list(whole.score([("ab", "a")]))

@@ -17,7 +17,7 @@ from transduce.errors import RunError, TransduceError
 from transduce.models.transformer_pair import TransformerPairConfig
 from transduce.nn.kernels.precision import Precision
 from transduce.runtime.settings import read_settings
-from transduce.tasks.per_input import Cancelled, OwnOptions
+from transduce.tasks.per_input import Cancelled, OwnOptions, checked, of_each
 from transduce.tasks.prediction import TextStream
 from transduce.tasks.translation.native_engine import NativeEngine, needs_other_search
 from transduce.tasks.translation.splitting import Lines
@@ -86,11 +86,13 @@ class NativeTranslator(TextTranslator):
         first: int = 0,
         cancelled: Cancelled | None = None,
     ) -> list[Translation | TransduceError]:
-        """As `Translator.attempt`."""
-        other = self._translator_for(options)
+        """As `Translator.attempt`; without PyTorch, options that need it are errors of their
+        texts."""
+        each = checked(of_each(options, self.options, len(texts)), self._translator_for)
+        other = self._translator_for(each)
         if other is None:
-            return super().attempt(texts, options, first, cancelled)
-        return other.attempt(texts, options, first, cancelled)
+            return super().attempt(texts, each, first, cancelled)
+        return other.attempt(texts, each, first, cancelled)
 
     def stream(
         self,

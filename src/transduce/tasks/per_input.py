@@ -73,7 +73,7 @@ def of_each(
 
 
 def checked(
-    options: Sequence[OwnOptions], check: Callable[[DecodingOptions], None]
+    options: Sequence[OwnOptions], check: Callable[[DecodingOptions], object]
 ) -> list[OwnOptions]:
     """The options of each input, or the error that a check of them raises; equal ones once."""
     known: dict[DecodingOptions, OwnOptions] = {}
