@@ -155,7 +155,7 @@ def training(axis: str, value: int) -> dict[str, float]:
 def decoding(axis: str, value: int) -> dict[str, float]:
     """CPU-seconds for a thousand tokens of the best hypotheses, with one thread; peak memory."""
     import torch
-    from decoding_peers import Question, marian_shaped, transduce
+    from decoding_peers import Question, marian_shaped, pytorch
 
     from transduce.decoding.options import DecodingOptions
 
@@ -168,7 +168,7 @@ def decoding(axis: str, value: int) -> dict[str, float]:
         options=DecodingOptions(),
     )
     model, _ = marian_shaped(size, seed=1)
-    peer = transduce(model)
+    peer = pytorch(model)
     rows = [source for source, _ in random_pairs(sentences, LENGTHS["news"], seed=1)]
     peer(rows, Question(asked.beam, 2, asked.options))  # the first allocates
     long = axis == "output" and value > 1000

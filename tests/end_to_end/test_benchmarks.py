@@ -112,8 +112,9 @@ def test_levers_are_all_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert min(found.values()) > 0
 
 
-def test_a_point_of_costs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert costs.main(["--point", "pairs", "500"]) == 0
+@pytest.mark.parametrize("point", [("pairs", "500"), ("output", "2")])
+def test_a_point_of_costs(capsys: pytest.CaptureFixture[str], point: tuple[str, str]) -> None:
+    assert costs.main(["--point", *point]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["mib"] > 0
 
