@@ -33,7 +33,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import decoding_run
 import torch
@@ -49,6 +49,8 @@ from decoding_peers import (
 from workload import LENGTHS, SIZES, machine, median, peak_memory, random_pairs, timed
 
 from transduce.decoding.options import DecodingOptions
+
+P = TypeVar("P")
 
 PRECISIONS = ("float32", "bf16", "int8")
 LATENCIES = (50, 95, 99)
@@ -133,10 +135,15 @@ USUAL = ("native float32", "native bf16", "native int8", "ctranslate2 float32", 
 def make_peers(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Peer]:
     """The installed peers, all with the same weights."""
     model, config = marian_shaped(SIZES[options.size], options.seed)
+    return installed(names, lambda name: MAKERS[name](model, config, options.threads))
+
+
+def installed(names: Sequence[str], make: Callable[[str], P]) -> dict[str, P]:
+    """The peers whose libraries are installed; the others are named on stderr."""
     peers = {}
     for name in names:
         try:
-            peers[name] = MAKERS[name](model, config, options.threads)
+            peers[name] = make(name)
         except ImportError as error:
             print(f"{name} left out: {error}", file=sys.stderr)
     return peers

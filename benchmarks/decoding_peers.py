@@ -41,6 +41,8 @@ Rows = Sequence[Sequence[int]]
 POSITIONS = 1024
 TOGETHER = 10**9
 """Tokens of a batch: whatever is given at once is decoded at once."""
+NAMES = ["<pad>", "<unk>", "<s>", "</s>", *(str(i) for i in range(4, VOCABULARY))]
+"""Tokens by their ids: numbers, behind the special ones."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +93,20 @@ def marian_shaped(size: Size, seed: int) -> tuple[EncoderDecoder, EncoderDecoder
         d_model=size.width, encoder=stack, decoder=stack, output_bias=True
     )
     model = build_encoder_decoder(config, VOCABULARY, VOCABULARY, joint=True).eval()
+    enlarge(model)
+    assert model.head.bias is not None
     with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.Linear):  # larger than first weights, as trained ones are
-                module.weight.normal_(0, 1.2 * module.in_features**-0.5)
-                module.bias.normal_(0, 0.02)
-        assert model.head.bias is not None
         model.head.bias[[PAD, UNK, BOS]] = -1e9
     return model, config
+
+
+@torch.no_grad()
+def enlarge(model: nn.Module) -> None:
+    """Draw linear layers anew, larger than first weights, as trained ones are."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            module.weight.normal_(0, 1.2 * module.in_features**-0.5)
+            module.bias.normal_(0, 0.02)
 
 
 def pytorch(model: EncoderDecoder) -> Peer:
@@ -114,9 +122,14 @@ def native(model: EncoderDecoder, config: EncoderDecoderConfig, precision: Preci
     return translated(model, TranslatorConfig(DecodingOptions(), 10**6, native=engine))
 
 
+def numbers() -> SymbolTokenizer:
+    """A tokenizer whose words are numbers, the ids of their tokens."""
+    return SymbolTokenizer(NAMES[4:], Normalizer())
+
+
 def translated(model: EncoderDecoder, config: TranslatorConfig) -> Peer:
     """A translator whose words are numbers, text to text."""
-    words = SymbolTokenizer([str(i) for i in range(4, VOCABULARY)], Normalizer())
+    words = numbers()
     translator = Translator(model, words, words, config)
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:
@@ -136,10 +149,9 @@ def ctranslate2(
 ) -> Peer:
     """CTranslate2, its model converted from ours."""
     library = importlib.import_module("ctranslate2")
-    names = ["<pad>", "<unk>", "<s>", "</s>", *(str(i) for i in range(4, VOCABULARY))]
-    numbers = {name: i for i, name in enumerate(names)}
+    ids = {name: i for i, name in enumerate(NAMES)}
     with tempfile.TemporaryDirectory() as directory:
-        write_ctranslate2(model, config, Path(directory), names, names, POSITIONS, adds_end=False)
+        write_ctranslate2(model, config, Path(directory), NAMES, NAMES, POSITIONS, adds_end=False)
         translator = library.Translator(
             directory,
             device=device,
@@ -149,7 +161,7 @@ def ctranslate2(
         )
 
     def translate(rows: Rows, question: Question) -> list[list[int]]:
-        tokens = [[*(names[i] for i in row), "</s>"] for row in rows]
+        tokens = [[*(NAMES[i] for i in row), "</s>"] for row in rows]
         found = translator.translate_batch(
             tokens,
             beam_size=question.beam,
@@ -158,7 +170,7 @@ def ctranslate2(
             length_penalty=0,
             max_batch_size=0,
         )
-        return [[numbers[name] for name in one.hypotheses[0]] for one in found]
+        return [[ids[name] for name in one.hypotheses[0]] for one in found]
 
     return translate
 

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from decoding import Measured, batches, measure, ratio, reference_of, same
-from decoding_peers import POSITIONS, TOGETHER, Rows
+from decoding import Measured, batches, installed, measure, ratio, reference_of, same
+from decoding_peers import NAMES, POSITIONS, TOGETHER, Rows, enlarge, numbers
 from torch import nn
 from workload import BOS, EOS, PAD, SIZES, UNK, VOCABULARY, Size, machine, median
 
@@ -41,8 +41,6 @@ from transduce.nn.kernels.weight_layout import pack_for_few_rows
 from transduce.nn.transformer import TransformerConfig
 from transduce.tasks.language_model.generator import Generator
 from transduce.tasks.language_model.native import NativeContinuations
-from transduce.text.normalizer import Normalizer
-from transduce.text.symbols import SymbolTokenizer
 
 
 @dataclass(frozen=True)
@@ -100,16 +98,9 @@ MAKERS: dict[str, Callable[[Any, Any], Peer]] = {
 def make_peers(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Peer]:
     """The installed peers, all with the same weights."""
     model, config = gpt2_shaped(SIZES[options.size], options.seed)
-    peers = {}
-    for name in names:
-        try:
-            peers[name] = MAKERS[name](model, config)
-        except ImportError as error:
-            print(f"{name} left out: {error}", file=sys.stderr)
-    return peers
+    return installed(names, lambda name: MAKERS[name](model, config))
 
 
-@torch.no_grad()
 def gpt2_shaped(size: Size, seed: int) -> tuple[DecoderOnly, DecoderOnlyConfig]:
     """Random weights in the shape of GPT-2, to which special tokens are unlikely."""
     torch.manual_seed(seed)
@@ -124,11 +115,9 @@ def gpt2_shaped(size: Size, seed: int) -> tuple[DecoderOnly, DecoderOnlyConfig]:
     )
     config = DecoderOnlyConfig(d_model=size.width, decoder=stack, scale_embeddings=False)
     model = build_decoder_only(config, VOCABULARY).eval()
-    for module in model.modules():
-        if isinstance(module, nn.Linear):  # larger than first weights, as trained ones are
-            module.weight.normal_(0, 1.2 * module.in_features**-0.5)
-            module.bias.normal_(0, 0.02)
-    model.front_end.embedding.weight[[PAD, UNK, BOS, EOS]] = 0  # also those of the head
+    enlarge(model)
+    with torch.no_grad():
+        model.front_end.embedding.weight[[PAD, UNK, BOS, EOS]] = 0  # also those of the head
     return model, config
 
 
@@ -148,8 +137,7 @@ def native(model: DecoderOnly, config: DecoderOnlyConfig, precision: Precision) 
 
 def our_generator(model: DecoderOnly) -> Generator:
     """A generator whose words are numbers."""
-    words = SymbolTokenizer([str(i) for i in range(4, VOCABULARY)], Normalizer())
-    return Generator(model, words, DecodingOptions(), POSITIONS)
+    return Generator(model, numbers(), DecodingOptions(), POSITIONS)
 
 
 def generated(generator: Generator) -> Peer:
@@ -243,14 +231,11 @@ def ctranslate2(model: DecoderOnly, config: DecoderOnlyConfig, precision: str) -
     library = importlib.import_module("ctranslate2")
     loader = importlib.import_module("ctranslate2.converters.transformers").GPT2Loader()
     spec = loader.get_model_spec(transformers_model(model, config))
-    names = ["<pad>", "<unk>", "<s>", "</s>", *(str(i) for i in range(4, VOCABULARY))]
-    numbers = {name: i for i, name in enumerate(names)}
-    spec.register_vocabulary(names)
-    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = (
-        names[2],
-        names[3],
-        names[1],
-    )
+    ids = {name: i for i, name in enumerate(NAMES)}
+    spec.register_vocabulary(NAMES)
+    spec.config.bos_token = NAMES[BOS]
+    spec.config.eos_token = NAMES[EOS]
+    spec.config.unk_token = NAMES[UNK]
     spec.validate()
     with tempfile.TemporaryDirectory() as directory:
         spec.save(directory)
@@ -260,7 +245,7 @@ def ctranslate2(model: DecoderOnly, config: DecoderOnlyConfig, precision: str) -
 
     def go_on(rows: Rows, asked: Continue) -> list[list[int]]:
         found = generator.generate_batch(
-            [["<s>", *(names[i] for i in row)] for row in rows],
+            [["<s>", *(NAMES[i] for i in row)] for row in rows],
             beam_size=asked.beam,
             sampling_topk=0 if asked.sample else 1,
             min_length=asked.length,
@@ -269,7 +254,7 @@ def ctranslate2(model: DecoderOnly, config: DecoderOnlyConfig, precision: str) -
             max_batch_size=0,
             include_prompt_in_result=False,
         )
-        return [[numbers[name] for name in one.sequences[0]] for one in found]
+        return [[ids[name] for name in one.sequences[0]] for one in found]
 
     return go_on
 
