@@ -46,11 +46,11 @@ def library_path(instructions: InstructionSet) -> Path:
 
     Raises SettingError without a compiler, or if the cache cannot be trusted or written.
     """
-    prebuilt = PREBUILT / _name(instructions)
-    if prebuilt.is_file():
-        return prebuilt
+    name = _name(instructions)
+    if (PREBUILT / name).is_file():
+        return PREBUILT / name
     try:
-        path = _cache_directory() / _name(instructions)
+        path = _cache_directory() / name
         return path if path.is_file() else compile_library(instructions, path.parent)
     except OSError as error:
         raise SettingError(
