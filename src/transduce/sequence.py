@@ -99,9 +99,10 @@ def real_values(x: Tensor, real: Tensor, count: int) -> Tensor:
 
     count: their number.  Known beforehand, it spares the wait for a GPU to count them.
     """
-    if x.device.type == "cpu":
-        return x[real]
-    return x.flatten(0, 1).index_select(0, real_places(real, count))
+    # Not x[real], which takes more than twice as long on a CPU, backward pass included.
+    on_cpu = x.device.type == "cpu"
+    places = real.flatten().nonzero()[:, 0] if on_cpu else real_places(real, count)
+    return x.flatten(0, 1).index_select(0, places)
 
 
 def real_places(real: Tensor, count: int) -> Tensor:
