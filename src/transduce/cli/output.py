@@ -78,6 +78,12 @@ def open_output(path: str = STDOUT) -> Iterator[Output]:
         aside.unlink(missing_ok=True)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory for outputs, unless it is there.  Raises DataError if that fails."""
+    with _write_errors(str(path)):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def check_not_read(output: str | None, *inputs: str | Path | None) -> None:
     """Raise SettingError if the output file is one of the input files."""
     if output is None or not Path(output).is_file():

@@ -13,7 +13,7 @@ from transduce.cli.console import print_error
 from transduce.cli.inputs import texts_of_lines
 from transduce.cli.lines import STDIN, LineReader, logger, shown
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
-from transduce.cli.output import STDOUT, check_not_read, open_output
+from transduce.cli.output import STDOUT, check_not_read, make_directory, open_output
 from transduce.errors import DataError, InputError, TransduceError
 
 if TYPE_CHECKING:
@@ -93,10 +93,7 @@ class _Speaking:
 
     def write_each(self, directory: Path, again: bool) -> None:
         """A file for each line, and its path to stdout."""
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{directory} cannot be written: {error.strerror or error}") from None
+        make_directory(directory)
         with open_output(STDOUT) as out:
             for number, speech in self._speeches(quiet=sys.stdout.isatty()):
                 path = directory / f"{number}{ENDING}"

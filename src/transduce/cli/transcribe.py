@@ -18,7 +18,7 @@ from transduce.cli.options import (
     Machine,
     SpeechDecoding,
 )
-from transduce.cli.output import STDOUT, Output, open_output
+from transduce.cli.output import STDOUT, Output, make_directory, open_output
 from transduce.errors import DataError, SettingError, TransduceError
 
 if TYPE_CHECKING:
@@ -165,10 +165,7 @@ def _outputs(
                 "into different directories"
             )
         found[target] = file
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{directory} cannot be written: {error.strerror or error}") from None
+    make_directory(directory)
     return [(file, target) for target, file in found.items()]
 
 
