@@ -350,6 +350,9 @@ def test_the_film_plays_to_its_end_and_says_where_it_is(show: Open, filmed: Expl
     page.wait_for_function("document.getElementById('said').textContent.startsWith('第 4 点')")
     page.wait_for_selector("button[aria-label='播放: 学习过程']")
     assert page.evaluate("document.activeElement.dataset.k") == "roll"
+    page.locator("[role=tab][aria-selected=false]").first.click()
+    assert page.locator("#said").inner_text() == ""
+    page.locator("[data-k=tabheads]").click()
     page.get_by_role("button", name="播放: 学习过程").click()  # again, from the first point
     page.get_by_role("button", name="暂停: 学习过程").click()
     assert page.get_by_role("slider").input_value() == "0"

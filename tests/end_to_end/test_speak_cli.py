@@ -79,6 +79,7 @@ def test_existing_files_are_kept_without_again(speak: Command, tmp_path: Path) -
     (out / "1.wav").write_bytes(b"kept")
     found = speak("-o", out, text="ab\nc\n")
     assert found.status == 1 and f"line 1: {out}/1.wav exists; --again replaces it" in found.err
+    assert found.out.decode() == f"\n{out}/2.wav\n"
     assert (out / "1.wav").read_bytes() == b"kept" and seconds(out / "2.wav") > 0
     assert speak("-o", out, "--again", text="ab\n").status == 0
     assert seconds(out / "1.wav") > 0

@@ -48,3 +48,12 @@ def test_the_page_of_summaries_shows_a_recipe() -> None:
     page = (ROOT / "docs" / "summarisation.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
     assert parse_recipe(tomllib.loads(example), "page").task == "translation"
+
+
+def test_an_installation_without_recipes_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("transduce.recipe_files.recipe_names", list)
+    assert main(["recipes"]) == 1
+    found = capsys.readouterr()
+    assert found.out == "" and "carries no recipes" in found.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from transduce.cli.output import print_lines
+from transduce.errors import DataError
 
 
 def recipes(name: str = "", /) -> None:
@@ -22,4 +23,6 @@ def recipes(name: str = "", /) -> None:
         print_lines(*recipe_text(name).splitlines())
     else:
         rows = [(one, recipe_purpose(one)) for one in recipe_names()]
+        if not rows:
+            raise DataError("this installation carries no recipes; they come with transduce itself")
         print_lines(*table(["recipe", "purpose"], rows))

@@ -92,7 +92,7 @@ class _Speaking:
             out.write_bytes(wav_bytes(np.concatenate(parts), self.rate))
 
     def write_each(self, directory: Path, again: bool) -> None:
-        """A file for each line, and its path to stdout."""
+        """A file for each line, and its path to stdout; a blank line where none is written."""
         make_directory(directory)
         with open_output(STDOUT) as out:
             for number, speech in self._speeches(quiet=sys.stdout.isatty()):
@@ -100,11 +100,12 @@ class _Speaking:
                 if speech is None:
                     out.write([""])
                     continue
-                if path.exists() and not again:
+                kept = path.exists() and not again
+                if kept:
                     self._fail(number, f"{path} exists; --again replaces it")
                 else:
                     speech.save(path)
-                out.write([str(path)])
+                out.write(["" if kept else str(path)])
 
     def _speeches(self, quiet: bool) -> Iterator[tuple[int, Speech | None]]:
         """Number of each line, from 1, and its speech; None for a blank line and a failed one."""

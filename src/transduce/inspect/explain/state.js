@@ -57,6 +57,7 @@ const say = (text) => {
 };
 const isolated = (s) => "\u2068" + visible(s) + "\u2069";
 const set = (changes) => {
+  if ((changes.tab ?? S.tab) !== S.tab) say("");
   Object.assign(S, changes);
   render();
 };
