@@ -16,7 +16,13 @@ from canvas import BLUE, GREEN, GREY, RED, Canvas
 Data = dict[str, Any]
 DIGITS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
 FRAMES = 7
-SHORT = {"punctuation": "punct."}
+SHORT = {
+    "previous token": "previous",
+    "current token": "current",
+    "next token": "next",
+    "first token": "first",
+    "punctuation": "punct.",
+}
 
 
 def data_of(page: Path) -> Data:
@@ -73,7 +79,7 @@ def heads(one: Data) -> Canvas:
                     x + head * gap + 25, y + 61, f"{SHORT.get(name, name)} {value:.1f}", size=9
                 )
         _, _, layer, head = max(
-            (name in ("previous", "next", "focused"), value, layer, head)
+            (name in ("previous token", "next token", "focused"), value, layer, head)
             for layer, attention in enumerate(groups[kind])
             for head, (name, value) in enumerate(attention["patterns"])
         )

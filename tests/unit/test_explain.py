@@ -292,10 +292,10 @@ NAMES = ["a", "b", ",", "c", "d", "</s>"]
 @pytest.mark.parametrize(
     ("weights", "name", "value"),
     [
-        (np.eye(6, k=-1) + np.eye(6)[:1].T @ np.eye(6)[:1], "previous", 1.0),
-        (EYE, "self", 1.0),
-        (np.eye(6, k=1), "next", 1.0),
-        (np.tile(np.eye(6)[0], (6, 1)), "first", 1.0),
+        (np.eye(6, k=-1) + np.eye(6)[:1].T @ np.eye(6)[:1], "previous token", 1.0),
+        (EYE, "current token", 1.0),
+        (np.eye(6, k=1), "next token", 1.0),
+        (np.tile(np.eye(6)[0], (6, 1)), "first token", 1.0),
         (np.tile(np.eye(6)[2], (6, 1)), "punctuation", 1.0),
         (np.tile(np.eye(6)[5], (6, 1)), "punctuation", 1.0),
         (ONES, "spread", 1.0),
@@ -313,7 +313,7 @@ def test_a_causal_row_is_measured_against_what_it_can_see() -> None:
     names = list("abcdef")
     assert head_pattern(even[3:], names, itself=False, causal=False).name in ("mixed", "spread")
     assert head_pattern(even, names, itself=True, causal=True).name == "spread"
-    assert head_pattern(np.ones((1, 1)), ["a"], itself=True, causal=True).name == "single"
+    assert head_pattern(np.ones((1, 1)), ["a"], itself=True, causal=True).name == "single token"
 
 
 def test_other_sequences_have_no_neighbours() -> None:

@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 PatternName = Literal[
-    "previous", "self", "next", "first", "punctuation", "focused", "spread", "mixed", "single"
+    "previous token",
+    "current token",
+    "next token",
+    "first token",
+    "punctuation",
+    "focused",
+    "spread",
+    "mixed",
+    "single token",
 ]
+"""Names in reports, pages and JSON; those of positions as in Clark et al. (2019)."""
 Weights = NDArray[np.floating[Any]]
 
 NAMED_FROM = 0.4
@@ -41,15 +50,15 @@ def head_pattern(
     seen = np.minimum(np.arange(t) + 1, s) if causal else np.full(t, s)
     rows = np.flatnonzero(seen > 1)
     if not len(rows):
-        return Pattern("single", 1.0)
+        return Pattern("single token", 1.0)
     places: dict[PatternName, float] = {}
     if itself:
-        shifts: tuple[tuple[PatternName, int], ...] = (("previous", -1), ("self", 0), ("next", 1))
-        for name, shift in shifts:
+        shifts: dict[PatternName, int] = {"previous token": -1, "current token": 0, "next token": 1}
+        for name, shift in shifts.items():
             there = rows[(rows + shift >= 0) & (rows + shift < s)]
             if len(there) and not (causal and shift > 0):
                 places[name] = float(weights[there, there + shift].mean())
-    places["first"] = float(weights[rows, 0].mean())
+    places["first token"] = float(weights[rows, 0].mean())
     marks = [j for j, token in enumerate(columns) if j and _is_mark(token)]
     if marks:
         places["punctuation"] = float(weights[rows][:, marks].sum(1).mean())
