@@ -71,9 +71,13 @@ class MemoryLimitError(TrainingError):
 def needs_extra(who: str, extra: str) -> str:
     """Message for a missing optional dependency.
 
-    It contains no command for the package index, where the name may belong to someone else.
+    Its command installs from a clone, never by name from the package index, where the name may
+    belong to someone else.
     """
-    return f"{who} needs the extra {extra!r}; see the README for how to install it"
+    return (
+        f"{who} needs the extra {extra!r}; in a clone of transduce: pip install '.[{extra}]' "
+        "(docs/install.md)"
+    )
 
 
 @contextmanager

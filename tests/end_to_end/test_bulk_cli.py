@@ -258,4 +258,4 @@ class TestMistakes:
         (tmp_path / "in.txt").write_text("a\n")
         monkeypatch.setitem(sys.modules, "ray", None)
         done = here("translate", RUN, tmp_path / "in.txt", "--ray", "--output", tmp_path / "out")
-        assert done.complaint.startswith("--ray needs the extra 'scale'; see the README")
+        assert done.complaint.startswith("--ray needs the extra 'scale'; in a clone")

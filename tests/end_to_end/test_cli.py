@@ -116,7 +116,11 @@ def test_help_of_decoding_is_that_of_the_settings_in_use(
     ("arguments", "expected"),
     [
         (["tranlate"], 'Did you mean "translate"?'),
-        (["translate"], "RUN requires an argument"),
+        (["translate"], "missing argument RUN: Run directory"),
+        (["speak", "run"], "missing option --output or -o: A name that ends in .wav"),
+        (["localise", "run"], "missing argument FILE: Documents"),
+        (["localise", "run", "a.txt"], "missing option --source-language: Code of the language"),
+        (["speak", "run", "-o"], "-o needs a value"),
         (["translate", "run", "--beam-siz", "3"], "Did you mean --beam-size?"),
         (["translate", "run", "--beam-size", "many"], '"many" into int'),
         (["translate", "run", "--n-best", "0"], "Must be >= 1"),

@@ -65,7 +65,8 @@ def test_a_missing_matplotlib_is_one_line_after_the_table(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert len(rows_of(done.stdout)) == 5
     assert done.stderr.splitlines() == [
-        "the picture needs the extra 'plot'; see the README for how to install it"
+        "the picture needs the extra 'plot'; in a clone of transduce: pip install '.[plot]' "
+        "(docs/install.md)"
     ]
 
 

@@ -29,7 +29,7 @@ def test_one_line_of_json_for_each_line(run: Path) -> None:
 def test_a_page_of_several_texts(run: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = transduce("explain", run, "--html", page, stdin=b"abc\nde\n")
-    assert done.code == 0 and done.out == b""
+    assert (done.code, done.lines) == (0, [str(page)])
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>") and '"source":"de"' in text
 

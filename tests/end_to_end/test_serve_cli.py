@@ -13,7 +13,9 @@ import pytest
 
 from helpers.command_line import Done, transduce
 from helpers.served import Served, library, served, some_sentences
+from helpers.tiny_run import reversal_pairs, tiny_settings, write_tsv
 from helpers.waiting import wait_for
+from transduce import train
 
 
 def test_predictions_of_any_run(server: Served, de_en: Path) -> None:
@@ -197,3 +199,15 @@ def test_a_damaged_run_ends_the_server(de_en: Path, tmp_path: Path) -> None:
     done = transduce("serve", damaged, "--port", 0)
     assert done.code == 1 and "Traceback" not in done.err
     assert str(damaged) in done.err.splitlines()[-1]
+    assert "serving at" not in done.err
+
+
+def test_an_impossible_engine_is_refused_before_an_address_is_given(tmp_path: Path) -> None:
+    data = write_tsv(tmp_path / "pairs.tsv", reversal_pairs(60))
+    rnn = {"preset": "rnn-dot", "d_model": 16, "tie": "two-way"}
+    settings = {**tiny_settings(data, "training.steps=1"), "model": rnn}
+    run, _ = train(settings, tmp_path / "rnn")
+    done = transduce("serve", run, "--pair", f"de-en={run}", "--engine", "native", "--port", 0)
+    assert done.code == 2
+    assert "native engine" in done.err.splitlines()[-1]
+    assert "serving at" not in done.err

@@ -336,7 +336,9 @@ class TestStore:
     def test_a_truncated_recording_is_an_error(self, tmp_path: Path) -> None:
         data = encoded(noise(2))
         recording = Recording(saved(tmp_path / "a.wav", data[:20_000]), "x", "a", "a.wav (line 3)")
-        with pytest.raises(DataError, match=r"a\.wav \(line 3\) is truncated: 69 % of its bytes"):
+        with pytest.raises(
+            DataError, match=r"a\.wav \(line 3\) is truncated: 69 % of its bytes are"
+        ):
             self.made(tmp_path, [recording])
         short = recording._replace(audio=data, duration=3.0)
         with pytest.raises(DataError, match=r"lasts 2\.00 s and not 3 s as declared"):

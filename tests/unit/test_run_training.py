@@ -16,7 +16,7 @@ from helpers.tiny_run import (
     train_tiny,
     write_tsv,
 )
-from transduce import DataError, RunError, SettingError
+from transduce import DataError, RunError, SettingError, TrainingError
 from transduce.config import to_toml
 from transduce.run_directory import locked
 from transduce.tasks.translation.task import TranslationTraining
@@ -145,10 +145,24 @@ class TestTrain:
         with locked(path):
             pass
 
-    def test_failure_before_the_first_step_blocks_nothing(self, data: Path, tmp_path: Path) -> None:
-        with pytest.raises(DataError):
-            train_tiny(tmp_path / "misspelt.tsv", tmp_path / "run", "training.steps=1")
-        train_tiny(data, tmp_path / "run", "training.steps=1")
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            "data.train.path='misspelt.tsv'",  # when the data are read
+            "data.filters.max_length=1",  # when they are filtered: no pair is left
+            "training.schedule.peak=1e38",  # after some steps
+        ],
+    )
+    def test_failure_before_the_first_checkpoint_blocks_nothing(
+        self, data: Path, tmp_path: Path, wrong: str
+    ) -> None:
+        settings = tiny_settings(data)
+        (tmp_path / "run" / "synthetic").mkdir(parents=True)
+        with pytest.raises((DataError, TrainingError)):
+            transduce.train(settings, tmp_path / "run", [wrong])
+        assert (tmp_path / "run" / "recipe.toml").is_file()
+        transduce.train(settings, tmp_path / "run")
+        assert (tmp_path / "run" / "synthetic").is_dir(), "pairs made for the run are kept"
 
     def test_from_a_file_and_a_run_directory(
         self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

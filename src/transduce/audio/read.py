@@ -144,8 +144,9 @@ def _check_whole(file: Path | bytes, place: str, strict: bool) -> None:
     with reading(place):
         missing = missing_share(file)
     if missing > MISSING_SHARE:
-        part = "its end" if missing == 1 else f"{max(1, round(100 * missing))} % of its bytes"
-        _truncated(f"{place} is truncated: {part} is missing; copy it again", strict)
+        share = f"{max(1, round(100 * missing))} % of its bytes are"
+        part = "its end is" if missing == 1 else share
+        _truncated(f"{place} is truncated: {part} missing; copy it again", strict)
 
 
 def _check_duration(seconds: float, excerpt: Excerpt, place: str, strict: bool) -> None:

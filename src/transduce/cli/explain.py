@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from transduce.cli.inputs import split_input
 from transduce.cli.lines import STDIN, LineReader
 from transduce.cli.options import THIS_MACHINE, Flag, Machine
-from transduce.cli.output import STDOUT, open_output
+from transduce.cli.output import STDOUT, open_output, print_lines
 from transduce.errors import DataError, InputError, SettingError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def explain(
         repeated.
     html
         File to write one self-contained page to instead of the report; it opens without a
-        network.
+        network. Its path is printed, unless --json takes stdout.
     json
         Print one JSON object for each input instead of the report (docs/explain.md).
     """
@@ -110,6 +110,8 @@ def explain(
 
     with open_output(html) as out:
         out.write_text(page_of(kept))
+    if html != STDOUT and not json:
+        print_lines(html)
 
 
 def _explained(

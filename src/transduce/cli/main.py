@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
 
 import transduce
 from transduce.cli.console import log_to_stderr, print_error
@@ -189,7 +189,22 @@ def usage_message(error: CycloptsError) -> str:
     """Usage error as one line."""
     error.verbose = False
     command = " ".join(["transduce", *(error.command_chain or ())])
-    return f"{' '.join(str(error).split())} See `{command} --help`."
+    message = _missing(error) if isinstance(error, MissingArgumentError) else str(error)
+    return f"{' '.join(message.split())} See `{command} --help`."
+
+
+def _missing(error: MissingArgumentError) -> str:
+    """Name and meaning of a required argument that is missing, or an option without its value."""
+    argument, app = error.argument, error.app
+    assert argument is not None and app is not None
+    given = error.keyword or next((token.keyword for token in argument.tokens), None)
+    if given:
+        return f"{given} needs a value."
+    described = app.assemble_argument_collection(parse_docstring=True)
+    texts = (one.parameter.help or "" for one in described if one.names == argument.names)
+    meaning = next(texts, "").partition(". ")[0].rstrip(".")
+    kind = "option" if argument.name.startswith("-") else "argument"
+    return f"missing {kind} {' or '.join(argument.names)}: {meaning}."
 
 
 def _interrupted_training() -> tuple[type[BaseException], ...]:

@@ -42,12 +42,23 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """A server that ends without error at a signal, after its requests are answered."""
+    """A server that ends without error at a signal, after its requests are answered.
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    ready: called once, when all runs are loaded.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._service = service
+        self._ready: Callable[[], None] | None = ready
         self.interrupted = False
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called every tenth of a second by uvicorn; True ends the server."""
+        if self._ready is not None and self._service.ready:
+            self._ready()
+            self._ready = None
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -70,12 +81,13 @@ class _Server(uvicorn.Server):
 
 
 def serve_forever(
-    service: Service, listener: socket.socket, started: Callable[[str], None] = lambda url: None
+    service: Service, listener: socket.socket, ready: Callable[[str], None] = lambda url: None
 ) -> None:
     """Serve until SIGTERM, which lets running requests finish.
 
-    started: receives the address.  Raises KeyboardInterrupt after SIGINT,
-    and the error of a run that cannot be loaded.
+    ready: receives the address once all runs are loaded; until then, requests are answered with
+    status 503.  Raises KeyboardInterrupt after SIGINT, and the error of a run that cannot be
+    loaded.
     """
     for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -90,15 +102,15 @@ def serve_forever(
         h11_max_incomplete_event_size=service.settings.max_head_bytes,
         timeout_graceful_shutdown=int(service.settings.timeout) + 1,
     )
-    server = _Server(config, service)
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}{service.settings.url_prefix}"
+    server = _Server(config, service, lambda: ready(address))
 
     def fail() -> None:
         server.should_exit = True
 
     service.on_failure = fail
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    started(f"http://{shown}:{port}{service.settings.url_prefix}")
     server.run(sockets=[listener])
     if service.failure is not None:
         raise service.failure
