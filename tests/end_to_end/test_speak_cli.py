@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ import pytest
 from helpers.served_runs import speaking_run
 from helpers.tunes import AUDIO
 from transduce.cli import main as cli
+from transduce.decoding.frames import SpokenFrames
+from transduce.tasks.speech.synthesiser import Synthesiser
 
 RATE = int(AUDIO["rate"])
 
@@ -88,6 +90,25 @@ def test_existing_files_are_kept_without_again(speak: Command, tmp_path: Path) -
     found = speak("-o", one, text="ab\n")
     assert found.status == 1 and found.err == f"transduce: {one} exists; --again replaces it\n"
     assert one.read_bytes() == b"kept"
+
+
+def test_existing_files_cost_no_synthesis(
+    speak: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("1.wav", "2.wav"):
+        (tmp_path / name).write_bytes(b"kept")
+    decoded: list[int] = []
+    decode = Synthesiser.decode
+
+    def counted(self: Synthesiser, rows: Sequence[Sequence[int]]) -> list[SpokenFrames]:
+        decoded.append(len(rows))
+        return decode(self, rows)
+
+    monkeypatch.setattr(Synthesiser, "decode", counted)
+    found = speak("-o", tmp_path, text="ab\n\ncab\n")
+    assert found.status == 1 and found.out.decode() == f"\n\n{tmp_path}/3.wav\n"
+    assert found.err.count("exists; --again") == 1, "a blank line has no file to refuse"
+    assert "line 2 is empty" in found.err and decoded == [1]
 
 
 def test_all_lines_fit_into_one_file_and_a_pipe(speak: Command, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,21 +94,27 @@ class _Speaking:
     def write_each(self, directory: Path, again: bool) -> None:
         """A file for each line, and its path to stdout; a blank line where none is written."""
         make_directory(directory)
-        with open_output(STDOUT) as out:
-            for number, speech in self._speeches(quiet=sys.stdout.isatty()):
-                path = directory / f"{number}{ENDING}"
-                if speech is None:
-                    out.write([""])
-                    continue
-                kept = path.exists() and not again
-                if kept:
-                    self._fail(number, f"{path} exists; --again replaces it")
-                else:
-                    speech.save(path)
-                out.write(["" if kept else str(path)])
 
-    def _speeches(self, quiet: bool) -> Iterator[tuple[int, Speech | None]]:
-        """Number of each line, from 1, and its speech; None for a blank line and a failed one."""
+        def file_of(number: int) -> Path:
+            return directory / f"{number}{ENDING}"
+
+        def refusal(number: int) -> str | None:
+            path = file_of(number)
+            return f"{path} exists; --again replaces it" if path.exists() and not again else None
+
+        with open_output(STDOUT) as out:
+            for number, speech in self._speeches(sys.stdout.isatty(), refusal):
+                if speech is not None:
+                    speech.save(file_of(number))
+                out.write(["" if speech is None else str(file_of(number))])
+
+    def _speeches(
+        self, quiet: bool, refusal: Callable[[int], str | None] = lambda number: None
+    ) -> Iterator[tuple[int, Speech | None]]:
+        """Number of each line, from 1, and its speech; None for a blank line and a failed one.
+
+        refusal: reason not to synthesise a line, by its number.
+        """
         from transduce.data.workers import chunks
         from transduce.tasks.speech.spoken import Speech
         from transduce.tasks.speech.synthesiser import SPOKEN_TOGETHER
@@ -117,10 +123,16 @@ class _Speaking:
         for batch in texts_of_lines(shown(self.lines, quiet), self.lines.name):
             number = batch.first
             for texts in chunks(batch.lines, SPOKEN_TOGETHER):
-                for one in self.model.attempt(texts, first=number):
+                numbered = enumerate(texts, number + 1)
+                refused = [refusal(i) if text.strip() else None for i, text in numbered]
+                wanted = ["" if no else text for text, no in zip(texts, refused, strict=True)]
+                found = self.model.attempt(wanted, first=number)
+                for one, reason in zip(found, refused, strict=True):
                     number += 1
                     speech = one if isinstance(one, Speech) and len(one.frames) else None
-                    if isinstance(one, TransduceError):
+                    if reason is not None:
+                        self._fail(number, reason)
+                    elif isinstance(one, TransduceError):
                         self._fail(number, one.reason if isinstance(one, InputError) else str(one))
                     elif speech is None and not told:
                         logger.warning("line %d is empty; it has no speech (said once)", number)
