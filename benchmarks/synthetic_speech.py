@@ -1,19 +1,16 @@
-"""Synthetic speech of lines by espeak-ng or flite: recordings, transcripts and translations.
+"""Synthetic speech of lines by espeak-ng: recordings, transcripts and translations.
 
     T=$TRANSDUCE_DATA/tatoeba-de-en
     python benchmarks/synthetic_speech.py $T/train.de.gz $T/train.en.gz OUT/train
     python benchmarks/synthetic_speech.py $T/test.de.gz $T/test.en.gz OUT/test --count 300
     python benchmarks/synthetic_speech.py $T/test.de.gz $T/test.en.gz OUT/unheard --count 300 \\
         --voices de+f4 de+f5 de+klatt
-    python benchmarks/synthetic_speech.py $T/train.en.gz $T/train.en.gz OUT/slt --flite slt \\
-        --rate 16000
 
 writes OUT/train.zip with a FLAC file for each line and OUT/train.jsonl, a manifest with `audio`,
 `text` (of the second file), `transcript` (of the first), `speaker` and `duration`; prints their
 checksums.  Voice, rate and pitch change from line to line.  espeak-ng adds noise of its own, so
-that two calls give other bytes: make a corpus once.  The voices of flite speak English, always
-alike, to learn speaking from: silence before and after is cut to 30 ms.  Needs libespeak-ng or
-libflite, and the extra `speech`.
+that two calls give other bytes: make a corpus once.  Needs libespeak-ng and the extra `speech`.
+`flite_speech.py` makes a corpus to learn speaking from.
 """
 
 from __future__ import annotations
@@ -41,10 +38,6 @@ SYNCHRONOUS, UTF8 = 2, 1
 RATE, PITCH, RANGE = 1, 3, 4  # parameters of espeak-ng
 SHORTEST = 0.1
 """Seconds below which a line is left out, as one of signs alone."""
-QUIET = 150 / 32768
-"""Samples below it are silence, at the edges of flite's output."""
-EDGE = 0.03
-"""Seconds of silence left there."""
 
 
 class Spoken(NamedTuple):
@@ -54,55 +47,6 @@ class Spoken(NamedTuple):
     rate: int
     voice: str
     fields: dict[str, str]
-
-
-class Flite:
-    """Samples of texts from libflite."""
-
-    class _Wave(ctypes.Structure):
-        _fields_ = (
-            ("type", ctypes.c_char_p),
-            ("rate", ctypes.c_int),
-            ("count", ctypes.c_int),
-            ("channels", ctypes.c_int),
-            ("samples", ctypes.POINTER(ctypes.c_short)),
-        )
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL("libflite.so.1", ctypes.RTLD_GLOBAL)
-        for name in ("usenglish", "cmulex"):
-            ctypes.CDLL(f"libflite_{name}.so.1", ctypes.RTLD_GLOBAL)
-        self._library.flite_init()
-        self._library.flite_text_to_wave.restype = ctypes.POINTER(Flite._Wave)
-        self._library.flite_text_to_wave.argtypes = (ctypes.c_char_p, ctypes.c_void_p)
-        self._voices: dict[str, int] = {}
-
-    def say(self, text: str, voice: str) -> tuple[NDArray[np.float32], int]:
-        """Samples (n,) from -1 to 1, and how many are a second."""
-        wave = self._library.flite_text_to_wave(text.encode(), self._voice(voice))
-        found = wave.contents
-        samples = np.ctypeslib.as_array(found.samples, shape=(found.count,)).astype(np.float32)
-        rate = int(found.rate)
-        self._library.delete_wave(wave)
-        return trimmed(samples / 32768, round(EDGE * rate)), rate
-
-    def _voice(self, name: str) -> int:
-        if name not in self._voices:
-            full = f"cmu_us_{name}"
-            try:
-                library = ctypes.CDLL(f"libflite_{full}.so.1", ctypes.RTLD_GLOBAL)
-            except OSError:
-                raise SystemExit(f"flite has no voice {name!r}; see flite -lv") from None
-            register = getattr(library, f"register_{full}")
-            register.restype, register.argtypes = ctypes.c_void_p, (ctypes.c_char_p,)
-            self._voices[name] = register(None)
-        return self._voices[name]
-
-
-def trimmed(samples: NDArray[np.float32], edge: int) -> NDArray[np.float32]:
-    """Samples (n,) with at most `edge` silent ones at either end."""
-    loud = np.flatnonzero(np.abs(samples) > QUIET)
-    return samples[max(0, loud[0] - edge) : loud[-1] + edge] if len(loud) else samples[:0]
 
 
 class Espeak:
@@ -161,14 +105,6 @@ def by_espeak(options: argparse.Namespace) -> Iterator[Spoken]:
         yield Spoken(samples, options.rate, voice, {"text": text, "transcript": spoken})
 
 
-def by_flite(options: argparse.Namespace) -> Iterator[Spoken]:
-    """Each pair by one of the voices of flite."""
-    flite, chance = Flite(), random.Random(options.seed)
-    for spoken, text in chosen_pairs(options):
-        voice = chance.choice(options.flite)
-        yield Spoken(*flite.say(spoken, voice), voice, {"text": text, "transcript": spoken})
-
-
 def write_corpus(out: Path, lines: Iterable[Spoken], rate: int) -> None:
     """Write OUT.zip and OUT.jsonl at `rate` samples a second; print their checksums."""
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -207,12 +143,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=30_000, help="most recordings")
     parser.add_argument("--longest", type=int, default=60, help="most characters of a spoken line")
     parser.add_argument("--voices", nargs="+", default=HEARD, help="voices of espeak-ng")
-    parser.add_argument("--flite", nargs="+", help="voices of flite instead, such as slt")
     parser.add_argument("--rate", type=int, default=8000, help="samples a second")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    lines = by_flite(options) if options.flite else by_espeak(options)
-    write_corpus(options.out, lines, options.rate)
+    write_corpus(options.out, by_espeak(options), options.rate)
 
 
 if __name__ == "__main__":

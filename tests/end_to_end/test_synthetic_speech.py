@@ -14,11 +14,10 @@ from transduce.data.recordings import RecordingManifest, read_recordings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-pytestmark = pytest.mark.skipif(
+
+@pytest.mark.skipif(
     ctypes.util.find_library("espeak-ng") is None, reason="libespeak-ng is not installed"
 )
-
-
 def test_it_speaks_lines_into_a_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,11 +45,11 @@ def test_it_speaks_lines_into_a_manifest(
 
 @pytest.mark.skipif(ctypes.util.find_library("flite") is None, reason="libflite is not installed")
 def test_flite_speaks_lines_of_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import spoken_digits  # type: ignore[import-not-found]
+    import flite_speech  # type: ignore[import-not-found]
 
     sizes = ["--train", "12", "--test", "3", "--voices", "slt", "rms"]
-    monkeypatch.setattr(sys, "argv", ["spoken_digits.py", str(tmp_path / "out"), *sizes])
-    spoken_digits.main()
+    monkeypatch.setattr(sys, "argv", ["flite_speech.py", str(tmp_path / "out"), *sizes])
+    flite_speech.main()
     texts = []
     for name, count in (("train", 12), ("test", 3)):
         config = RecordingManifest(path=tmp_path / "out" / f"{name}.jsonl")
@@ -63,5 +62,26 @@ def test_flite_speaks_lines_of_digits(tmp_path: Path, monkeypatch: pytest.Monkey
             samples = read_audio(one.file(), 16_000, one.place, one.excerpt(), True)
             loud = abs(samples) > 0.01
             assert loud[:1600].any() and loud[-3200:].any(), "silence is left at an edge"
-    assert len(set(texts)) == 15 and set(texts[:10]) == set(spoken_digits.DIGITS)
-    assert all(set(text.split()) <= set(spoken_digits.DIGITS) for text in texts)
+    assert len(set(texts)) == 15 and set(texts[:10]) == set(flite_speech.DIGITS)
+    assert all(set(text.split()) <= set(flite_speech.DIGITS) for text in texts)
+
+
+def test_flite_speaks_sentences_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import flite_speech
+
+    kept = ["Who has it now?", "It's my well-known old friend, Ann.", "she is here"]
+    left = ["Go on.", "He paid 20 dollars.", "Mr. Smith is here.", "Ça va bien ?", "so " * 13, ""]
+    lines = tmp_path / "lines.txt"
+    lines.write_text("\n".join([*kept, *left, "who has it, now"]) + "\n", encoding="utf-8")
+    assert sorted(flite_speech.sentences(lines, 3, seed=1)) == sorted(kept)
+    with pytest.raises(SystemExit, match="has 3 such sentences; 4 are needed"):
+        flite_speech.sentences(lines, 4, seed=1)
+    if ctypes.util.find_library("flite") is None:
+        pytest.skip("libflite is not installed")
+    out = tmp_path / "out"
+    sizes = ["--sentences", str(lines), "--train", "2", "--test", "1"]
+    monkeypatch.setattr(sys, "argv", ["flite_speech.py", str(out), *sizes])
+    flite_speech.main()
+    texts = [(out / f"{name}.txt").read_text(encoding="utf-8") for name in ("train", "test")]
+    assert sorted("".join(texts).splitlines()) == sorted(kept)
+    assert len((out / "train.jsonl").read_text(encoding="utf-8").splitlines()) == 2
