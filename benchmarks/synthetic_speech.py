@@ -5,12 +5,15 @@
     python benchmarks/synthetic_speech.py $T/test.de.gz $T/test.en.gz OUT/test --count 300
     python benchmarks/synthetic_speech.py $T/test.de.gz $T/test.en.gz OUT/unheard --count 300 \\
         --voices de+f4 de+f5 de+klatt
+    python benchmarks/synthetic_speech.py lines.txt lines.txt OUT/many --languages languages.txt
 
 writes OUT/train.zip with a FLAC file for each line and OUT/train.jsonl, a manifest with `audio`,
 `text` (of the second file), `transcript` (of the first), `speaker` and `duration`; prints their
-checksums.  Voice, rate and pitch change from line to line.  espeak-ng adds noise of its own, so
-that two calls give other bytes: make a corpus once.  Needs libespeak-ng and the extra `speech`.
-`flite_speech.py` makes a corpus to learn speaking from.
+checksums.  Voice, rate and pitch change from line to line.  `--languages` names a file with the
+language of each line, as espeak-ng calls it (de, es-419), which the manifest has as `lang`; without
+it all are German.  espeak-ng adds noise of its own, so that two calls give other bytes: make a
+corpus once.  Needs libespeak-ng and the extra `speech`.  `flite_speech.py` makes a corpus to learn
+speaking from.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from numpy.typing import NDArray
 
 from transduce.data.lines import read_lines
 
-HEARD = ("de", *(f"de+m{i}" for i in range(1, 8)), *(f"de+f{i}" for i in range(1, 4)))
+HEARD = ("", *(f"+m{i}" for i in range(1, 8)), *(f"+f{i}" for i in range(1, 4)))
+"""Variants of a language's voice."""
 SYNCHRONOUS, UTF8 = 2, 1
 RATE, PITCH, RANGE = 1, 3, 4  # parameters of espeak-ng
 SHORTEST = 0.1
@@ -81,20 +85,33 @@ class Espeak:
         return 0
 
 
-def chosen_pairs(options: argparse.Namespace) -> list[tuple[str, str]]:
-    """Pairs in a random order, those with a long first line left out."""
-    lines = zip(read_lines(options.spoken), read_lines(options.text), strict=True)
-    pairs = [(a.strip(), b.strip()) for a, b in lines if 0 < len(a.strip()) <= options.longest]
-    random.Random(options.seed).shuffle(pairs)
-    return pairs[: options.count]
+class Line(NamedTuple):
+    """A line to speak, its translation, and its language."""
+
+    spoken: str
+    text: str
+    language: str
+
+
+def chosen_lines(options: argparse.Namespace) -> list[Line]:
+    """Lines in a random order, the long ones left out."""
+    spoken = [line.strip() for line in read_lines(options.spoken)]
+    texts = [line.strip() for line in read_lines(options.text)]
+    languages = ["de"] * len(spoken)
+    if options.languages:
+        languages = [line.strip() for line in read_lines(options.languages)]
+    lines = [Line(*line) for line in zip(spoken, texts, languages, strict=True)]
+    lines = [line for line in lines if 0 < len(line.spoken) <= options.longest]
+    random.Random(options.seed).shuffle(lines)
+    return lines[: options.count]
 
 
 def by_espeak(options: argparse.Namespace) -> Iterator[Spoken]:
-    """Each pair by one of the voices, at another rate and pitch, in a little noise."""
+    """Each line by one of the voices, at another rate and pitch, in a little noise."""
     espeak, chance = Espeak(), random.Random(options.seed)
     noise = np.random.default_rng(options.seed)
-    for spoken, text in chosen_pairs(options):
-        voice = chance.choice(options.voices)
+    for spoken, text, language in chosen_lines(options):
+        voice = chance.choice(options.voices or [language + variant for variant in HEARD])
         settings = {
             RATE: chance.randint(140, 200),
             PITCH: chance.randint(30, 70),
@@ -102,7 +119,8 @@ def by_espeak(options: argparse.Namespace) -> Iterator[Spoken]:
         }
         samples = soxr.resample(espeak.say(spoken, voice, settings), espeak.rate, options.rate)
         samples = samples + noise.normal(0, 0.001, len(samples)).astype(np.float32)
-        yield Spoken(samples, options.rate, voice, {"text": text, "transcript": spoken})
+        fields = {"text": text, "transcript": spoken, "lang": language}
+        yield Spoken(samples, options.rate, voice, fields)
 
 
 def write_corpus(out: Path, lines: Iterable[Spoken], rate: int) -> None:
@@ -142,7 +160,8 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="path of archive and manifest, without an ending")
     parser.add_argument("--count", type=int, default=30_000, help="most recordings")
     parser.add_argument("--longest", type=int, default=60, help="most characters of a spoken line")
-    parser.add_argument("--voices", nargs="+", default=HEARD, help="voices of espeak-ng")
+    parser.add_argument("--languages", type=Path, help="the language of each line; de without it")
+    parser.add_argument("--voices", nargs="+", help="voices of espeak-ng, instead of a language's")
     parser.add_argument("--rate", type=int, default=8000, help="samples a second")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

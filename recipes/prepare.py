@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import zipfile
@@ -122,22 +123,59 @@ def digits(folder: Path, to: Path) -> None:
     (to / "manifest.jsonl").write_text("\n".join(manifest) + "\n", encoding="utf-8")
 
 
-def software(folder: Path, to: Path) -> None:
-    """Compiled gettext catalogues (.mo) with German translations, anywhere below the folder."""
+def prompts(folder: Path, to: Path) -> None:
+    """Texts in core-sounds-LANGUAGE.txt, "name: text", and recordings sounds/LANGUAGE_…/name.wav.
 
-    def messages() -> Iterator[Row]:
+    A prompt is held out in all languages; its text, in any of them, leaves training.
+    """
+    texts = {language: spoken(folder, language) for language in ("en", "es", "fr", "it", "ru")}
+    names = sorted({name for each in texts.values() for name in each})
+    of = {name: {one: each[name] for one, each in texts.items() if name in each} for name in names}
+    held_out = {name for name in names if share(name) < 0.1}
+    heard = {bare(text).casefold() for name in held_out for text in of[name].values()}
+    rows = []
+    to.mkdir(parents=True, exist_ok=True)
+    for language in texts:
+        with zipfile.ZipFile(to / f"{language}.zip", "w") as archive:
+            for path in sorted(folder.rglob(f"sounds/{language}_*/**/*.wav")):
+                name = path.as_posix().split(f"sounds/{language}_")[1].partition("/")[2][:-4]
+                said = of.get(name, {})
+                again = any(bare(text).casefold() in heard for text in said.values())
+                if language not in said or (again and name not in held_out):
+                    continue
+                archive.write(path, f"{name}.wav")
+                row = {"audio": f"{language}.zip:{name}.wav", "lang": language, "prompt": name}
+                row |= {"split": "dev" if name in held_out else "train", "text": said[language]}
+                row |= {"translations": {k: v for k, v in said.items() if k != language}}
+                rows.append(row | {"annotated": bool(set("[(") & set(said[language]))})
+    write(to / "manifest.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows))
+
+
+def spoken(folder: Path, language: str) -> dict[str, str]:
+    """Texts of prompts by name, without beeps and others in brackets alone."""
+    path = found(folder, f"core-sounds-{language}.txt.gz", f"core-sounds-{language}.txt")
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    rows = (line.partition(": ") for line in data.decode("utf-8-sig").splitlines())
+    texts = {name: " ".join(text.split()) for name, _, text in rows if name[:1] != ";"}
+    return {k: v for k, v in texts.items() if bare(re.sub(r"^[\[(<].*[>)\]]$|\bbeep\b", "", v))}
+
+
+def software(language: str) -> Callable[[Path, Path], None]:
+    """Compiled gettext catalogues (.mo) with translations, anywhere below the folder."""
+
+    def messages(folder: Path) -> Iterator[Row]:
         for path in sorted(folder.rglob("*.mo")):
             with path.open("rb") as file:
                 catalogue: dict[Any, str] = vars(gettext.GNUTranslations(file))["_catalog"]
-            for key, german in catalogue.items():
+            for key, translated in catalogue.items():
                 if isinstance(key, tuple) and key[1] > 0:
                     continue  # a further plural form
                 english = key[0] if isinstance(key, tuple) else key
-                row = [" ".join(text.split("\4")[-1].split()) for text in (english, german)]
+                row = [" ".join(text.split("\4")[-1].split()) for text in (english, translated)]
                 if all(0 < len(text) <= 300 and "<" not in text for text in row):
                     yield row
 
-    pairs(to, messages(), ("en", "de"), 0.008)
+    return lambda folder, to: pairs(to, messages(folder), ("en", language), 0.008)
 
 
 def cmudict(folder: Path, to: Path) -> None:
@@ -318,8 +356,11 @@ DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
     ),
     "tatoeba-zh-en": tatoeba("cmn.txt", "zh", 0.037),
     "tatoeba-de-en": tatoeba("deu.txt", "de", 0.01),
+    "tatoeba-fr-en": tatoeba("fra.txt", "fr", 0.007),
     "fsdd": digits,
-    "software-de-en": software,
+    "asterisk-prompts": prompts,
+    "software-de-en": software("de"),
+    "software-fr-en": software("fr"),
     "cmudict-g2p": cmudict,
     "sigmorphon2020-g2p": by_language("*_{}.tsv", SPLITS),
     "sigmorphon2021-g2p": by_language("*_{}.tsv", SPLITS, levels=1),
@@ -336,6 +377,7 @@ DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
     "squad-dev": questions(
         {"squad1.1-dev.jsonl.gz": "dev-v1.1.json", "squad2.0-dev.jsonl.gz": "dev-v2.0.json"}
     ),
+    "xquad": copies("xquad.es.json.gz", "xquad.ru.json.gz"),
     "cmrc2018-drcd": questions(
         {
             "cmrc2018_trial.jsonl.gz": "squad-style-data/cmrc2018_trial.json",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -14,10 +15,14 @@ from transduce.data.recordings import RecordingManifest, read_recordings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+PAIRS = ("tatoeba-fr-en", "software-fr-en")
 
-@pytest.mark.skipif(
+needs_espeak = pytest.mark.skipif(
     ctypes.util.find_library("espeak-ng") is None, reason="libespeak-ng is not installed"
 )
+
+
+@needs_espeak
 def test_it_speaks_lines_into_a_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,6 +46,66 @@ def test_it_speaks_lines_into_a_manifest(
         assert len(samples) / 8000 == pytest.approx(row["duration"], abs=0.01)
         assert abs(samples).max() > 0.05
         assert recording.transcript == row["transcript"]
+
+
+@needs_espeak
+def test_it_speaks_each_line_in_its_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import synthetic_speech
+
+    columns = {
+        "lines": ["Hello.", "Buenos días.", "Привет."],
+        "languages": ["en-us", "es-419", "ru"],
+    }
+    for name, lines in columns.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines, languages, out = (str(tmp_path / name) for name in ("lines", "languages", "out"))
+    words = ["synthetic_speech.py", lines, lines, out, "--languages", languages]
+    monkeypatch.setattr(sys, "argv", words)
+    synthetic_speech.main()
+    rows = list(map(json.loads, (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()))
+    assert {row["text"]: row["lang"] for row in rows} == dict(zip(*columns.values(), strict=True))
+    assert all(row["speaker"].split("+")[0] == row["lang"] for row in rows)
+
+
+def test_lines_before_prompts_are_in_five_languages_without_held_out_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import prompt_lines  # type: ignore[import-not-found]
+
+    data = tmp_path / "data"
+    article = {
+        "paragraphs": [{"context": "Uno, dos tres. En 1999!", "qas": [{"question": "Qué?"}]}]
+    }
+    files = {f"{n}/train.{k}.gz": f"{k} word\n" * 3 for n in PAIRS for k in ("en", "fr")}
+    files |= {f"xquad/xquad.{k}.json.gz": json.dumps({"data": [article]}) for k in ("es", "ru")}
+    files["xdailydialog/dev.jsonl.gz"] = json.dumps({"it": ["Ciao, come va?"]})
+    files["sigmorphon2023-inflection/train.tsv.gz"] = "spa\tir\tV\tvoy\nrus\tидти\tV\tиду\n"
+    prompts = [
+        {"lang": "it", "split": split, "annotated": annotated, "text": f"{split} {annotated}"}
+        for split in ("train", "dev")
+        for annotated in (False, True)
+    ]
+    files["asterisk-prompts/manifest.jsonl"] = "\n".join(map(json.dumps, prompts))
+    for name, text in files.items():
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+        (data / name).write_bytes(packed)
+    monkeypatch.setattr(prompt_lines, "SENTENCES", 3)
+    monkeypatch.setattr(prompt_lines, "FORMS", 1)
+    monkeypatch.setattr(sys, "argv", ["prompt_lines.py", str(data), str(tmp_path / "out")])
+    prompt_lines.main()
+    lines, languages = (
+        (tmp_path / "out" / name).read_text(encoding="utf-8").splitlines()
+        for name in ("lines.txt", "languages.txt")
+    )
+    of = {one: [a for a, b in zip(lines, languages, strict=True) if b == one] for one in languages}
+    assert set(of) == {"en-us", "es-419", "fr", "it", "ru"}
+    assert "twelve" in of["en-us"] and "двенадцать" in of["ru"] and "b" not in of["ru"]
+    assert {"fr word"} < set(of["fr"]) and set(of["es-419"]) & {"Uno,", "dos tres.", "Qué?", "voy"}
+    assert of["it"].count("train False") == 3 and {"Ciao,", "come va?"} < set(of["it"])
+    assert not [line for line in lines if line.startswith("dev") or "True" in line or "19" in line]
 
 
 @pytest.mark.skipif(ctypes.util.find_library("flite") is None, reason="libflite is not installed")

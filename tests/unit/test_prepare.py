@@ -186,6 +186,29 @@ def test_digits(tmp_path: Path) -> None:
     assert len(zipfile.ZipFile(made / "recordings.zip").namelist()) == 3
 
 
+def test_prompts_are_held_out_in_all_languages_with_their_texts(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {}
+    for language in ("en", "es", "fr", "it", "ru"):
+        texts = [f"digits/{n}: Say {n % 30}, {language}!" for n in range(60)]
+        texts += ["beep: beep", "tone: [a tone]", "more: Press 1 (twice)."]
+        files[f"core-sounds-{language}.txt"] = "\ufeff; heard\n\n" + "\n".join(texts)
+        files |= {f"sounds/{language}_x/{text.split(': ')[0]}.wav": b"RIFF" for text in texts}
+    files["core-sounds-fr.txt.gz"] = gzip.compress(str(files.pop("core-sounds-fr.txt")).encode())
+    made = prepared("asterisk-prompts", files, tmp_path)
+    rows = [json.loads(line) for line in read(made / "manifest.jsonl")]
+    parts = {s: [row for row in rows if row["split"] == s] for s in ("train", "dev")}
+    assert len(parts["dev"]) >= 10 and len(parts["train"]) >= 100
+    for column in ("prompt", "text"):
+        assert not {r[column] for r in parts["dev"]} & {r[column] for r in parts["train"]}
+    assert {row["prompt"] for row in rows if "Say" not in row["text"]} == {"more"}
+    assert {row["prompt"] for row in rows if row["annotated"]} == {"more"}
+    for row in rows:
+        archive, member = row["audio"].split(":")
+        assert archive == row["lang"] + ".zip" and member == row["prompt"] + ".wav"
+        assert zipfile.ZipFile(made / archive).read(member) == b"RIFF"
+        assert len(row["translations"]) == 4 and row["lang"] not in row["translations"]
+
+
 def test_mistakes_are_one_line_and_leave_nothing(tmp_path: Path) -> None:
     done = prepare("sst2", tmp_path, tmp_path)
     assert done.returncode == 1
