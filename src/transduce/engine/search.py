@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_int32
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from transduce.engine.library import Cancelled, SearchOptions
 from transduce.engine.weights import EngineWeights
@@ -18,8 +17,6 @@ from transduce.errors import TransduceError
 # Numbers of the enums in search.h.
 LENGTH_PENALTIES = ("none", "mean", "gnmt")
 STOPS = ("first", "exact", "present")
-
-Ints = NDArray[np.int32]
 
 
 class Found(NamedTuple):
@@ -77,12 +74,11 @@ def search(
     """
     longest = rules.window or max(map(len, prompts)) + max(limits)
     model.check_lengths(max(map(len, sources), default=0), longest)
-    bounds = [np.array(values, dtype=np.int32) for values in (limits, min_lengths)]
-    arrays = [*_flat(sources), *_flat(prompts), *bounds]
+    arrays = *_flat(sources), *_flat(prompts), array("i", limits), array("i", min_lengths)
     errors: list[BaseException] = []
     pointer = model.library.search_run(
         model.pointer,
-        *(values.ctypes.data for values in arrays),
+        *(values.buffer_info()[0] for values in arrays),
         len(prompts),
         _options(rules),
         _callback(cancelled, errors),
@@ -103,13 +99,12 @@ def search(
         model.library.search_delete(pointer)
 
 
-def _flat(rows: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+def _flat(rows: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
     """Ids of all rows, one after another, and their lengths."""
-    lengths = np.array([len(ids) for ids in rows], dtype=np.int32)
-    every = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(lengths.sum()))
-    return every, lengths
+    return array("i", itertools.chain.from_iterable(rows)), array("i", map(len, rows))
 
 
+@functools.lru_cache(maxsize=64)
 def _options(rules: SearchRules) -> SearchOptions:
     return SearchOptions(
         rules.beam_size,

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
 from transduce.engine.search import SearchRules
 from transduce.text import EOS
+
+_PLAIN = {
+    name: getattr(DecodingOptions(), name)
+    for name in (
+        *("method", "beam_groups", "repetition_penalty", "no_repeat_ngram", "coverage_penalty"),
+        *("shortlist", "stop_strings"),
+    )
+}
+"""Settings that keep a search to the logits, each with its value."""
 
 
 def follows(options: DecodingOptions, constraints: Iterable[OutputConstraints]) -> bool:
@@ -19,15 +29,10 @@ def follows(options: DecodingOptions, constraints: Iterable[OutputConstraints]) 
 
 def beyond_logits(options: DecodingOptions) -> list[str]:
     """Settings that need more than the logits of each step, by name."""
-    plain = DecodingOptions()
-    names = ("method", "beam_groups", "repetition_penalty", "no_repeat_ngram", "coverage_penalty")
-    return [
-        name
-        for name in (*names, "shortlist", "stop_strings")
-        if getattr(options, name) != getattr(plain, name)
-    ]
+    return [name for name, plain in _PLAIN.items() if getattr(options, name) != plain]
 
 
+@functools.lru_cache(maxsize=64)
 def search_rules(options: DecodingOptions, forbidden: tuple[int, ...], threads: int) -> SearchRules:
     """The rules of a search with these options.
 

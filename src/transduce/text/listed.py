@@ -55,7 +55,10 @@ class ListedTokenizer(Tokenizer):
     def __init__(self, units: Sequence[str], normalizer: Normalizer) -> None:
         super().__init__(normalizer)
         self.units = tuple(units)
-        self._ids = {unit: i for i, unit in enumerate(self.units, start=len(SPECIAL_TOKENS))}
+        self._unit_of = dict(enumerate(self.units, start=len(SPECIAL_TOKENS)))
+        self._ids = {unit: i for i, unit in self._unit_of.items()}
+        shown = ("▁" if unit == " " else unit for unit in self.units)
+        self._shown = (*SPECIAL_TOKENS, *shown)
 
     @classmethod
     def train(cls, config: ListedConfig, lines: Iterable[str]) -> Self:
@@ -99,7 +102,8 @@ class ListedTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, with UNK for units outside the vocabulary."""
-        return [self._ids.get(unit, UNK) for unit in self.units_of(self.normalizer.apply(text))]
+        id_of = self._ids.get
+        return [id_of(unit, UNK) for unit in self.units_of(self.normalizer.apply(text))]
 
     def units_of(self, text: str) -> Iterable[str]:
         """Units behind the ids of a normalised text."""
@@ -121,13 +125,13 @@ class ListedTokenizer(Tokenizer):
         """
         skipped = (PAD, BOS, EOS)
         named = itertools.chain(unknown, itertools.repeat(REPLACEMENT))
-        return self.separator.join(self._unit(i) or next(named) for i in ids if i not in skipped)
+        unit_of = self._unit_of.get
+        return self.separator.join([unit_of(i) or next(named) for i in ids if i not in skipped])
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """A string to display for each id."""
-        special = dict(enumerate(SPECIAL_TOKENS))
-        shown = (special.get(i) or self._unit(i) or SPECIAL_TOKENS[UNK] for i in ids)
-        return ["▁" if token == " " else token for token in shown]
+        shown, size = self._shown, self.size
+        return [shown[i if 0 <= i < size else UNK] for i in ids]
 
     def to_bytes(self) -> bytes:
         """JSON in UTF-8 with one symbol per line, for easy comparison of vocabularies."""
@@ -146,10 +150,6 @@ class ListedTokenizer(Tokenizer):
         return cls(
             file.symbols, Normalizer(normalization=file.normalization, lowercase=file.lowercase)
         )
-
-    def _unit(self, token: int) -> str | None:
-        index = token - len(SPECIAL_TOKENS)
-        return self.units[index] if 0 <= index < len(self.units) else None
 
 
 def read_listed(data: bytes) -> ListedFile:

@@ -47,6 +47,7 @@ class Preparation:
         self._source = source
         self._target = target
         self._config = config
+        self._passed: DecodingOptions | None = None
 
     @functools.cached_property
     def token_surfaces(self) -> TokenSurfaces:
@@ -55,8 +56,10 @@ class Preparation:
 
     def check(self, options: DecodingOptions) -> None:
         """Raises SettingError or RunError for options that this model cannot follow."""
-        self._check_search(options)
-        self._constraints(options)
+        if options != self._passed:
+            self._check_search(options)
+            self._constraints(options)
+            self._passed = options
 
     def prepare(
         self, texts: Sequence[Lines], options: Sequence[OwnOptions], first: int
@@ -144,9 +147,11 @@ class Preparation:
                     if segments
                     else output_constraints
                 )
-                output_constraints = dataclasses.replace(
-                    output_constraints, min_length=options.min_length_for(len(ids))
-                )
+                min_length = options.min_length_for(len(ids))
+                if min_length != output_constraints.min_length:
+                    output_constraints = dataclasses.replace(
+                        output_constraints, min_length=min_length
+                    )
                 stream = first + text + (len(segments) << SEGMENT_BITS)
                 segments.append(SourceSegment(text, line, ids, stream, output_constraints))
                 self._warn_of_no_room(segments[-1], options, first + text + 1)

@@ -34,7 +34,7 @@ class Lines(NamedTuple):
 
 def lines_of(text: str) -> Lines:
     r"""A text cut at its line breaks, each "\n" or "\r\n"; a blank one is one line."""
-    if not text.strip():
+    if "\n" not in text or not text.strip():
         return Lines((text,))
     parts = BREAK.split(text)
     return Lines(tuple(parts[::2]), tuple(parts[1::2]))
