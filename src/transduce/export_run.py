@@ -72,7 +72,7 @@ def export_run(
     the size.  languages: codes of source and target, which `argos` needs; by default the target's
     is the recipe's.
 
-    Raises RunError where the path is there already, and for a run that the program cannot express;
+    Raises RunError if the path is there already, and for a run that the program cannot express;
     SettingError for options that do not fit, and where the extra `ctranslate2` is missing.
     Whatever happens, the result is whole or not there.
     """

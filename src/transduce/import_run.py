@@ -79,7 +79,7 @@ def _put(aside: Path, path: Path, recipe: Recipe) -> None:
 
 
 def _check_free(path: Path, overwrite: bool) -> None:
-    """Raises RunError where there is something that must not be spoiled."""
+    """Raises RunError if there is something that must not be spoiled."""
     if path.exists() and not path.is_dir():
         raise RunError(f"{path} is a file; give another RUN")
     if (path / "recipe.toml").is_file():

@@ -17,7 +17,7 @@ class LockHeldError(Exception):
 
 @contextlib.contextmanager
 def locked_file(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which is created if missing and stays.
+    """Hold the lock of a file; the file is created if missing, and kept.
 
     Raises LockHeldError while another process holds it, OSError if it cannot be created.
     """

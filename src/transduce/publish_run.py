@@ -23,7 +23,7 @@ def publish_run(
     """Write `directory`: model card, weights, tokenizers and recipe of a run, for publication.
 
     The directory is itself a run directory, without checkpoints and without paths of this machine.
-    licence: identifier for the card's metadata, such as "apache-2.0".  Raises RunError where the
+    licence: identifier for the card's metadata, such as "apache-2.0".  Raises RunError if the
     run or the directory cannot be used, SettingError for a licence that is no identifier.
     """
     source, path = Path(run), Path(directory)

@@ -227,7 +227,7 @@ class Run(RunCalls):
         draft: a smaller run for speculative decoding, which makes greedy search of single texts
         faster with the same output.  `score` and `align` use this run alone.
 
-        Raises RunError where vocabularies differ, SettingError for runs that cannot be combined or
+        Raises RunError if vocabularies differ, SettingError for runs that cannot be combined or
         that already have auxiliary models.
         """
         own = self.translator
@@ -308,7 +308,7 @@ class Run(RunCalls):
 
     @functools.cached_property
     def film(self) -> Film | None:
-        """Film of learning (`training.film`); None where the run has none.  Raises RunError for a
+        """Film of learning (`training.film`); None if the run has none.  Raises RunError for a
         damaged file."""
         return film_of(self.path)
 
@@ -361,7 +361,7 @@ def load(
     different answers.  On a CPU both are computed by the native engine, which then decodes where it
     can.  engine: "native" decodes translations, continuations and replies in C++, on a CPU,
     compiled on first use; "ctranslate2" translations with that library (extra `ctranslate2`);
-    "auto" natively where that is possible, else with PyTorch.  Raises SettingError where either is
+    "auto" natively where that is possible, else with PyTorch.  Raises SettingError if either is
     impossible.
     """
     return Run(Path(path), device, precision, engine)

@@ -258,7 +258,7 @@ def write_run(
     """Write a run directory from weights made of other runs: complete or absent.
 
     made_of: those runs; vocabularies come from the first, the provenance of synthetic data from
-    all.  told: origin of the weights, for the model card, as Markdown.  Raises RunError where the
+    all.  told: origin of the weights, for the model card, as Markdown.  Raises RunError if the
     directory cannot be written, and where the first run has lost its vocabularies.
     """
     vocabularies = vocabularies_of(made_of[0])
@@ -283,7 +283,7 @@ def write_run(
 def written_aside(path: Path) -> Iterator[Path]:
     """A temporary directory beside `path`, to write into and to rename; deleted unless renamed.
 
-    Raises RunError where it cannot be written.
+    Raises RunError if it cannot be written.
     """
     check_name(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -122,7 +122,7 @@ def native_refusal(predictor: Predictor, model: object) -> str | None:
 
 
 def _build_refusal() -> str | None:
-    """Reason that the engine cannot be had on this machine; None if it can."""
+    """Reason that the engine is unavailable on this machine; None if available."""
     try:
         return build_refusal(chosen_instructions())
     except SettingError as error:

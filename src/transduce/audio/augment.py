@@ -30,15 +30,16 @@ class SpecAugmentConfig:
     bin_masks: Masks = 2
     """Masks of neighbouring bins; 0 for none."""
     bin_share: Share = 0.2
-    """Largest width of each, as a share of the bins."""
+    """Maximum width of a mask, as a share of the bins."""
     time_masks: Masks = 2
     """Masks of neighbouring frames; 0 for none."""
     time_share: Share = 0.1
-    """Largest width of each, as a share of the recording's own length."""
+    """Maximum width of a mask, as a share of the length of the recording."""
     noise_share: Share = 0.0
     """Share of recordings with added white noise; another random choice in each epoch."""
     noise_levels: tuple[Level, Level] = (-70.0, -30.0)
-    """Its lowest and highest level, in decibels below full scale; each recording has its own."""
+    """Lowest and highest level of the noise, in decibels below full scale; drawn for each
+    recording."""
 
     def __post_init__(self) -> None:
         low, high = self.noise_levels

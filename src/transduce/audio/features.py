@@ -47,7 +47,7 @@ class AudioConfig:
             )
 
     def extractor(self) -> Features:
-        """The features of these settings."""
+        """Feature extractor with these settings."""
         match self.features:
             case "fbank":
                 return Fbank(self.rate, self.bins)
@@ -65,7 +65,7 @@ class Features(ABC):
     """
 
     window_samples = 0
-    """Length that whole recordings are padded or cut to; 0 for their own."""
+    """Length in samples that whole recordings are padded or cut to; 0 to keep theirs."""
 
     def __init__(self, rate: int, bins: int, width: int, hop: int, edge: int = 0) -> None:
         assert edge < width - hop, (edge, width, hop)
@@ -123,8 +123,8 @@ class Fbank(Features):
 class WhisperMel(Features):
     """Whisper's features (Radford et al. 2022): 25 ms every 10 ms, at 16 kHz.
 
-    Values below the loudest by 8 (80 dB) are raised.  A whole recording is padded with zeros to the
-    30 s that the model reads.
+    Values more than 8 (80 dB) below the loudest are raised to that level. A whole recording is
+    padded with zeros to the 30 s that the model reads.
     """
 
     window_samples = 30 * WHISPER_RATE

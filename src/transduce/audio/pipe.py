@@ -24,13 +24,13 @@ from transduce.audio.read import (
 from transduce.errors import DataError
 
 PIPE_BYTES = 2**16
-"""Bytes that are read at a time, at most."""
+"""Maximum number of bytes read at a time."""
 HEAD_BYTES = 12
 COMPRESSED = (b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"caff", b"RF64", b"riff")
 """First bytes of files that are decoded as a whole."""
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 LONGEST_CHUNK = 2**20
-"""Bytes of a chunk of a WAV header at most, before the samples."""
+"""Maximum size in bytes of a WAV header chunk before the samples."""
 
 
 def pipe_blocks(

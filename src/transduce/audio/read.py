@@ -132,7 +132,7 @@ def _check_header(sound: Any, channel: int | None, place: str) -> None:
 
 @functools.lru_cache
 def warn_of_rate(before: int, after: int) -> None:
-    """Warn once of recordings of a lower rate than is needed."""
+    """Warn once about recordings below the rate of the model."""
     logger.warning(
         "recordings of %d samples a second are resampled to %d, and have nothing in the upper "
         "bins; a model with audio.rate = %d suits them better",
@@ -194,7 +194,7 @@ def mono(block: NDArray[np.float32], channel: int | None) -> Samples:
 
 
 def check_channel(channel: int | None, count: int, place: str) -> None:
-    """Raise DataError for a channel, from 0, of a recording with fewer."""
+    """Raise DataError for a channel (from 0) that the recording does not have."""
     if channel is not None and not 0 <= channel < count:
         has = "1 channel" if count == 1 else f"{count} channels"
         raise DataError(f"{place} has {has}, and no channel {channel + 1}")

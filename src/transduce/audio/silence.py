@@ -43,7 +43,7 @@ MARGIN = 5
 """Levels kept before and after sound.  Few, as models of trimmed recordings take silence for
 letters; with 2, the ends of sentences were cut, and with 10 more was made up in faint noise."""
 SHORTEST = SPAN + 4
-"""Loud levels of a piece at least; a click makes as many as a level has hops."""
+"""Minimum number of loud levels in a piece; a click makes as many as a level has hops."""
 STEADY = 5.0
 """Decibels between the faint and the loud levels of a piece, in the mean of the bands, below which
 it is no speech."""
@@ -67,8 +67,8 @@ def sound_pieces(
     """Stream the pieces of a recording that comes in blocks (n,); they do not depend on these.
 
     Sound begins and ends by its level over the noise, with hysteresis; the noise is a low
-    percentile of the levels of the last 30 s.  longest: seconds of a piece at most; longer sound is
-    cut where it is quietest in the second half.  pause: seconds of silence that end a piece.  Each
+    percentile of the levels of the last 30 s. longest: maximum seconds of a piece; longer sound is
+    cut at the quietest place of its second half. pause: seconds of silence that end a piece. Each
     piece is there about half a second after its pause, and memory holds one piece.
     """
     cutter = _Cutter(rate, round(longest / HOP_SECONDS), round(pause / HOP_SECONDS))
@@ -104,7 +104,7 @@ class _Cutter:
         self._end = 0  # of the last piece
 
     def add(self, block: Samples) -> Iterator[Piece]:
-        """The pieces that end in a further block."""
+        """Pieces that end within this block."""
         self._samples = np.concatenate([self._samples, block])
         self._measure()
         while self._measured - self._decided >= (count := GROUP if self._decided else BEGINNING):
@@ -112,7 +112,7 @@ class _Cutter:
         self._forget()
 
     def end(self) -> Iterator[Piece]:
-        """The rest, when the recording has ended.
+        """Remaining pieces at the end of the recording.
 
         A recording of less than half a second is one piece, unless it is silent: it is too short
         to tell sound from noise.

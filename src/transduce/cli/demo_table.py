@@ -20,7 +20,7 @@ class Texts:
     """Takes the results, by the names of the JSON object."""
     examples: str
     polyphone: str = ""
-    """The head that looks hardest from a character of several readings to another one."""
+    """The head with most attention from a character of several readings to another one."""
     end: str
     """Takes `run`, `recipe`, `page` and `address`, the page as a URL."""
 

@@ -64,7 +64,7 @@ class PairFilter:
     def by_text(self, read: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """(n,) True for pairs not seen before, among those with text on both sides.
 
-        read: number of pairs that these n came from.  hashes: (n,) by `hash_of`.
+        read: number of pairs before filtering.  hashes: (n,) by `hash_of`.
         """
         self.report.read += read
         self.report.empty += read - len(hashes)

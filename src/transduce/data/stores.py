@@ -1,4 +1,4 @@
-"""Files on a disk or on any other store that fsspec knows: S3, Google Cloud Storage, HDFS.
+"""Files on a disk or on any store supported by fsspec: S3, Google Cloud Storage, HDFS.
 
 A place is a path or a URL, `data/*.txt` or `s3://bucket/part-*.gz`.  Access is configured as
 described by each store's package, with environment variables or files.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 class Phrase(NamedTuple):
     """Token ids in a row.
 
-    whole: a token that makes the last word longer undoes it ("house" is not in "houses").
+    whole: a token that extends the last word cancels the match ("house" is not in "houses").
     """
 
     ids: tuple[int, ...]

@@ -42,7 +42,7 @@ def greedy(log_probs: Padded) -> list[list[int]]:
 
 
 def positions_needed(tokens: Sequence[int]) -> int:
-    """Fewest positions that CTC can write these tokens at: equal neighbours need a blank
+    """Minimum number of positions for CTC to write these tokens: equal neighbours need a blank
     between."""
     return len(tokens) + sum(a == b for a, b in itertools.pairwise(tokens))
 

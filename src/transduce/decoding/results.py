@@ -77,7 +77,7 @@ class SearchResults:
         """Record hypotheses that end at this step; returns the indices of live sentences that
         continue.
 
-        ending: (l, c) candidates that end their sentence; None for none.
+        ending: (l, c) candidates that end their sentence; None without any.
         worst:  (l,) NaN if the model's scores are NaN.
         bonus:  (l, w) added to the score of each hypothesis that ends.
         """

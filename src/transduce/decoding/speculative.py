@@ -2,7 +2,7 @@
 
 Speculative decoding (Leviathan et al. 2023; Xia et al. 2023) as a `step` like any other: the
 search requests one token at a time and gets the logits of the large model, precomputed if the
-guesses were right. The output is therefore independent of the draft's quality, apart from rounding,
+draft is right. The output is therefore independent of the draft's quality, apart from rounding,
 as between batch sizes.
 """
 
@@ -14,8 +14,8 @@ from torch import Tensor
 from transduce.decoding.step_model import StepModel
 from transduce.sequence import Padded
 
-FIRST_GUESSES, MAX_GUESSES = 4, 16
-"""Guesses verified in one pass: the initial and the maximum number."""
+FIRST_DRAFT, MAX_DRAFT = 4, 16
+"""Draft tokens verified in one pass: the initial and the maximum number."""
 
 
 class RewindableDecoder:
@@ -50,19 +50,19 @@ class RewindableDecoder:
 class SpeculativeState:
     """Positions of the search and of both models.
 
-    said:    ids fed by the search so far.
+    fed:     ids fed by the search so far.
     ahead:   (t, v) logits of the large model after its last t tokens.
-    asked:   length of `said` at the last pass of the large model.
-    guesses: guesses of the next round: a few more than were right in the last.
+    checked: length of `fed` at the last pass of the large model.
+    draft_length: draft tokens of the next round, a few more than were accepted in the last.
     """
 
     def __init__(self, large: RewindableDecoder, draft: RewindableDecoder) -> None:
         self.large = large
         self.draft = draft
-        self.said: list[int] = []
+        self.fed: list[int] = []
         self.ahead = torch.empty(0)
-        self.asked = 0
-        self.guesses = FIRST_GUESSES
+        self.checked = 0
+        self.draft_length = FIRST_DRAFT
 
     def select(self, rows: Tensor) -> None:
         """Keep the only hypothesis."""
@@ -92,33 +92,33 @@ class SpeculativeDecoder:
 
     def step(self, target: Padded, state: SpeculativeState) -> Tensor:
         """Logits (1, 1, v) of the next token after `target` (1, t)."""
-        said, large = state.said, state.large
-        said += target.values[0].tolist()
-        if large.read[: len(said)] != said:
-            if state.asked:
-                right = len(said) - 1 - state.asked
-                state.guesses = min(right + 2, MAX_GUESSES)
-            known = large.rewind_to(said)
-            state.ahead = large.step(said[known:] + self._guess(state))
-            state.asked = len(said)
-        not_said = len(large.read) - len(said)
-        return state.ahead[-1 - not_said].view(1, 1, -1)
+        fed, large = state.fed, state.large
+        fed += target.values[0].tolist()
+        if large.read[: len(fed)] != fed:
+            if state.checked:
+                accepted = len(fed) - 1 - state.checked
+                state.draft_length = min(accepted + 2, MAX_DRAFT)
+            known = large.rewind_to(fed)
+            state.ahead = large.step(fed[known:] + self._drafted(state))
+            state.checked = len(fed)
+        unread = len(large.read) - len(fed)
+        return state.ahead[-1 - unread].view(1, 1, -1)
 
-    def _guess(self, state: SpeculativeState) -> list[int]:
+    def _drafted(self, state: SpeculativeState) -> list[int]:
         """Next tokens by the draft, up to an end of sentence."""
         room = (
-            state.guesses
+            state.draft_length
             if self._max_target_length is None
-            else self._max_target_length - len(state.said)
+            else self._max_target_length - len(state.fed)
         )
-        guesses: list[int] = []
+        drafted: list[int] = []
         if room <= 0:
-            return guesses
-        new = state.said[state.draft.rewind_to(state.said) :]
-        for _ in range(min(room, state.guesses)):
-            guess = int(state.draft.step(new)[-1].argmax())
-            if guess == self._eos:
+            return drafted
+        new = state.fed[state.draft.rewind_to(state.fed) :]
+        for _ in range(min(room, state.draft_length)):
+            token = int(state.draft.step(new)[-1].argmax())
+            if token == self._eos:
                 break
-            guesses.append(guess)
-            new = [guess]
-        return guesses
+            drafted.append(token)
+            new = [token]
+        return drafted

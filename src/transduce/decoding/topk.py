@@ -11,7 +11,7 @@ from torch import Tensor
 
 GROUP = 64
 FEW = 1 << 14
-"""Values that are searched in one round: so few that the calls for two would cost more."""
+"""Values searched in one round; for fewer, the calls of two rounds would cost more."""
 
 
 def topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

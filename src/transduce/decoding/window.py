@@ -20,7 +20,7 @@ class WindowedState:
     """A decoder's state, and the ids that it holds."""
 
     def __init__(self, model: NextTokenModel, window: int) -> None:
-        """window: most positions of a row, at least 2."""
+        """window: maximum positions of a row, at least 2."""
         assert window >= 2, window
         self.model = model
         self.window = window

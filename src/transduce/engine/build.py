@@ -59,7 +59,7 @@ def library_path(instructions: InstructionSet) -> Path:
 
 
 def build_refusal(instructions: InstructionSet) -> str | None:
-    """Reason that the library cannot be had, found without compiling it; None if it can."""
+    """Reason that the library is unavailable, found without compiling it; None if available."""
     name = _name(instructions)
     try:
         if (PREBUILT / name).is_file() or _compiler() is not None:
@@ -72,7 +72,7 @@ def build_refusal(instructions: InstructionSet) -> str | None:
 
 
 def log_once(reason: str) -> None:
-    """Log why the engine cannot be had: once for this user and version of the engine."""
+    """Log the reason that the engine is unavailable, once for each user and version of it."""
     digest = hashlib.sha256(reason.encode()).hexdigest()[:16]
     try:
         (_cache_directory() / f"told-{digest}").touch(exist_ok=False)
@@ -121,7 +121,7 @@ def _digest(instructions: InstructionSet) -> str:
 
 
 def compile_library(instructions: InstructionSet, directory: Path) -> Path:
-    """Compile the library into a directory.  Raises SettingError where that fails."""
+    """Compile the library into a directory.  Raises SettingError if that fails."""
     import subprocess
     import tempfile
 

@@ -23,7 +23,7 @@ class NativeLinear(nn.Module):
     """y = x Wᵀ + b for inference on a CPU, made from the float32 matrix."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision) -> None:
-        """weight (n, m), bias (n,).  Raises SettingError where the engine cannot be had, RunError
+        """weight (n, m), bias (n,).  Raises SettingError if the engine is unavailable, RunError
         for a damaged matrix."""
         super().__init__()
         self.n_outputs, self.n_inputs = weight.shape

@@ -23,7 +23,7 @@ _STEPPED, _STEP_NO_MEMORY, _NO_POSITIONS_LEFT = 1, 2, 3
 
 
 class NativeState:
-    """The past of a batch of hypotheses, in the engine.
+    """State of a batch of hypotheses in the engine.
 
     length: positions decoded so far, padding included.
     """
@@ -66,7 +66,7 @@ class NativeModel(EngineWeights):
     ) -> None:
         """precision: of products.  instructions: see `instructions`; by default the best.
 
-        Raises SettingError where the engine cannot be compiled or does not support the model,
+        Raises SettingError if the engine cannot be compiled or does not support the model,
         RunError for damaged weights.
         """
         if (reason := unsupported(config)) is not None:

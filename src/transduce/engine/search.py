@@ -33,10 +33,10 @@ class SearchRules:
     """Options of `decoding.options.DecodingOptions` that the engine's search follows.
 
     eos: id of the end of sentence.  forbidden: ids that are never emitted.
-    threads: sentences are shared among so many, without effect on outputs.
+    threads: number of threads for the sentences of a batch, without effect on outputs.
     ends_at_limit: a hypothesis ends with as many tokens as its limit; without it, an end of
     sentence follows.
-    window, kept: most positions of a hypothesis, and tokens that are left of a longer one
+    window, kept: maximum positions of a hypothesis, and tokens kept of a longer one
     (`decoding.window`); 0 for no limit.
     """
 

@@ -35,7 +35,7 @@ class EngineWeights:
         """weights: by their names in the PyTorch model, tied ones under each name.
         instructions: see `instructions`; by default the best.
 
-        Raises SettingError where the engine cannot be compiled, RunError for damaged weights.
+        Raises SettingError if the engine cannot be compiled, RunError for damaged weights.
         """
         self.library: Any = engine_library(instructions)
         self.source_size: int = shape.source_size

@@ -20,7 +20,7 @@ PatternName = Literal[
     "mixed",
     "single token",
 ]
-"""Names in reports, pages and JSON; those of positions as in Clark et al. (2019)."""
+"""Names in reports, pages and JSON; positions are named as by Clark et al. (2019)."""
 Weights = NDArray[np.floating[Any]]
 
 NAMED_FROM = 0.4
@@ -43,7 +43,7 @@ def head_pattern(
 ) -> Pattern:
     """The strongest pattern of a head with weights (t, s) over `columns`.
 
-    itself: rows and columns are the same sequence, so that neighbours have a meaning.  Rows with
+    itself: rows and columns are the same sequence, so that neighbours are defined.  Rows with
     one visible column are left out.
     """
     t, s = weights.shape

@@ -81,7 +81,7 @@ def marian_directory(
 ) -> MarianDirectory:
     """A model and its tokenizers as transformers reads them.
 
-    search: settings of `generation_config.json`.  positions: most tokens of a sequence.  Raises
+    search: settings of `generation_config.json`.  positions: maximum tokens of a sequence.  Raises
     RunError for parts that Marian cannot express.
     """
     check_expressible(config, source, target)

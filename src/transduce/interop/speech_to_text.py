@@ -22,7 +22,7 @@ from transduce.text import MarianTokenizer, Numbering
 PAD_THERE = 1
 """Id of the padding, which fairseq counts positions from."""
 FRAMES = 6000
-"""Most frames of a recording, of 10 ms, as the table of positions has an end."""
+"""Maximum number of 10 ms frames of a recording, by the size of the position table."""
 BUFFERS = (r"model\.(encoder|decoder)\.embed_positions\.weights",)  # sinusoids
 PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
 

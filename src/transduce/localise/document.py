@@ -57,7 +57,8 @@ class Segment:
     flags:   "markup": `&`, `<`, `>` stand in the text as entities.
     tags:    inline tags in the text, and elements that are left alone, in order.
     target, state, note, limit, context:  of formats that hold translations: the present one, its
-    state, a comment for translators, the most characters, and text that tells equal sources apart.
+    state, a comment for translators, the maximum number of characters, and text that distinguishes
+    equal sources.
     """
 
     key: str

@@ -46,7 +46,7 @@ OPAQUE = frozenset(
         *("template", "textarea", "var", "xmp"),
     )
 )
-"""Elements that are left alone with all their content."""
+"""Elements kept unchanged with all their content."""
 ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 """Attributes that readers see."""
 LATIN = frozenset(("iso-8859-1", "iso8859-1", "latin1", "latin-1", "us-ascii", "ascii"))

@@ -50,7 +50,7 @@ def partners(tokens: Sequence[Token]) -> dict[int, int]:
 def core(tokens: Sequence[Token], text: str) -> tuple[int, int]:
     """First and last (exclusive) token of the content without its frame.
 
-    The frame are blanks, void tags, pairs around all of it, and tags without partner at the ends.
+    The frame: spaces, void tags, pairs around all of it, and tags without partner at the ends.
     """
     pairs = partners(tokens)
     first, last = 0, len(tokens)
@@ -100,9 +100,9 @@ def trimmed(text: str, span: Span) -> Span:
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks and double blanks.
+    """A text without line breaks and double spaces.
 
-    A line break is a blank, or nothing in a script without spaces.
+    A line break becomes a space, or nothing in a script without spaces.
     """
     return joined_lines(
         [" ".join(WHITE.split(line.strip(" "))) for line in text.splitlines()]

@@ -1,7 +1,7 @@
 """Placeholders and tags in a text: found, replaced by one mark each, put back, checked.
 
-A protected text has one private character for each placeholder.  Sentences are cut, words are
-moved and blanks are counted in that form, in which no placeholder can be torn.
+A protected text has one private character for each placeholder. Sentences are split, words moved
+and spaces counted in that form, in which no placeholder can be split.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLANES = (0xF0000, 0x100000)
 SIGNS = "<>[]{}%$@\\"
 """Characters of placeholders that a translation does not add."""
 MOST = 1000
-"""Most placeholders of a text."""
+"""Maximum number of placeholders in a text."""
 
 _NAME = r"[A-Za-z_][\w.:-]*"
 PLACEHOLDER = re.compile(
@@ -111,7 +111,7 @@ def protect(text: str, tags: Sequence[str] = (), markup: bool = False) -> Protec
     """Replace the placeholders of a text by marks.
 
     tags: of the format, in order.  markup: the text is in markup form.  Raises DataError for a text
-    with characters of both private planes, too many placeholders, or a tag that it quotes, too.
+    with characters of both private planes, too many placeholders, or a tag that it also quotes.
     """
     plane = next((p for p in PLANES if not any(p <= ord(c) < p + 0x10000 for c in text)), None)
     if plane is None:

@@ -15,7 +15,7 @@ from transduce.localise.placeholders import Protected
 from transduce.text.scripts import is_unspaced
 
 CLOSING = ".,;:!?)]}…"
-"""Marks without a blank before them."""
+"""Marks without a space before them."""
 Links = Sequence[tuple[Span, Span]]
 """Pairs of characters that belong together: of the source and of its translation."""
 
@@ -28,8 +28,8 @@ class Detagged(NamedTuple):
 
 
 def detagged(source: Protected) -> Detagged:
-    """The text of a protected one without its marks, and without the blanks that are doubled so or
-    stand before a closing mark then."""
+    """The text of a protected one without its marks, and without spaces then doubled or before a
+    closing mark."""
     text, previous = "", ""
     places: list[tuple[str, int]] = []
     for character in source.text:
@@ -47,7 +47,7 @@ def detagged(source: Protected) -> Detagged:
 def projected(source: Protected, plain: Detagged, output: str, links: Links) -> str:
     """The output with the marks of the source.
 
-    links: between the text of `plain` and the output.  Raises DataError where no word of the output
+    links: between the text of `plain` and the output.  Raises DataError if no word of the output
     is linked to the words of a placeholder.
     """
     places = dict(plain.places)

@@ -18,21 +18,21 @@ from transduce.text.scripts import is_unspaced
 OTHER_CODES = {"zt": "zh", "pb": "pt"}
 """Codes of LibreTranslate, and the languages whose rules of sentences apply."""
 WINDOW = 10_000
-"""Characters that are searched for ends of sentences at a time: the time grows by the square."""
+"""Characters searched for ends of sentences at a time: the time is quadratic."""
 
 
 class Sentences(NamedTuple):
     """The sentences of a text, and the gaps before, between and after them."""
 
     texts: tuple[str, ...]
-    """Without blanks at the ends; each has a letter or a digit, and no line break."""
+    """Without spaces at the ends; each has a letter or a digit, and no line break."""
     between: tuple[str, ...]
     """One more than `texts`: white space, line breaks, pieces of punctuation or emoji alone."""
 
     def joined(self, outputs: Sequence[str]) -> str:
         """The text with an output in place of each sentence; `joined(texts)` is the text itself.
 
-        Between sentences of one line, outputs in a script with spaces get a blank where the source
+        Between sentences of one line, outputs in a script with spaces get a space where the source
         has none by its script (Chinese to English), and the reverse.
         """
         parts = [self.between[0]]

@@ -22,10 +22,10 @@ from transduce.localise.wrapping import joined_lines, shared_out, wrapped
 from transduce.text.scripts import is_unspaced
 
 COLUMNS = 42
-"""Most columns of a line."""
+"""Maximum columns of a line."""
 MOST_CUES = 3
 LONGEST_GAP = 1000
-"""Most cues of a segment, and most milliseconds between two of them."""
+"""Maximum cues of a segment, and maximum milliseconds between two of them."""
 
 _TIME = r"(?:(\d+):)?(\d{1,2}):(\d{2})[,.](\d{1,3})"
 TIMING = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}(?:[ \t].*)?", re.DOTALL)

@@ -29,7 +29,7 @@ from transduce.localise.sentences import Sentences, split_sentences
 T = TypeVar("T")
 
 SIMILAR = 0.6
-"""Least similarity of a translation with placeholders and one of the plain text."""
+"""Minimum similarity of a translation with placeholders and one of the plain text."""
 WORD = "字"
 """Substitute for placeholders while sentences are split: neither an initial nor a capital."""
 
@@ -261,7 +261,8 @@ def _by_constraints(source: Protected) -> Work[str]:
 
 
 def similarity(a: str, b: str) -> float:
-    """Dice coefficient of the pairs of neighbouring characters, blanks left out; 1 for equal."""
+    """Dice coefficient of the pairs of neighbouring characters, spaces left out; 1 for equal
+    texts."""
     texts = ["".join(text.lower().split()) for text in (a, b)]
     if texts[0] == texts[1]:
         return 1.0
@@ -297,7 +298,7 @@ def localised_document(
 ) -> bytes:
     """Translate a document; segments that cannot be translated stay as they are.
 
-    Raises DataError where segments are there and none is translated.
+    Raises DataError if there are segments and none is translated.
     """
     found = localised(document.segments, language, translate, options, align)
     return document_with(document, found).content

@@ -27,7 +27,7 @@ def width(text: str) -> int:
 
 
 def joined_lines(lines: Sequence[str]) -> str:
-    """Lines as one: with a blank between two, but for scripts without spaces."""
+    """Lines joined into one, with a space between two, except in scripts without spaces."""
     text = ""
     for line in lines:
         if text and line and not (is_unspaced(text[-1]) and is_unspaced(line[0])):
@@ -37,7 +37,7 @@ def joined_lines(lines: Sequence[str]) -> str:
 
 
 def units(text: str) -> Iterator[str]:
-    """Parts of a text without double blanks that are never cut, each with the blank after it.
+    """Unbreakable parts of a text without double spaces, each with the space after it.
 
     `joined_lines` of any grouping of them, stripped, is the text.  A tag `<...>` is not cut, and
     none but the first begins with a dash, the mark of a speaker.

@@ -119,7 +119,7 @@ def build_encoder_decoder(
 ) -> EncoderDecoder:
     """A freshly initialised model for vocabularies of these sizes.
 
-    joint: source and target ids mean the same tokens.  Raises SettingError where the settings
+    joint: source and target ids mean the same tokens.  Raises SettingError if the settings
     contradict each other.
     """
     check_tie(config, joint)

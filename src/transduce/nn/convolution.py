@@ -83,7 +83,7 @@ def initialise_gated(convolution: nn.Conv1d) -> None:
 class ConvolutionEncoder(nn.Module):
     """Gated convolutions, each inside a pre-norm residual so that a deep stack trains at once.
 
-    A position sees n_layers · (width - 1) / 2 others on either side, dilation aside.
+    The receptive field is n_layers · (width - 1) / 2 positions on either side, without dilation.
     """
 
     def __init__(self, config: ConvolutionEncoderConfig, d_model: int) -> None:

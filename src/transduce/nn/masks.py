@@ -20,7 +20,7 @@ class Mask(NamedTuple):
 
     allowed: bool, broadcastable to (b, h, t, s); None if all keys are visible.
     causal:  query i attends to keys 0..i only; given instead of `allowed`, never with it.
-    bias:    float, broadcastable to (b, h, t, s), added to the scores; None for none.
+    bias:    float, broadcastable to (b, h, t, s), added to the scores; None without a bias.
     sum:     all of these combined into a bias, -inf at masked positions, computed once for all
              layers; None if not computed.
     """

@@ -1,8 +1,8 @@
 """End-to-end memory network (Sukhbaatar et al. 2015): hops of attention over memories of a text.
 
 A memory is a window of tokens (Hill et al. 2016), here the one that begins at each position, so
-that a sentence is a memory without a mark of its boundaries.  Every position asks with the window
-that begins there; a label is read from the first, where the question stands.
+that a sentence is a memory without a mark of its boundaries. The query of a position is the window
+that begins there; a label is read at the first position, the question.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Window(nn.Module):
 
 
 class Hop(RecordedAttention):
-    """One look of each query at all memories."""
+    """One hop: attention of each query over all memories."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
         """(b, t, m) over (b, s, m) -> (b, t, m)."""

@@ -1,4 +1,4 @@
-"""Postnet: convolutions that sharpen the frames of a decoder, which cannot look ahead."""
+"""Postnet: convolutions that refine the frames of a causal decoder."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class BeamSlots:
         self.groups = self.rows = real.shape[0]
         self._forget_at = FORGET
         t = real.shape[1]
-        self._own: Tensor | None = None  # (r, s) bool; None where every slot is one's own
+        self._own: Tensor | None = None  # (r, s) bool; None if every slot is one's own
         self._next: int | Tensor = t  # position to come, or (r,) where they differ
         self._slots_at = torch.arange(t, device=real.device)  # (s,) or (g, s) positions
         if padding != "none":
@@ -307,7 +307,7 @@ class DecoderState(MemoryRows):
 
 
 class RecurrentState(MemoryRows):
-    """The past of a batch of hypotheses, as recurrent layers remember it.
+    """State of recurrent layers for a batch of hypotheses.
 
     hidden:  tensors (layers, r, m), an LSTM's h and c or a GRU's h; None for zeros.
     summary: (r, m), the source in one vector, where that is all that is seen of it.
@@ -352,7 +352,7 @@ class RecurrentState(MemoryRows):
 def _groups_used(rows: Tensor, n: int, total: int) -> Tensor | None:
     """Groups needed by hypotheses `rows` (r',), of n groups of `total` hypotheses.
 
-    They form equal groups of the new rows, else each row is a group.  None where all stay.
+    They form equal groups of the new rows, else each row is a group.  None if all stay.
     """
     each = total // n
     wanted = rows // each

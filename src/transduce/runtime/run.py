@@ -39,8 +39,8 @@ class NativeRun(RunCalls):
     def __init__(self, path: Path, precision: Precision, threads: int | None) -> None:
         """threads: of the engine and of PyTorch; by default `default_threads`.
 
-        Raises RunError for a run that is damaged or needs PyTorch, SettingError where the engine
-        cannot be had.
+        Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine
+        is unavailable.
         """
         self.path, self.precision = path, precision
         self._threads = threads

@@ -148,8 +148,8 @@ def load_translator(
 
     threads: called at each search.  complete: as in `NativeTranslator`.
 
-    Raises RunError for a run that is damaged or needs PyTorch, SettingError where the engine cannot
-    be had.
+    Raises RunError for a run that is damaged or needs PyTorch, SettingError if the engine is
+    unavailable.
     """
     settings = read_settings(run)
     source, target = saved_vocabularies(run)

@@ -65,7 +65,7 @@ class Documents:
     def start(
         self, document: BackgroundDocument, translate: Callable[[Call], Awaitable[bytes]]
     ) -> None:
-        """Begin to translate a document.  Raises RequestError 429 where too many are kept."""
+        """Begin to translate a document.  Raises RequestError 429 if too many are kept."""
         self._drop_old()
         size = sum(one.n_bytes for one in (*self._all.values(), document))
         if len(self._all) >= MOST_DOCUMENTS or size > MOST_BYTES:

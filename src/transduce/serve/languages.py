@@ -40,7 +40,8 @@ class Languages:
         return alike[0] if len(alike) == 1 else None
 
     def path(self, source: str, target: str) -> list[tuple[str, str]] | None:
-        """Pairs to translate by, one after the other; empty for equal languages, None for none."""
+        """Pairs to translate by, one after the other; empty for equal languages, None if there is
+        no path."""
         if source == target:
             return []
         if (source, target) in self.pairs:

@@ -92,7 +92,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _with_own_names(specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """The specifications; raises SettingError where two have one name."""
+    """The specifications; raises SettingError if two have one name."""
     known: dict[str, Path] = {}
     for spec in specs:
         if spec.name in known:

@@ -142,7 +142,7 @@ class Service:
     def suggest(self, source_text: str, target_text: str, source: str, target: str) -> None:
         """Add a translation that somebody suggests to the file of the settings.
 
-        Raises RequestError 403 where there is none.
+        Raises RequestError 403 if there is none.
         """
         file = self.settings.suggestions
         if file is None:
@@ -161,7 +161,7 @@ class Service:
         return found
 
     def path(self, source: str, target: str) -> list[tuple[str, str]]:
-        """Pairs to translate by.  Raises RequestError 400 where there is no way."""
+        """Pairs to translate by.  Raises RequestError 400 if there is none."""
         path = self.languages.path(source, target)
         if path is None:
             raise invalid(
@@ -186,8 +186,8 @@ class Service:
 
         Placeholders, and tags with `html`, come out once each, or the text comes back as it is.
         source, target: served languages (`language`).  Equal ones give the texts back.
-        alternatives: at most so many others per text.  options: decoding options.  html: texts are
-        fragments of HTML.  terms: of a glossary, for a direct pair.
+        alternatives: maximum number of others per text. options: decoding options. html: texts are
+        fragments of HTML. terms: of a glossary, for a direct pair.
         """
         self.check_size(texts)
         path = self.path(source, target)
@@ -297,7 +297,7 @@ class Service:
         return self._run_of[source, target]
 
     def max_tokens(self, name: str, options: Mapping[str, Any]) -> int:
-        """Most tokens of a continuation with the options of a request."""
+        """Maximum number of tokens of a continuation with the options of a request."""
         own = bounded(self.loaded(name).loaded_run().options, options)
         assert own is not None
         return own.max_tokens

@@ -10,7 +10,7 @@ from transduce.errors import DataError, reading
 FORM_BYTES = 1_000_000
 """Bytes of a request body beyond its text."""
 BYTES_PER_CHARACTER = 12
-"""Most bytes of a character: two JSON escapes, or four percent escapes in a URL."""
+"""Maximum bytes of a character: two JSON escapes, or four percent escapes in a URL."""
 
 
 @dataclass(frozen=True, kw_only=True)

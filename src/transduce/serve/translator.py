@@ -51,7 +51,7 @@ class PairTranslator:
     """Translation from one language to another by a run.
 
     queue: of the run, which is loaded.  tag: text before each source that selects the target
-    language, with its blank; empty for runs with one.  terms: of a glossary.
+    language, with its space; empty for runs with one target language.  terms: of a glossary.
     """
 
     def __init__(self, queue: Queue, source: str, tag: str = "", terms: Terms = NO_TERMS) -> None:
@@ -99,7 +99,7 @@ class PairTranslator:
         return found
 
     async def document(self, document: Document, call: Call) -> bytes:
-        """Translation of a document.  Raises DataError where none of its segments can be
+        """Translation of a document.  Raises DataError if none of its segments can be
         translated."""
         found = await self._localised(document.segments, call, self._own)
         made = await asyncio.to_thread(document_with, document, found)

@@ -83,7 +83,7 @@ def layer_guesses(
 
 @torch.inference_mode()
 def _fixed_context(model: EncoderDecoder, batch: Padded | Tensor) -> dict[str, Array]:
-    """The one vector that a decoder without attention sees its source as."""
+    """Vector of the source in a decoder without attention."""
     state = model.start(batch)
     if isinstance(state, RecurrentState) and state.summary is not None:
         return {"context": as_array(state.summary[0])}

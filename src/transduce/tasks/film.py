@@ -87,7 +87,7 @@ def joined(tokens: Sequence[str]) -> str:
 
 
 def film_of(run: Path) -> Film | None:
-    """The film of a run directory; None where there is none.  Raises RunError if damaged."""
+    """The film of a run directory; None if there is none.  Raises RunError if damaged."""
     kept = read_film(run)
     if kept is None:
         return None

@@ -31,7 +31,7 @@ NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class LabelPrediction:
-    """The label of one input, and how probable each label is; nothing for a blank input."""
+    """Label of one input, with the probability of each label; empty for a blank input."""
 
     text: str = ""
     """The most probable label."""

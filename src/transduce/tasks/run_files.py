@@ -29,9 +29,9 @@ def check_name(run: Path) -> None:
 
 
 def check_files(run: Path) -> None:
-    """Raises RunError for files of a run directory that are no plain files of its own.
+    """Raise RunError for links to files outside a run directory, and for special files in it.
 
-    Directories in it are not looked into: nothing in them is needed to use a run.
+    Subdirectories are not checked: no file in them is needed to use a run.
     """
     check_name(run)
     try:

@@ -83,14 +83,14 @@ EXPLAINERS: dict[str, Callable[[Any, tuple[str, ...]], Explanation]] = {
 
 
 def explainer_of(task: str) -> Callable[[Any, tuple[str, ...]], Explanation]:
-    """The row of `EXPLAINERS` of a task.  Raises SettingError where there is none."""
+    """The row of `EXPLAINERS` of a task.  Raises SettingError if there is none."""
     if task not in EXPLAINERS:
         raise SettingError(f"the task {task!r} has no explanation; add it to EXPLAINERS")
     return EXPLAINERS[task]
 
 
 def decoding_as(predictor: P, options: DecodingOptions) -> P:
-    """The predictor with other default options.  Raises SettingError where it does not decode."""
+    """The predictor with other default options.  Raises SettingError if it does not decode."""
     if predictor.options is None:
         raise SettingError("this model does not decode; remove the decoding options")
     changed: Any = copy.copy(predictor)

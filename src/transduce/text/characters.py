@@ -22,7 +22,7 @@ def mark(tag: str) -> str:
 
 
 def leading_tags(text: str) -> list[str]:
-    """Tags at the beginning of a text, each with its blank."""
+    """Tags at the beginning of a text, each with its space."""
     tags = []
     end = 0
     while tag := _TAG.match(text, end):
@@ -41,7 +41,7 @@ class CharactersConfig(ListedConfig):
 class CharacterTokenizer(ListedTokenizer):
     """One token per character, including spaces, and per tag at the beginning.
 
-    A tag is `<de> `, with its blank.  Tags outside the vocabulary are split into characters.
+    A tag is `<de> `, with its space.  Tags outside the vocabulary are split into characters.
     """
 
     kind = "characters"
@@ -60,7 +60,7 @@ class CharacterTokenizer(ListedTokenizer):
 
     @property
     def tags(self) -> list[str]:
-        """Tags in the vocabulary, each with its blank, the most frequent first."""
+        """Tags in the vocabulary, each with its space, the most frequent first."""
         return [unit for unit in self.units if self.is_tag(unit)]
 
     def units_of(self, text: str) -> Iterator[str]:

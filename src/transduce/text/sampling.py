@@ -19,7 +19,7 @@ SAMPLED_KINDS = ("bpe", "unigram", "file")
 
 
 class SegmentationSampler:
-    """Replace the plain segmentation of texts, given as ids from `encode`, by a sampled one."""
+    """Subword regularisation: replace the ids from `encode` by a sampled segmentation."""
 
     def __init__(self, tokenizer: SubwordTokenizer, alpha: float) -> None:
         """alpha: sampling strength, as in `SubwordTokenizer.sample_batch`."""

@@ -11,7 +11,7 @@ from transduce.text.scripts import UNSPACED
 from transduce.text.tokenizer import Tokenizer
 
 Unit = Literal["words", "characters", "tokens"]
-"""words: text between blanks.  characters: the same, but each Chinese, Japanese or Thai character
+"""words: text between spaces.  characters: the same, but each Chinese, Japanese or Thai character
 is a word of its own.  tokens: the pieces of the model's tokenizer."""
 WordUnit = Literal["words", "characters"]
 
@@ -32,7 +32,7 @@ def units_of_tokens(
 ) -> tuple[int, list[list[int]]]:
     """Number of units in a text, and for each of its tokens `ids` the units it belongs to.
 
-    A token of a blank belongs to none, and one across a blank to several.
+    A space token belongs to none, a token across a space to several.
     """
     if unit == "tokens":
         return len(ids), [[i] for i in range(len(ids))]

@@ -78,7 +78,7 @@ class FilmFile(NamedTuple):
 
 
 def read_film(run: Path) -> FilmFile | None:
-    """The film of a run directory; None where there is none.  Raises RunError if damaged."""
+    """The film of a run directory; None if there is none.  Raises RunError if damaged."""
     path = run / FILM
     if not path.is_file():
         return None
@@ -140,7 +140,7 @@ def points_of(config: TrainingConfig) -> list[float]:
 
 
 class FilmRecorder:
-    """Records the film of a training; all ranks call it, the main process looks and writes."""
+    """Records the film of a training; all ranks call it, the main process records and writes."""
 
     def __init__(
         self, task: TrainingTask, config: TrainingConfig, run: Path, shards: Shards | None

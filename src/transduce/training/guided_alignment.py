@@ -42,7 +42,7 @@ class GuidedAlignmentConfig:
     """File with the links of each pair of `data.train`, in Pharaoh's format; by default, links are
     learnt from the training pairs by EM in both directions."""
     unit: WordUnit = "words"
-    """Unit of the indices in the file: words between blanks, or also characters of Chinese and
+    """Unit of the indices in the file: words between spaces, or also characters of Chinese and
     Japanese."""
 
 

@@ -18,7 +18,7 @@ class Batch(Protocol):
         """Number of predictions: the divisor of its loss."""
 
     def halves(self) -> tuple[Batch, Batch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
+        """The first and the other half of its rows; None for a single row."""
 
 
 class TrainingTask(Protocol):

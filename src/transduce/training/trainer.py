@@ -1,6 +1,6 @@
 """The training loop: one for every task.
 
-The loop sees a `TrainingTask` only through its protocol: batches that can be resumed at any
+The loop uses a `TrainingTask` only through its protocol: batches that can be resumed at any
 position, a loss as sums, and a validation.
 """
 
@@ -94,7 +94,7 @@ def train(
     started: `time.monotonic` when the budget's minutes began; by default now.
     Raises FoundBudget with `fit_memory`, to be called again with the batches found;
     TrainingError on a loss that is not finite, InterruptedTraining after SIGINT or SIGTERM,
-    RunError where something cannot be written or the run to start from does not fit, SettingError
+    RunError if something cannot be written or the run to start from does not fit, SettingError
     for settings that do not fit it.
     """
     ranks = Ranks.present()

@@ -21,15 +21,15 @@ class FramesFrontEndConfig:
     width: Count = 256
     """Width of the first layer; the second has the model's width."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5
-    """Dropped after each layer, in training and while speaking: without it a decoder copies the
-    frame before and loses the text."""
+    """Dropout after each layer, in training and in synthesis: without it a decoder copies the
+    previous frame and ignores the text."""
 
 
 class FramesFrontEnd(nn.Module):
     """Two linear layers, each followed by ReLU and dropout.  Positions belong to the stack above.
 
     Dropout is drawn in training.  In use it is off unless masks are given, which the caller draws:
-    speaking needs it, and must be repeatable.
+    synthesis needs it, and must be repeatable.
     """
 
     def __init__(self, config: FramesFrontEndConfig, bins: int, d_model: int) -> None:

@@ -40,7 +40,7 @@ class SpeechFrontEndConfig:
         return 1 << self.n_layers
 
     def positions(self, frames: int) -> int:
-        """Positions that so many frames become."""
+        """Number of positions for this number of frames."""
         return -(-frames // self.stride)
 
 
@@ -90,7 +90,7 @@ class WhisperFrontEndConfig:
         return 2
 
     def positions(self, frames: int) -> int:
-        """Positions that so many frames become."""
+        """Number of positions for this number of frames."""
         return (frames + 1) // 2
 
 

@@ -82,7 +82,7 @@ def read_transcription(fields: Fields, reserved: Reserved, task: Task) -> Transc
 class Transcriptions:
     """Handler of /v1/audio/transcriptions and /v1/audio/translations.
 
-    read_fields: reads a request of at most so many bytes, and checks its key.
+    read_fields: reads a request of a maximum number of bytes, and checks its key.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ class NativeContinuations:
     """A decoder in the engine, and its search for continuations of prompts."""
 
     def __init__(self, model: NativeModel, window: int) -> None:
-        """window: most positions of a prompt with its continuation."""
+        """window: maximum positions of a prompt with its continuation."""
         self.model = model
         self.window = window
 

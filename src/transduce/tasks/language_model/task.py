@@ -139,7 +139,7 @@ class LanguageModelRecipe(Recipe):
 
 
 def check_block(name: str, block: int, model: DecoderOnlyConfig, training: TrainingConfig) -> None:
-    """Raises SettingError where `block` positions, a setting of that name, have no room."""
+    """Raises SettingError if `block` positions, a setting of that name, have no room."""
     room = max_sequence_length(model.decoder)
     if room is not None and room < block:
         raise SettingError(

@@ -65,7 +65,7 @@ class Prompt:
 
     @property
     def language_at(self) -> int:
-        """Place of the language among `ids`, where it is to be detected."""
+        """Index of the language in `ids` if it is to be detected."""
         return self.ids.index(BOS) + 1
 
     def speaking(self, language: str) -> Prompt:
@@ -122,7 +122,7 @@ def prompt_with(
     task: str | None = None,
     text: str | None = None,
 ) -> PromptConfig | None:
-    """The prompt of a recipe with settings of one call in place of its own.
+    """The prompt of a recipe, with settings overridden by one call.
 
     Raises SettingError for settings of a model without prompt.
     """

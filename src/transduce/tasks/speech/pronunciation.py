@@ -49,7 +49,7 @@ class Pronouncer:
 
 
 def load_pronouncer(run: str | None, device: str) -> Pronouncer | None:
-    """The run of `text.pronounce`; None for none.  Raises RunError for one that is no such run."""
+    """The run of `text.pronounce`; None if unset. Raises RunError for a run of another task."""
     if run is None:
         return None
     path = Path(run)

@@ -53,7 +53,7 @@ SHORTEST_LIMIT = 20
 
 @dataclass(frozen=True)
 class Recognition:
-    """Text of one recording; nothing for a blank path, and for a recording without frames."""
+    """Text of one recording; empty for a blank path, and for a recording without frames."""
 
     text: str = ""
     score: float = 0.0
@@ -145,7 +145,7 @@ class Recogniser:
         return found
 
     def listening_to(self, recordings: Sequence[Tensor]) -> Recogniser:
-        """This model, for the language of these recordings if it is to be detected, by the first.
+        """This model with the language detected in the first recording, if it is to be detected.
 
         recordings: frames (t, f) of each, not normalised.
         """
@@ -371,5 +371,5 @@ def every(recordings: SplitRecordings) -> Iterator[Tensor]:
 
 
 def positions_of(recipe: SpeechRecipe, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n,) positions of recordings of so many frames (n,)."""
+    """(n,) positions of recordings, from their frames (n,)."""
     return np.array([recipe.model.front_end.positions(n) for n in lengths.tolist()], np.int64)

@@ -22,7 +22,7 @@ Samples = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Speech:
-    """Speech of one text; nothing for a blank one.
+    """Speech of one text; empty for a blank one.
 
     `samples` are computed on first use, by Griffin-Lim.
     """
@@ -35,7 +35,7 @@ class Speech:
     attention: Tensor = field(default_factory=lambda: torch.zeros(0, 0), repr=False)
     """(steps, tokens) attention to the text, the end included."""
     rounds: int = 60
-    """Rounds of Griffin-Lim."""
+    """Iterations of Griffin-Lim."""
     seed: int = 0
 
     @property
@@ -57,7 +57,7 @@ class Speech:
 
     @property
     def reached(self) -> bool:
-        """True if attention came to the last token of the text, or to its end."""
+        """True if attention reached the last token of the text, or its end."""
         n_tokens = self.attention.shape[1]
         return not n_tokens or int(self.attention.argmax(1).max()) >= n_tokens - 2
 

@@ -52,7 +52,7 @@ class SynthesisBatch(NamedTuple):
         return int(self.frames.real.sum())
 
     def halves(self) -> tuple[SynthesisBatch, SynthesisBatch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
+        """The first and the other half of its rows; None for a single row."""
 
         def part(rows: slice) -> SynthesisBatch:
             return SynthesisBatch(self.text.select(rows), self.frames.select(rows), self.rows[rows])
@@ -99,7 +99,7 @@ class SynthesisTraining:
         return self._train.describe(batch.rows)
 
     def validate(self) -> dict[str, float]:
-        """Distance per frame where the right ones are read; scores of texts spoken freely."""
+        """Distance per frame with teacher forcing; scores of texts synthesised without it."""
         distance, frames = 0.0, 0
         with torch.inference_mode():
             for batch in self._valid.in_order():
@@ -163,8 +163,8 @@ def in_steps(frames: Padded, k: int) -> Padded:
 
 
 def spoken_as(model: SynthesisModel, text: Padded, frames: Padded) -> tuple[Tensor, Tensor, Tensor]:
-    """Distance of the frames (b, t·k, bins) before and after the postnet, where each step reads the
-    right frame before it; and the logits of the end (b, t).
+    """Distance of the frames (b, t·k, bins) before and after the postnet, with teacher forcing, and
+    the logits of the end (b, t).
 
     A distance is the mean over bins, summed over real frames.
     """

@@ -27,12 +27,13 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 OF_THE_BASE = ("text.tokenizer", "text.pronounce")
 """Settings of the base run that a fine-tuned run keeps, beside model and audio."""
 FREE = ("coverage", "monotony", "stopped")
-"""Scores of validation texts that are spoken freely, by which weights can be selected."""
+"""Scores of validation texts synthesised without teacher forcing; weights can be selected by
+them."""
 
 
 @section
 class SynthesisAudioConfig(AudioConfig):
-    """Features that are spoken, and turned into samples."""
+    """Features to synthesise and to turn into samples."""
 
     features: Literal["mel"] = "mel"
     """Log mel magnitudes, which Griffin-Lim inverts."""
@@ -73,7 +74,7 @@ class SpeakingConfig:
     seconds_per_token: Annotated[float, Field(gt=0, le=2)] = 0.3
     """Limit of a text: a second, and this much for each token."""
     rounds: Annotated[int, Field(ge=1, le=1000)] = 60
-    """Rounds of Griffin-Lim, which finds phases for the spoken magnitudes."""
+    """Iterations of Griffin-Lim, which estimates the phases."""
 
 
 @section
@@ -84,8 +85,8 @@ class SynthesisEvaluation:
     """Run of speech recognition that transcribes synthesised speech; by default none.  May
     contain `~` and `$VARIABLE`."""
     validation_texts: Annotated[int, Field(ge=0)] = 32
-    """Texts spoken at each validation, a fixed sample of the validation set; 0 to validate by loss
-    alone."""
+    """Texts synthesised at each validation, a fixed sample of the validation set; 0 to validate by
+    loss alone."""
 
 
 @section
@@ -118,7 +119,7 @@ class SynthesisRecipe(Recipe):
         check_selection(self.training.select_by, ("loss", *measured))
 
     def steps_of(self, seconds: float) -> int:
-        """Steps of the decoder for so much speech."""
+        """Number of decoder steps for speech of this length."""
         return math.ceil(seconds / self.audio.extractor().seconds / self.model.frames_per_step)
 
 

@@ -20,9 +20,10 @@ ERROR_RATES = ("word-error-rate", "character-error-rate")
 
 
 def free_scores(spoken: Sequence[Speech]) -> dict[str, float]:
-    """Means over texts that were spoken freely, in percent: higher is better but for failures.
+    """Means over texts synthesised without teacher forcing, in percent.
 
-    A failure did not stop, or stopped before its last token was attended to.
+    Higher is better, except for failures: texts that do not stop, or stop before the last token is
+    attended to.
     """
     return {
         "coverage": float(np.mean([one.coverage for one in spoken])),
@@ -54,7 +55,8 @@ def error_rates(heard: Sequence[str], texts: Sequence[str], prefix: str = "") ->
 
 
 def load_recogniser(run: str | None, device: str) -> Recogniser | None:
-    """The run of `evaluation.recogniser`; None for none.  Raises RunError for another task's."""
+    """The run of `evaluation.recogniser`; None if unset. Raises RunError for a run of another
+    task."""
     if run is None:
         return None
     path = Path(run)
@@ -68,7 +70,7 @@ def load_recogniser(run: str | None, device: str) -> Recogniser | None:
 
 
 def heard_texts(recogniser: Recogniser, spoken: Sequence[Speech]) -> list[str]:
-    """Recognised text of each, as of a WAV file of it."""
+    """Recognised text of each speech, from its WAV file."""
     rate = recogniser.recipe.audio.rate
     samples = (read_audio(one.wav(), rate, "speech") for one in spoken)
     frames = (recogniser.extractor(one) for one in samples)

@@ -100,7 +100,7 @@ class Synthesiser:
             first += len(chunk)
 
     def symbols(self, texts: Sequence[str]) -> list[str]:
-        """The texts as the tokenizer takes them: their sounds, where there is a pronouncer."""
+        """Input of the tokenizer: the texts, or their sounds if there is a pronouncer."""
         plain = [" ".join(text.split()) for text in texts]
         return plain if self.pronouncer is None else self.pronouncer.pronounce(plain)
 
@@ -144,7 +144,7 @@ class Synthesiser:
 
     @torch.inference_mode()
     def speeches(self, spoken: Sequence[SpokenFrames]) -> list[Speech]:
-        """Speech of frames from `decode`, by way of the postnet."""
+        """Speech from the frames of `decode`, through the postnet."""
         speaking = self.recipe.speaking
         batch = padded_frames([one.frames for one in spoken])
         better = self.model.postnet(batch).float().cpu()
@@ -167,7 +167,7 @@ class Synthesiser:
         return DropoutMasks(seed, rows, n_units, front_end.share)
 
     def limit(self, n_tokens: int) -> int:
-        """Most steps of a text of so many tokens."""
+        """Maximum number of steps for a text of this number of tokens."""
         seconds = FIRST_SECOND + self.recipe.speaking.seconds_per_token * n_tokens
         room = max_sequence_length(self.recipe.model.decoder)
         steps = self.recipe.steps_of(seconds)

@@ -74,7 +74,7 @@ class SpeechBatch(NamedTuple):
         return int(self.target.real.sum()) - len(self.rows)
 
     def halves(self) -> tuple[SpeechBatch, SpeechBatch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
+        """The first and the other half of its rows; None for a single row."""
 
         def part(rows: slice) -> SpeechBatch:
             frames, target, spoken = (one.select(rows) for one in self[:3])

@@ -330,7 +330,7 @@ def load_classification(recipe: ClassificationRecipe, run: Path, device: str) ->
 def _encoded(
     recipe: ClassificationRecipe, split: Split, tokenizer: Tokenizer, labels: Sequence[str]
 ) -> EncodedExamples:
-    """The examples of a split.  Raises DataError where nothing is left of it."""
+    """The examples of a split.  Raises DataError if nothing is left of it."""
     with ProgressCounter(f"encoding {split} texts") as count:
         examples = count.each(read_examples(recipe.data, split))
         data = EncodedExamples(examples, tokenizer, labels, recipe.text.max_length)

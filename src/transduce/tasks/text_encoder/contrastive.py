@@ -128,7 +128,7 @@ def load_embedding(recipe: EmbeddingRecipe, run: Path, device: str) -> TextEmbed
 
 
 def _encoded(recipe: EmbeddingRecipe, split: Split, tokenizer: Tokenizer) -> EncodedTextPairs:
-    """The pairs of a split.  Raises DataError where nothing is left of it."""
+    """The pairs of a split.  Raises DataError if nothing is left of it."""
     with ProgressCounter(f"encoding {split} pairs") as count:
         pairs = count.each(pairs_of(recipe.data, split))
         data = EncodedTextPairs(pairs, tokenizer, recipe.text.max_length)

@@ -103,7 +103,7 @@ class TextEmbedding(nn.Module):
 
 @dataclass(frozen=True)
 class EmbeddingPrediction:
-    """The embedding of one text or image; nothing for a blank one."""
+    """Embedding of one text or image; empty for a blank one."""
 
     embedding: tuple[float, ...] = ()
 

@@ -41,8 +41,8 @@ class EmbeddingData(SplitsConfig):
     """Pairs of texts that belong together.  Without `second`, a text is its own pair, and dropout
     alone makes its two vectors differ (SimCSE)."""
     min_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Least `label` of a training pair; pairs with a lower one do not belong together and are left
-    out.  By default all pairs are used, and their labels are not read."""
+    """Minimum `label` of a training pair; pairs with a lower one are not positive and are left out.
+    By default all pairs are used, and their labels are not read."""
     valid: LabelledConfig | None = None
     """Pairs with their similarity as `label`; the vectors are measured by its rank correlation.
     By default, `hold_out` of the training pairs, measured by loss alone."""
@@ -104,8 +104,8 @@ class ContrastiveBatch(NamedTuple):
         return len(self.rows)
 
     def halves(self) -> tuple[ContrastiveBatch, ContrastiveBatch] | None:
-        """The first and the other half of its rows, each with its own negatives; None where there
-        is but one row."""
+        """The first and the other half of its rows, each with its own negatives; None for a single
+        row."""
         return in_halves(len(self.rows), self._part)
 
     def _part(self, rows: slice) -> ContrastiveBatch:

@@ -142,7 +142,7 @@ class TextBatch(NamedTuple):
     target_tokens: int
 
     def halves(self) -> tuple[TextBatch, TextBatch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
+        """The first and the other half of its rows; None for a single row."""
         parts = in_halves(len(self.rows), lambda rows: (self.rows[rows], self.numbers[rows]))
         if parts is None:
             return None
@@ -368,7 +368,7 @@ class MaskedLanguageModelTraining:
 def rows_of(
     recipe: MaskedLanguageModelRecipe, split: Split, tokenizer: Tokenizer, masking: Masking
 ) -> TextRows:
-    """The rows of a split.  Raises DataError where there are none."""
+    """The rows of a split.  Raises DataError if there are none."""
     with ProgressCounter(f"encoding {split} texts") as count:
         documents = count.each(documents_of(recipe.data, split))
         data = TextRows(recipe, documents, tokenizer, masking)

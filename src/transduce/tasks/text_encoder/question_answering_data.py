@@ -73,7 +73,7 @@ class SpanBatch(NamedTuple):
     target_tokens: int
 
     def halves(self) -> tuple[SpanBatch, SpanBatch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
+        """The first and the other half of its rows; None for a single row."""
         return in_halves(len(self.rows), self._part)
 
     def _part(self, rows: slice) -> SpanBatch:

@@ -189,7 +189,7 @@ def _encoded_split(
 
 
 def _about_how_many(config: DataConfig, split: Split) -> int | None:
-    """Pairs of a split, for a bar; None where nothing is known without reading them."""
+    """Pairs of a split, for a bar; None if nothing is known without reading them."""
     named, root = own_section(config, split), config.root
     if named is not None:
         return about_how_many(named, Path(root))

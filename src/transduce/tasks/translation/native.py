@@ -22,7 +22,7 @@ def with_native(
 ) -> TrainedTranslator:
     """Translator with the same weights that decodes in the native engine.
 
-    Raises SettingError where the engine cannot be had or does not support the model.
+    Raises SettingError if the engine is unavailable or does not support the model.
     """
     model = NativeModel(translator.model, translator.recipe.model, precision)
     return translator.configured(

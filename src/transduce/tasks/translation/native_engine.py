@@ -22,7 +22,7 @@ M = TypeVar("M", bound=EngineWeights)
 class NativeEngine(Generic[M]):
     """A model in the engine, and its search.
 
-    threads: called at each search; the sentences of a batch are shared among so many.
+    threads: called at each search; the number of threads for the sentences of a batch.
     """
 
     def __init__(self, model: M, threads: Callable[[], int]) -> None:

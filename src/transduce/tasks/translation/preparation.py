@@ -81,7 +81,7 @@ class Preparation:
         return found
 
     def limits(self, sources: Iterable[Sequence[int]], options: DecodingOptions) -> list[int]:
-        """Most tokens of the output for each source."""
+        """Maximum number of output tokens for each source."""
         lengths = [options.max_length_for(len(ids)) for ids in sources]
         most = self._config.max_target_length
         return lengths if most is None else [min(length, most) for length in lengths]

@@ -140,7 +140,8 @@ def isotonic(x: Floats, y: Floats) -> Floats:
 
 
 def correlation(estimates: Sequence[float], scores: Floats) -> Correlation:
-    """Pearson's of the values and of their ranks (Spearman's); 0 where one side never varies."""
+    """Pearson correlation of the values, and of their ranks (Spearman); 0 if one side is
+    constant."""
     a, b = np.asarray(estimates, dtype=np.float64), scores
     return Correlation(_pearson(a, b), _pearson(_ranks(a), _ranks(b)))
 

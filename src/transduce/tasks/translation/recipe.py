@@ -253,7 +253,7 @@ class TranslationRecipe(Recipe):
 
 
 def _check_guided(recipe: TranslationRecipe) -> None:
-    """Raises SettingError where guided alignment cannot go with other settings."""
+    """Raises SettingError if guided alignment cannot go with other settings."""
     if recipe.text.source_sampling or recipe.text.target_sampling:
         raise SettingError(
             "training.alignment needs the same tokens in every epoch; remove "

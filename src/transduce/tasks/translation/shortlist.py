@@ -53,7 +53,7 @@ def learn_shortlist(
 def coverage(
     shortlist: Shortlist, source: Tokenizer, target: Tokenizer, pairs: Iterable[tuple[str, str]]
 ) -> ShortlistCoverage:
-    """Share of target tokens contained in their sources' lists, without the ends."""
+    """Share of target tokens contained in the lists of their sources, end of sentence excluded."""
     covered = tokens = size = n = 0
     for given, wanted in pairs:
         allowed = set(shortlist.of(source.encode(given)).tolist())

@@ -68,7 +68,7 @@ def split_source(
 def joined(parts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
     """Join the ids of the outputs of pieces.
 
-    Subwords include the blank between two pieces; characters get one if their script uses blanks.
+    Subwords include the space between two pieces; characters get one if their script uses spaces.
     """
     ids: list[int] = []
     for part in parts:

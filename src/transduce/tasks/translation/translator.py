@@ -84,7 +84,7 @@ class Translator(TextTranslator):
 
         number: of the text in a longer input, for the random streams of sampling.  Closing the
         generator ends the search; so does `cancelled`, called between steps, with a
-        CancelledError.  Raises SettingError where outputs are chosen by minimum_risk, which shows
+        CancelledError.  Raises SettingError if outputs are chosen by minimum_risk, which shows
         none before it has them all.
         """
         options = options or self.options
@@ -109,14 +109,14 @@ class Translator(TextTranslator):
         return self.configured(self.config.with_auxiliary(auxiliary))
 
     def check_alone(self) -> None:
-        """Raises SettingError where it already has auxiliary models."""
+        """Raises SettingError if it already has auxiliary models."""
         if self.config.auxiliary is not NO_AUXILIARY:
             raise SettingError(
                 "this run already has auxiliary models; pass all of them in one call of with_models"
             )
 
     def check_own_search(self) -> None:
-        """Raises SettingError where the search is another library's, which follows one model."""
+        """Raises SettingError if the search is another library's, which follows one model."""
         if self.config.engine is not None:
             raise SettingError(
                 "an ensemble, language model or draft needs the built-in search; remove --engine"

@@ -127,7 +127,7 @@ class CaptionBatch(NamedTuple):
         return int(self.target.real.sum()) - len(self.rows)
 
     def halves(self) -> tuple[CaptionBatch, CaptionBatch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
+        """The first and the other half of its rows; None for a single row."""
 
         def part(rows: slice) -> CaptionBatch:
             return CaptionBatch(self.images[rows], self.target.select(rows), self.rows[rows])

@@ -94,7 +94,7 @@ class ImageBatch(NamedTuple):
         return len(self.labels)
 
     def halves(self) -> tuple[ImageBatch, ImageBatch] | None:
-        """The first and the other half of its rows; None where there is but one row."""
+        """The first and the other half of its rows; None for a single row."""
 
         def part(rows: slice) -> ImageBatch:
             return ImageBatch(self.images[rows], self.labels[rows], self.rows[rows])

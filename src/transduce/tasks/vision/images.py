@@ -83,7 +83,7 @@ def labels_set(data: ImageDataConfig) -> list[str] | None:
 def training_images(
     data: ImageDataConfig, shape: ImageConfig, cache: Path
 ) -> dict[Split, SplitImages]:
-    """The images to train on and to validate with.  Raises DataError where there are none."""
+    """The images to train on and to validate with.  Raises DataError if there are none."""
     names: tuple[Split, ...] = ("train", "valid")
     found = {name: read_images_of(data, shape, name, cache) for name in names}
     for name, images in found.items():

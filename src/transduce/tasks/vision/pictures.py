@@ -1,4 +1,4 @@
-"""An image as a model sees it, and as a PNG for a page."""
+"""An image as the input of a model, and as a PNG for a page."""
 
 from __future__ import annotations
 
