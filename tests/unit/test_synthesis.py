@@ -144,6 +144,23 @@ def test_guided_attention_is_part_of_the_loss(path: Path, tmp_path: Path, run: R
     assert all(layer.weights is None for layer in layers), "recording goes on"
 
 
+def test_guided_attention_falls_to_nothing(path: Path, tmp_path: Path, run: Run) -> None:
+    task = training_of(run)
+    without = training_of(changed(path, tmp_path / "run", "training.attention_weight=0"))
+    batch = next(iter(task.batches.in_order()))
+    task.model.eval(), without.model.eval()
+
+    def guidance(share: float) -> float:
+        task.begin_step(share)
+        with torch.no_grad():
+            return float(task.loss(batch).total - without.loss(batch).total)
+
+    assert guidance(0.5) == pytest.approx(guidance(0.0) / 2, rel=1e-3)
+    assert guidance(0.0) > 1 and guidance(1.0) == pytest.approx(0, abs=1e-3)
+    without.begin_step(0.5)
+    assert guidance(1.0) == pytest.approx(0, abs=1e-3)
+
+
 def test_speech_is_saved_as_a_file_of_its_length(run: Run, tmp_path: Path) -> None:
     speech = run.speak("abc")
     assert isinstance(speech, transduce.Speech) and speech.rate == AUDIO["rate"]

@@ -105,6 +105,21 @@ class TestSteps:
         rates = [record["learning_rate"] for record in records(tmp_path, "train")]
         assert rates == pytest.approx([1.0, 0.8535534, 0.5, 0.1464466])
 
+    def test_a_paced_task_learns_the_share_of_the_budget(self, tmp_path: Path) -> None:
+        class Paced(Sums):
+            def __init__(self) -> None:
+                super().__init__()
+                self.shares: list[float] = []
+
+            def begin_step(self, share: float) -> None:
+                self.shares.append(share)
+
+        whole, resumed = Paced(), Paced()
+        run(tmp_path, whole, steps=4)
+        assert whole.shares == [0.0, 0.25, 0.5, 0.75]
+        run(tmp_path, resumed, steps=5, resume=True)
+        assert resumed.shares == [0.8]
+
 
 def joined(parts: list[Any]) -> Any:
     """Two batches of pairs as one, padded to the wider of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -54,3 +54,11 @@ class TrainingTask(Protocol):
 
     def higher_is_better(self, score: str) -> bool:
         """True if a larger value of this score is better."""
+
+
+@runtime_checkable
+class PacedTask(Protocol):
+    """A `TrainingTask` whose loss changes during training."""
+
+    def begin_step(self, share: float) -> None:
+        """Set the loss of the next step.  share: of the budget used so far, 0 to 1."""

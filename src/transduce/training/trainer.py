@@ -44,7 +44,7 @@ from transduce.training.schedules import learning_rate
 from transduce.training.selection import Selection
 from transduce.training.signals import InterruptedTraining, Signals
 from transduce.training.step import NonFiniteError, OptimizerStep
-from transduce.training.task import TrainingTask
+from transduce.training.task import PacedTask, TrainingTask
 from transduce.training.weights import checksum, load_weights, read_tensors, weights_of
 
 
@@ -219,7 +219,10 @@ class _Trainer:
         """One optimizer step over one or more batches."""
         progress = self.progress
         step = progress.step + 1
-        rate = learning_rate(self.config.schedule, step, self._share_done(), self.task.d_model)
+        share = self._share_done()
+        rate = learning_rate(self.config.schedule, step, share, self.task.d_model)
+        if isinstance(self.task, PacedTask):
+            self.task.begin_step(share)
         batches = [batch for batch, _ in micro_batches]
         own = sum(batch.target_tokens for batch in batches)
         count, progress.data = self.ranks.gather_step(own, micro_batches[-1][1])

@@ -74,24 +74,28 @@ class SynthesisTraining:
         self.batches = self._batches(data["train"])
         self._valid = self._batches(data["valid"])
         self._spoken = data["valid"].sample(recipe.evaluation.validation_texts)
+        self._attention_weight = recipe.training.attention_weight
+
+    def begin_step(self, share: float) -> None:
+        """Set the weight of guided attention, which falls linearly to 0 at the end of training."""
+        self._attention_weight = (1 - share) * self.recipe.training.attention_weight
 
     def loss(self, batch: SynthesisBatch) -> LossSums:
         """Mean distance of the frames before and after the postnet, loss of the end, and guided
         attention; `nll` is the distance after the postnet."""
-        training = self.recipe.training
         text, frames = (one.to(self.synthesiser.device) for one in batch[:2])
         k = self.model.frames_per_step
         guided: AbstractContextManager[list[list[Tensor]]] = nullcontext([])
-        if training.attention_weight:
+        if self._attention_weight:
             guided = self.model.guided_weights()
         with guided as recorded:
             before, after, stop = spoken_as(self.model, text, frames)
         steps = frames.real[:, ::k]
-        ends = end_loss(stop, steps, training.stop_weight)
+        ends = end_loss(stop, steps, self.recipe.training.stop_weight)
         sums = after + before + k * ends
         if layers := guided_heads(recorded):
             costs = sum(guided_attention_loss(one, steps, text.real) for one in layers)
-            sums = sums + training.attention_weight * k / len(layers) * costs
+            sums = sums + self._attention_weight * k / len(layers) * costs
         return LossSums(sums, after.detach(), batch.target_tokens)
 
     def describe(self, batch: SynthesisBatch) -> str:

@@ -58,8 +58,9 @@ class SynthesisTrainingConfig(TrainingConfig):
 
     stop_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     """Weight of the last step of a text in the loss of the end; each other step counts 1."""
-    attention_weight: Weight = 5.0
-    """Weight of guided attention (Tachibana et al. 2018) in the loss; 0 for none."""
+    attention_weight: Weight = 10.0
+    """Weight of guided attention (Tachibana et al. 2018) in the first step's loss, from which it
+    falls linearly to 0 at the end of the budget; 0 for none."""
 
 
 @section
