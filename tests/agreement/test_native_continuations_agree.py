@@ -142,10 +142,14 @@ PLAIN: list[dict[str, Any]] = [
     {"beam_size": 2, "min_length": 60, "max_tokens": 60},
     {"beam_size": 30, "n_best": 30, "max_tokens": 3},
     {"beam_size": 4, "n_best": 4, "batch_tokens": 1},
-]
-OTHERS: list[dict[str, Any]] = [
     {"method": "sample", "n_best": 3, "seed": 4},
     {"method": "sample", "top_k": 4, "max_tokens": 60},
+    {"method": "sample", "n_best": 2, "top_p": 0.8, "min_length": 12, "temperature": 0.7},
+    {"method": "sample", "n_best": 4, "max_tokens": 2, "free_end": True, "min_p": 0.1},
+]
+OTHERS: list[dict[str, Any]] = [
+    {"method": "sample", "stop_strings": ("a", "d ")},
+    {"method": "sample", "no_repeat_ngram": 2, "n_best": 2},
     {"beam_size": 3, "stop_strings": ("a", "d ")},
     {"beam_size": 3, "no_repeat_ngram": 2, "n_best": 2},
     {"beam_size": 3, "repetition_penalty": 1.5},
@@ -184,7 +188,12 @@ def test_plain_options_alone_are_searched_for_in_the_engine() -> None:
 @pytest.mark.parametrize("window", [2, 7, 32])
 def test_every_window(positions: Any, window: int) -> None:
     ours, native = pair(config(positions, "pre", "gelu-tanh"), window)
-    for options in ({"beam_size": 1}, {"beam_size": 3, "n_best": 3}):
+    each: list[dict[str, Any]] = [
+        {"beam_size": 1},
+        {"beam_size": 3, "n_best": 3},
+        {"method": "sample", "n_best": 2},
+    ]
+    for options in each:
         asked = DecodingOptions(min_length=35, max_tokens=40, **options)
         assert_same(ours.generate(PROMPTS, asked), native.generate(PROMPTS, asked))
 
@@ -222,7 +231,9 @@ def test_a_long_text_needs_no_more_memory_than_its_window() -> None:
     for tokens in (100, 12_000):  # 900 bytes of keys and values each
         options = DecodingOptions(beam_size=1, max_tokens=tokens, min_length=tokens)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        ((found,),) = continuations.search([[2, 5]], OutputConstraints(), options, (0, 1, 2), None)
+        ((found,),) = continuations.search(
+            [[2, 5]], OutputConstraints(), options, (0, 1, 2), [0], None
+        )
         assert len(found.tokens) == tokens
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 5_000  # KiB
 

@@ -68,12 +68,27 @@ FILTERED = [
     {"beam_groups": 2, "n_best": 4},
     {"no_repeat_ngram": 2},
     {"repetition_penalty": 1.5},
-    {"method": "sample", "n_best": 3, "top_k": 5},
-    {"method": "sample", "minimum_risk": "chrf", "candidates": 4},
+    {"method": "sample", "n_best": 3, "repetition_penalty": 1.5},
+]
+SAMPLED = [
+    {"method": "sample", **options}
+    for options in [
+        {"n_best": 3, "seed": 7},
+        {"n_best": 3, "top_k": 5},
+        {"n_best": 4, "top_p": 0.7, "stop": "exact"},
+        {"n_best": 4, "top_k": 9, "top_p": 0.8, "temperature": 1.4, "length_penalty": "mean"},
+        {"n_best": 3, "min_p": 0.2, "top_k": 1000, "stop": "present"},
+        {"n_best": 2, "min_p": 1.0},
+        {"n_best": 3, "temperature": 1e-300},
+        {"n_best": 3, "temperature": 1e300, "min_length": 4},
+        {"n_best": 3, "max_length_ratio": 0.0, "max_length_extra": 0},
+        {"n_best": 3, "max_length_ratio": 0.0, "max_length_extra": 2, "free_end": True},
+        {"minimum_risk": "chrf", "candidates": 4, "n_best": 2},
+    ]
 ]
 
 
-@pytest.mark.parametrize("options", PLAIN + LENGTHS + FILTERED, ids=str)
+@pytest.mark.parametrize("options", PLAIN + LENGTHS + FILTERED + SAMPLED, ids=str)
 def test_every_option(options: dict[str, Any]) -> None:
     ours, lines = random_translator(**both(norm_order="pre")), some_lines()
     asked = DecodingOptions(**{"beam_size": 4, **SHORT, **options})
@@ -83,15 +98,31 @@ def test_every_option(options: dict[str, Any]) -> None:
 def test_plain_options_alone_are_searched_for_in_the_engine() -> None:
     native = with_native(random_translator()).config.native
     assert native is not None
-    for options in (*PLAIN, *LENGTHS):
+    for options in (*PLAIN, *LENGTHS, *SAMPLED):
         assert native.follows(DecodingOptions(**{"beam_size": 5, **options}), ())
     for options in FILTERED[3:]:
         assert not native.follows(DecodingOptions(**{"beam_size": 4, **options}), ())
 
 
-def test_padding_and_beginning_never_come_however_likely() -> None:
+@pytest.mark.parametrize(
+    "truncated",
+    [{}, {"top_p": 0.5}, {"top_p": 0.95}, {"top_k": 300}, {"top_k": 20}, {"min_p": 0.1}],
+    ids=str,
+)
+def test_thousands_of_draws_from_many_tokens_are_the_same(truncated: dict[str, Any]) -> None:
+    ours = random_translator(words=tuple(f"w{i}" for i in range(700)))
+    lines = some_lines()[:6]
+    options = DecodingOptions(method="sample", n_best=50, temperature=2.0, **truncated, **SHORT)
+    found = ours.translate(lines, options)
+    drawn = [token for one in found for c in one.candidates for part in c.parts for token in part]
+    assert len(drawn) > 2000
+    assert_same(found, with_native(ours).translate(lines, options))
+
+
+@pytest.mark.parametrize("method", ["beam", "sample"])
+def test_padding_and_beginning_never_come_however_likely(method: Any) -> None:
     ours, lines = random_translator(trained=False), some_lines()
-    options = DecodingOptions(beam_size=4, n_best=4, length_penalty="mean", **SHORT)
+    options = DecodingOptions(method=method, beam_size=4, n_best=4, length_penalty="mean", **SHORT)
     found = with_native(ours).translate(lines, options)
     assert_same(ours.translate(lines, options), found)
     for one in found:
@@ -110,25 +141,37 @@ def bits(found: Sequence[Translation]) -> list[Any]:
 
 
 @pytest.mark.parametrize("precision", get_args(Precision))
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam_size": 1},
+        {"beam_size": 4, "n_best": 4},
+        {"method": "sample", "n_best": 2},
+        {"method": "sample", "top_p": 0.8, "top_k": 9},
+    ],
+    ids=str,
+)
 def test_scores_are_the_same_to_the_bit_in_every_batch(
-    precision: Precision, beam_size: int
+    precision: Precision, settings: dict[str, Any]
 ) -> None:
     native = with_native(random_translator(d_model=72), precision)
     lines = [line for line in some_lines(60) if line.strip()]
-    options = DecodingOptions(beam_size=beam_size, n_best=beam_size, **SHORT)
+    options = DecodingOptions(**settings, **SHORT)
     together = bits(native.translate(lines, options))
-    assert bits(native.translate(lines[::-1], options))[::-1] == together
-    assert [bits(native.translate([line], options))[0] for line in lines] == together
+    if options.method == "beam":  # samples depend on the number of the line
+        assert bits(native.translate(lines[::-1], options))[::-1] == together
+    alone = [native.translate([line], options, number) for number, line in enumerate(lines)]
+    assert [bits(found)[0] for found in alone] == together
     for tokens in (13, 40, 200):
         few = dataclasses.replace(options, batch_tokens=tokens)
         assert bits(native.translate(lines, few)) == together
 
 
+@pytest.mark.parametrize("method", ["beam", "sample"])
 @pytest.mark.parametrize("threads", [2, 5])
-def test_threads_change_nothing(threads: int) -> None:
+def test_threads_change_nothing(threads: int, method: Any) -> None:
     native, lines = with_native(random_translator()), some_lines()
-    options = DecodingOptions(beam_size=3, n_best=3, **SHORT)
+    options = DecodingOptions(method=method, beam_size=3, n_best=3, **SHORT)
     alone = bits(native.translate(lines, options))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

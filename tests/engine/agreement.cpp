@@ -3,7 +3,7 @@
 //     agreement > here.txt        agreement here.txt: compare with the outputs of another build
 //
 // Every activation, norm order and kind of positions, in each precision, with an encoder and without,
-// greedy and with a beam.
+// greedy, with a beam and with samples.
 // Sums in another order differ in their last digits: scores may differ by a thousandth in float32
 // and by a twentieth in bfloat16 and int8, and one output in fifty may be another one.
 #include "random_model.h"
@@ -39,8 +39,13 @@ void search_with(const Model* model, const std::string& name, Random& random,
   const std::vector<int32_t> limits(SENTENCES, LIMIT), none(SENTENCES, 0);
   const bool encoder = model->has_encoder();
   const int32_t forbidden[] = {0, 2};
-  for (int beam : {1, 4}) {
-    const SearchOptions options{beam, 1, GNMT, EXACT, 0, 0, 3, 0, 0, 1, 2, forbidden, 0.6};
+  std::vector<double> uniforms(SENTENCES * 2 * LIMIT);
+  for (double& one : uniforms) one = random.bits() / 4294967296.0;
+  const Sampling none_drawn{}, drawn{0.8, 0.9, 0.01, 20, LIMIT, uniforms.data()};
+  for (int way = 0; way < 3; way++) {
+    const int beam = way == 0 ? 1 : way == 1 ? 4 : 2;
+    const SearchOptions options{beam, 1, GNMT, way < 2 ? EXACT : FIRST, 0, 0, 3, 0, 0, 1,
+                                2,    forbidden, 0.6, way < 2 ? none_drawn : drawn};
     Results* found = search(model, texts, encoder ? begin : texts, limits, none, options);
     if (!found) exit(3);
     const int32_t* tokens = search_tokens(found);

@@ -2,7 +2,7 @@
 //
 // What is out of range must be refused, and nothing read or written out of bounds: to be compiled
 // with sanitizers.  Each search is checked: its outputs obey its options, and are the same to the
-// bit for a sentence alone.
+// bit for a sentence alone.  Drawn tokens are compared with a distribution in double precision.
 //
 //     fuzz SECONDS [SEED]        of CPU time; 0: that seed alone
 //
@@ -124,6 +124,76 @@ int32_t sometimes(int32_t sentence) {
   return random.below(9) == 0 && sentence >= 0;
 }
 
+// Options of sampling, with `uniforms` for some sentences and samples.
+Sampling sampling_options(Random& random, int rows, std::vector<double>& uniforms) {
+  Sampling o;
+  o.steps = rarely(random) ? random.from_to(-1, 5) : 40;
+  o.top_k = random.below(2) ? number(random, 0, 30) : 0;
+  o.temperature = rarely(random) ? any_real(random) : 0.2 + 2 * random.from_to(0, 10);
+  o.top_p = rarely(random) ? any_real(random) : random.below(2) ? 1 : 0.51 + random.real();
+  o.min_p = rarely(random) ? any_real(random) : random.below(2) ? 0 : 0.51 + random.real();
+  uniforms.resize((size_t)std::max(0, rows) * std::max(0, o.steps));
+  for (double& one : uniforms) one = random.bits() / 4294967296.0;
+  if (rarely(random) && !uniforms.empty()) uniforms[0] = any_real(random);
+  o.uniforms = uniforms.data();
+  return o;
+}
+
+// Probabilities (n) by the definition, in double precision; none where a limit is too near to say.
+std::vector<double> distribution(const std::vector<float>& logits, const Sampling& o) {
+  const int n = (int)logits.size();
+  std::vector<int> ranked(n);
+  for (int i = 0; i < n; i++) ranked[i] = i;
+  std::stable_sort(ranked.begin(), ranked.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  if (o.top_k && o.top_k < n) ranked.resize(o.top_k);
+  std::vector<double> found(n), weights;
+  double whole = 0, before = 0, kept = 0;
+  for (int i : ranked) {
+    weights.push_back(std::exp((logits[i] - (double)logits[ranked[0]]) / o.temperature));
+    whole += weights.back();
+  }
+  for (size_t rank = 0; rank < ranked.size(); rank++) {
+    const double weight = weights[rank];
+    const bool unclear = std::fabs(before / whole - o.top_p) < 1e-5 ||
+                         (rank && o.min_p > 0 && std::fabs(weight - o.min_p) < 1e-5);
+    if (unclear && weight > 0) return {};
+    if (before < o.top_p * whole && weight >= o.min_p) found[ranked[rank]] = weight, kept += weight;
+    before += weight;
+  }
+  for (double& one : found) one /= kept;
+  return found;
+}
+
+void draws(Random& random) {
+  const int n = random.below(3) ? random.from_to(1, 90) : random.from_to(200, 900);
+  Buffer<float> buffer;
+  float* logits = buffer.at_least(n);
+  const float scale = random.below(2) ? 9 : 0.5f;
+  const bool ties = random.below(3) == 0, gaps = random.below(2);
+  for (int i = 0; i < n; i++) {
+    logits[i] = scale * random.real();
+    if (ties) logits[i] = std::round(2 * logits[i]) / 2;
+    if (gaps && random.below(3) == 0) logits[i] = DEAD;
+  }
+  std::vector<double> uniforms;
+  const Sampling o = sampling_options(random, 1, uniforms);
+  if (!o.uniforms || !are_valid({{}, {}, nullptr, nullptr}, o, 1)) return;
+  Distribution drawn;
+  drawn.prepare(Row(logits, n), o);
+  const bool none = std::all_of(logits, logits + n, [](float x) { return x == DEAD; });
+  check(drawn.is_empty() == none, "nothing to draw");
+  const std::vector<double> right = distribution({logits, logits + n}, o);
+  for (double uniform : uniforms) {
+    if (none || right.empty()) break;
+    const int token = drawn.draw(uniform);
+    check(token >= 0 && token < n && right[token] > 0, "a token that may be drawn");
+    double before = 0;
+    for (int i = 0; i < token; i++) before += right[i];
+    const bool near = uniform > before - 1e-5 && uniform < before + right[token] + 1e-5;
+    check(near || !(uniform >= 0 && uniform < 1), "the token drawn");
+  }
+}
+
 // Each sentence alone has the same hypotheses, to the bit.
 void check_alone(const Model& model, const Texts& sources, const Texts& prompts,
                  const std::vector<int32_t>& limits, const std::vector<int32_t>& least,
@@ -131,7 +201,9 @@ void check_alone(const Model& model, const Texts& sources, const Texts& prompts,
   size_t hypothesis = 0, token = 0;
   for (int i = 0; i < prompts.n(); i++) {
     const Texts source = model.has_encoder() ? sources.only(i) : Texts{};
-    Results* alone = search(&model, source, prompts.only(i), {limits[i]}, {least[i]}, options);
+    SearchOptions own = options;
+    if (own.sampling.uniforms) own.sampling.uniforms += (size_t)i * own.beam * own.sampling.steps;
+    Results* alone = search(&model, source, prompts.only(i), {limits[i]}, {least[i]}, own);
     check(alone && alone->not_a_number < 0, "a sentence alone");
     check(alone->counts[0] == together.counts[i], "hypotheses alone");
     const auto same = [](const auto& one, const auto& all, size_t from) {
@@ -156,6 +228,11 @@ void searches(const Model& model, const Texts& sources, Random& random) {
   o.n_forbidden = random.below(3), o.forbidden = forbidden;
   o.alpha = rarely(random) ? any_real(random) : 0.6;
   const Texts prompts = texts(sources.n(), model.shape.target_size, random);
+  std::vector<double> uniforms;
+  o.sampling = {};
+  if (random.below(2)) {
+    o.sampling = sampling_options(random, sources.n() * std::clamp(o.beam, 0, 6), uniforms);
+  }
   std::vector<int32_t> limits, least;
   for (int i = 0; i < prompts.n(); i++) {
     limits.push_back(rarely(random) ? random.from_to(-2, 40) : random.from_to(0, 9));
@@ -180,6 +257,7 @@ void once(uint64_t seed) {
   if (!loaded.model || !is_small(*loaded.model)) return;
   const bool complete = load(loaded, random);
   for (int i = 0; i < 3; i++) {
+    draws(random);
     const int size = std::max(1, loaded.model->shape.source_size);
     const Texts sources = texts(random.from_to(1, 6), size, random);
     if (!complete) {

@@ -34,7 +34,8 @@ sys.modules["torch"] = None  # importing it raises
 from transduce.cli.main import main
 run = sys.argv[1]
 print(main(["translate", run, sys.argv[2], "--n-best", "2"]))
-print(main(["translate", run, sys.argv[2], "--sample"]))
+print(main(["translate", run, sys.argv[2], "--sample", "--top-p", "0.9", "--n-best", "2"]))
+print(main(["translate", run, sys.argv[2], "--no-repeat-ngram", "2"]))
 print(main(["translate", run, sys.argv[2], "--engine", "pytorch"]))
 print(main(["translate", run + "-rnn", sys.argv[2]]))
 print(main(["evaluate", run]))
@@ -80,19 +81,23 @@ def test_a_process_without_torch(whole: Run, copied: Path, tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    options = dataclasses.replace(whole.translator.options, n_best=2)
-    found = whole.translate_batch(["ab", "cde"], options)
-    best = [
-        f"{i} ||| {one.text} ||| {one.score:.6f}"
-        for i, translation in enumerate(found)
-        for one in translation.candidates
-    ]
-    ends = ["0", "2", "1", "1", "1"]
+    expected = []
+    for method, top_p in (("beam", 1.0), ("sample", 0.9)):
+        options = dataclasses.replace(
+            whole.translator.options, method=method, n_best=2, top_p=top_p
+        )
+        found = whole.translate_batch(["ab", "cde"], options)
+        expected += [
+            f"{i} ||| {one.text} ||| {one.score:.6f}"
+            for i, translation in enumerate(found)
+            for one in translation.candidates
+        ]
+        expected.append("0")
     (int8,) = transduce.load(KEPT, "cpu", "int8", "native").translate_batch(["ab"])
-    assert done.stdout.splitlines() == [*best, *ends, str([int8.text])]
+    assert done.stdout.splitlines() == [*expected, "2", "1", "1", "1", str([int8.text])]
     said = done.stderr.splitlines()
     needed = "needs PyTorch, which is not installed; install transduce, not transduce-runtime"
-    assert said[0].endswith(f"decoding.method = 'sample' {needed}")
+    assert said[0].endswith(f"decoding.no_repeat_ngram = 2 {needed}")
     assert said[1].endswith(f"`transduce translate` {needed}")
     assert "the native engine has no model.encoder.kind = 'recurrent'; without" in said[2]
     assert said[3].endswith(f"`transduce evaluate` {needed}") and len(said) == 4
@@ -124,11 +129,11 @@ def test_the_same_answers_to_the_bit(light: Run, whole: Run, changes: dict[str, 
 @needs_native
 def test_without_torch_options_are_errors_of_their_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     run = NativeRun(KEPT, "float32", 1)
-    sampled = dataclasses.replace(run.translator.options, method="sample")
+    filtered = dataclasses.replace(run.translator.options, no_repeat_ngram=2)
     monkeypatch.setitem(sys.modules, "torch", None)
-    fine, refused, last = run.attempt(["ab", "ab", "cde"], [None, sampled, None])
+    fine, refused, last = run.attempt(["ab", "ab", "cde"], [None, filtered, None])
     assert [fine, last] == run.translate_batch(["ab", "cde"])
-    assert isinstance(refused, SettingError) and "'sample' needs PyTorch" in str(refused)
+    assert isinstance(refused, SettingError) and "ngram = 2 needs PyTorch" in str(refused)
 
 
 @needs_native

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch import Tensor
 from transduce.decoding.filters import keep_min_p, keep_top_k, keep_top_p
 from transduce.decoding.hypotheses import DEAD, ActiveHypotheses, BeamCandidates
 from transduce.decoding.options import DecodingOptions
+from transduce.decoding.random_numbers import uniforms
 from transduce.decoding.topk import topk
 
 Strategy = Callable[[Tensor, ActiveHypotheses], BeamCandidates]
@@ -76,10 +76,10 @@ def random_sampling(
     streams, limits: (n) random streams of the sentences, and maximum tokens of each. Samples depend
     only on seed, stream and sample number, not on the batch.
     """
-    uniforms = _uniforms(options, streams, limits)  # (n, samples, steps)
+    numbers = uniforms(options, streams, limits)  # (n, samples, steps)
 
     def choose(log_probs: Tensor, active: ActiveHypotheses) -> BeamCandidates:
-        rows = torch.from_numpy(uniforms[active.sentences, :, active.length]).to(log_probs.device)
+        rows = torch.from_numpy(numbers[active.sentences, :, active.length]).to(log_probs.device)
         each = options.n_best // active.width  # samples drawn from a row: all at first, then one
         cumulative = _distribution(log_probs, options).cumsum(2)  # (l, w, v)
         at = rows.view(-1, active.width, each) * cumulative[:, :, -1:]
@@ -109,17 +109,3 @@ def _distribution(log_probs: Tensor, options: DecodingOptions) -> Tensor:
     if options.min_p:
         scaled = keep_min_p(scaled, options.min_p)
     return scaled.softmax(2).nan_to_num(0.0)
-
-
-def _uniforms(
-    options: DecodingOptions, streams: Sequence[int], limits: list[int]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """One number from [0, 1) for each sentence, sample and step."""
-    uniforms = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))
-    for i, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
-        for sample in range(options.n_best):
-            # SeedSequence mixes the three into 128 bits; torch.Generator would keep 32 of them
-            seed = np.random.SeedSequence((options.seed, stream, sample))
-            generator = np.random.Generator(np.random.PCG64(seed))
-            uniforms[i, sample, : limit + 1] = generator.random(limit + 1)
-    return uniforms

@@ -44,6 +44,16 @@ class ModelShape(Structure):
     )
 
 
+class Sampling(Structure):
+    """Options of sampling; the fields of `Sampling` in sampling.h."""
+
+    _fields_ = (
+        *((name, c_double) for name in ("temperature", "top_p", "min_p")),
+        *((name, c_int32) for name in ("top_k", "steps")),
+        ("uniforms", c_void_p),
+    )
+
+
 class SearchOptions(Structure):
     """Options of a search; the fields of `SearchOptions` in search.h."""
 
@@ -53,6 +63,7 @@ class SearchOptions(Structure):
         ("n_forbidden", c_int32),
         ("forbidden", POINTER(c_int32)),
         ("alpha", c_double),
+        ("sampling", Sampling),
     )
 
 

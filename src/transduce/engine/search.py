@@ -1,4 +1,4 @@
-"""Greedy and beam search in the engine, for options that need only the logits of a step."""
+"""Search and sampling in the engine, for options that need only the logits of a step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from ctypes import c_int32
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.engine import library
 from transduce.engine.library import Cancelled, SearchOptions
 from transduce.engine.weights import EngineWeights
 from transduce.errors import TransduceError
@@ -17,6 +21,10 @@ from transduce.errors import TransduceError
 # Numbers of the enums in search.h.
 LENGTH_PENALTIES = ("none", "mean", "gnmt")
 STOPS = ("first", "exact", "present")
+MOST_TOP_K = 2**31 - 1
+"""As many as any vocabulary has."""
+
+Floats = NDArray[np.float64]
 
 
 class Found(NamedTuple):
@@ -29,9 +37,25 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """Draws from the distribution of each next token, in place of a search.
+
+    uniforms: (n, samples, steps) numbers from [0, 1), for `beam_size` samples of each sentence, and
+    as many steps as the greatest limit, or more.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    uniforms: Floats
+
+
+@dataclass(frozen=True)
 class SearchRules:
     """Options of `decoding.options.DecodingOptions` that the engine's search follows.
 
+    beam_size: hypotheses of a sentence side by side; in sampling, samples.
     eos: id of the end of sentence.  forbidden: ids that are never emitted.
     threads: number of threads for the sentences of a batch, without effect on outputs.
     ends_at_limit: a hypothesis ends with as many tokens as its limit; without it, an end of
@@ -52,6 +76,7 @@ class SearchRules:
     ends_at_limit: bool = False
     window: int = 0
     kept: int = 0
+    sampling: Sampling | None = None
 
 
 def search(
@@ -76,6 +101,9 @@ def search(
     model.check_lengths(max(map(len, sources), default=0), longest)
     arrays = *_flat(sources), *_flat(prompts), array("i", limits), array("i", min_lengths)
     errors: list[BaseException] = []
+    if rules.sampling is not None:
+        n, samples, steps = rules.sampling.uniforms.shape
+        assert (n, samples) == (len(prompts), rules.beam_size) and steps >= max(limits)
     pointer = model.library.search_run(
         model.pointer,
         *(values.buffer_info()[0] for values in arrays),
@@ -104,8 +132,11 @@ def _flat(rows: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
     return array("i", itertools.chain.from_iterable(rows)), array("i", map(len, rows))
 
 
-@functools.lru_cache(maxsize=64)
 def _options(rules: SearchRules) -> SearchOptions:
+    return _made_options(rules) if rules.sampling else _kept_options(rules)
+
+
+def _made_options(rules: SearchRules) -> SearchOptions:
     return SearchOptions(
         rules.beam_size,
         rules.n_best,
@@ -120,6 +151,22 @@ def _options(rules: SearchRules) -> SearchOptions:
         len(rules.forbidden),
         (c_int32 * len(rules.forbidden))(*rules.forbidden),
         rules.alpha,
+        _sampling(rules.sampling),
+    )
+
+
+_kept_options = functools.lru_cache(maxsize=64)(_made_options)
+
+
+def _sampling(given: Sampling | None) -> library.Sampling:
+    if given is None:
+        return library.Sampling()
+    uniforms = given.uniforms
+    assert uniforms.dtype == np.float64 and uniforms.flags.c_contiguous
+    top_k = min(given.top_k, MOST_TOP_K)
+    address = uniforms.ctypes.data
+    return library.Sampling(
+        given.temperature, given.top_p, given.min_p, top_k, uniforms.shape[2], address
     )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from transduce.decoding.options import DecodingOptions
 from transduce.decoding.output_constraints import OutputConstraints
-from transduce.engine.search import SearchRules
+from transduce.decoding.random_numbers import uniforms
+from transduce.engine.search import Sampling, SearchRules
 from transduce.text import EOS
 
 _PLAIN = {
     name: getattr(DecodingOptions(), name)
     for name in (
-        *("method", "beam_groups", "repetition_penalty", "no_repeat_ngram", "coverage_penalty"),
+        *("beam_groups", "repetition_penalty", "no_repeat_ngram", "coverage_penalty"),
         *("shortlist", "stop_strings"),
     )
 }
@@ -32,14 +34,30 @@ def beyond_logits(options: DecodingOptions) -> list[str]:
     return [name for name, plain in _PLAIN.items() if getattr(options, name) != plain]
 
 
-@functools.lru_cache(maxsize=64)
-def search_rules(options: DecodingOptions, forbidden: tuple[int, ...], threads: int) -> SearchRules:
+def search_rules(
+    options: DecodingOptions,
+    forbidden: tuple[int, ...],
+    threads: int,
+    streams: Sequence[int],
+    limits: Sequence[int],
+) -> SearchRules:
     """The rules of a search with these options.
 
-    forbidden: ids that are never emitted.
+    forbidden: ids that are never emitted.  streams, limits: (n) random streams of the sentences,
+    and maximum tokens of each.
     """
+    rules = _rules(options, forbidden, threads)
+    if options.method != "sample":
+        return rules
+    numbers = uniforms(options, streams, limits)
+    sampling = Sampling(options.temperature, options.top_k, options.top_p, options.min_p, numbers)
+    return replace(rules, stop="first", sampling=sampling)  # samples do not compete
+
+
+@functools.lru_cache(maxsize=64)
+def _rules(options: DecodingOptions, forbidden: tuple[int, ...], threads: int) -> SearchRules:
     return SearchRules(
-        options.beam_size,
+        options.width,
         options.n_best,
         options.length_penalty,
         options.alpha,

@@ -35,6 +35,20 @@ bool read_sources(const Model& model, const int32_t* ids, const int32_t* lengths
   return read_sentences(ids, lengths, n, model.shape.source_size, 1, to);
 }
 
+// Null uniforms are a search without chance.
+bool are_valid(const Questions& questions, const Sampling& o, int samples) {
+  if (!o.uniforms) return true;
+  if (!(o.temperature > 0 && std::isfinite(o.temperature) && o.top_k >= 0 && o.steps >= 0 &&
+        o.top_p > 0 && o.top_p <= 1 && o.min_p >= 0 && o.min_p <= 1)) {
+    return false;
+  }
+  const int n = questions.count();
+  const bool enough = std::all_of(questions.limits, questions.limits + n,
+                                  [&](int limit) { return limit <= o.steps; });
+  return enough && std::all_of(o.uniforms, o.uniforms + (size_t)n * samples * o.steps,
+                               [](double x) { return x >= 0 && x < 1; });
+}
+
 bool are_valid(const Questions& questions, const SearchOptions& o, const Model& model) {
   const int64_t positions = positions_of(model.decoder);
   for (int i = 0; i < questions.count(); i++) {
@@ -50,7 +64,8 @@ bool are_valid(const Questions& questions, const SearchOptions& o, const Model& 
   const bool window = o.window == 0 || (o.kept >= 1 && o.kept <= o.window);
   const bool kinds = o.length_penalty >= NO_PENALTY && o.length_penalty <= GNMT &&
                      o.stop >= FIRST && o.stop <= PRESENT && o.alpha >= 0 && o.alpha <= 1000;
-  return ids && window && kinds && o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1;
+  const bool counts = o.beam >= 1 && o.beam <= 1000000 && o.n_best >= 1;
+  return ids && window && kinds && counts && are_valid(questions, o.sampling, o.beam);
 }
 
 }  // namespace

@@ -1,20 +1,22 @@
-// Beam search and greedy search, by the rules of transduce/decoding: the same outputs as there.
+// Beam search, greedy search and sampling, by the rules of transduce/decoding: the same outputs as
+// there.
 //
 // The Python search follows every option; this one follows those that need only the logits of a
-// step: length penalties, stopping rules, limits, a free end, the window of a decoder alone.
-// Log-softmax and the choice of the best go over the logits together, so that no log-probability but
-// a candidate's is written.
+// step: length penalties, stopping rules, limits, a free end, the window of a decoder alone, limits
+// of the distribution.
 #pragma once
 #include <system_error>
 #include <thread>
 
 #include "layers.h"
+#include "sampling.h"
 
 enum LengthPenalty { NO_PENALTY, MEAN, GNMT };
 enum Stop { FIRST, EXACT, PRESENT };
 
 // As the caller gives them; the same fields in `library.py`.
 //
+// beam: hypotheses of a sentence side by side; in sampling, samples, for which `stop` is FIRST.
 // forbidden: ids that are never emitted.  ends_at_limit: a hypothesis of as many tokens as its limit
 // ends there, without an end of sentence.  window: most positions of a hypothesis, 0 for no limit; a
 // longer one is read again from its last `kept` tokens on.
@@ -23,6 +25,7 @@ struct SearchOptions {
   int32_t n_forbidden;
   const int32_t* forbidden;
   double alpha;
+  Sampling sampling;
 };
 
 // What to search for: sources, unless the decoder is alone; the tokens that every hypothesis begins
@@ -46,8 +49,6 @@ struct Hypothesis {
   bool finished;
 };
 typedef std::vector<Hypothesis> Hypotheses;
-
-constexpr float DEAD = -INFINITY;
 
 struct NotANumber {
   int length;
@@ -79,65 +80,10 @@ class Finished {
   int kept_;
 };
 
-struct Candidate {
-  float value;
-  int parent, token;
-};
-
-// The `most` best candidates, best first; ties go to the better parent, then to the lower id.
-class Best {
- public:
-  std::vector<Candidate> ranked;
-  float least = DEAD;  // that a new one must exceed
-
-  explicit Best(int most) : most_(most) {}
-  void offer(float value, int parent, int token) {
-    if (!(value > least)) return;
-    size_t at = ranked.size();
-    while (at > 0 && ranked[at - 1].value < value) at--;
-    ranked.insert(ranked.begin() + at, {value, parent, token});
-    if ((int)ranked.size() > most_) ranked.pop_back();
-    if ((int)ranked.size() == most_) least = ranked.back().value;
-  }
-
- private:
-  int most_;
-};
-
-// Logits (n) of one row, and what turns them into log-probabilities: (x - top) - log_sum.
-struct Row {
-  float* logits;
-  int n;
-  float top, log_sum;
-
-  Row(float* logits_, int n_) : logits(logits_), n(n_) {
-    const auto logit = [=](int j) { return load(logits + j); };
-    const auto add = [](V a, V b) { return a + b; };
-    const int whole = n / W * W;
-    top = maximum(combined(n, all(DEAD), logit, [](V a, V b) { return larger(a, b); }));
-    for (int j = whole; j < n; j++) top = larger(top, logits[j]);
-    float total = sum(combined(n, V{}, [&](int j) { return exponential(logit(j) - top); }, add));
-    for (int j = whole; j < n; j++) total += std::exp(logits[j] - top);
-    log_sum = std::log(total);
-  }
-  float log_prob(float logit) const { return (logit - top) - log_sum; }
-
-  // Offer every token of a hypothesis with this log-probability so far.
-  void offer_all(Best& best, float so_far, int parent) const {
-    int j = 0;
-    for (; j + 4 * W <= n; j += 4 * W) {  // look only into groups whose largest is good enough
-      V tops = larger(load(logits + j), load(logits + j + W));
-      tops = larger(tops, larger(load(logits + j + 2 * W), load(logits + j + 3 * W)));
-      if (!(log_prob(maximum(tops)) + so_far > best.least)) continue;
-      for (int i = j; i < j + 4 * W; i++) best.offer(log_prob(logits[i]) + so_far, parent, i);
-    }
-    for (; j < n; j++) best.offer(log_prob(logits[j]) + so_far, parent, j);
-  }
-};
-
 // A hypothesis that still grows.
 struct Growing {
-  float log_prob;  // DEAD for a place of the beam that nothing fills
+  float log_prob;
+  int sample;
   std::vector<int> tokens;
 };
 
@@ -158,7 +104,7 @@ class Search {
         cancelled_(cancelled),
         first_(first),
         finished_(questions_.count(), Finished(options)) {
-    for (int i = 0; i < questions_.count(); i++) beams_.push_back({i, {{0.0f, {}}}});
+    for (int i = 0; i < questions_.count(); i++) beams_.push_back({i, {{0.0f, Draws::ALL, {}}}});
   }
 
   std::vector<Finished>& run() {
@@ -178,6 +124,7 @@ class Search {
   std::vector<Finished> finished_;
   std::vector<Beam> beams_;
   Buffer<float> logits_;
+  Distribution distribution_;
 
   // True if all hypotheses can only end, at no cost, so that no step is needed.
   bool only_free_ends(int length) const {
@@ -221,9 +168,9 @@ class Search {
     std::vector<int> parents;
     int first = 0;  // row of the beam in the state
     for (Beam& beam : beams_) {
-      const Best best = candidates(beam, length, first);
+      const std::vector<Candidate> chosen = candidates(beam, length, first);
       std::vector<Candidate> continuing;
-      for (const Candidate& one : best.ranked) {
+      for (const Candidate& one : chosen) {
         if (one.token != options_.eos && (int)continuing.size() < options_.beam) {
           continuing.push_back(one);
         }
@@ -232,17 +179,15 @@ class Search {
         cut_off(beam, length, continuing);
         continuing.clear();
       }
-      collect(beam, best, length);
+      collect(beam, chosen, length);
       const bool done = is_done(beam.sentence, length, continuing);
       if (done && !finished_[beam.sentence].count) keep_unfinished(beam, length);
       if (!done && !(cancelled_ && cancelled_(first_ + beam.sentence))) {
         Beam next{beam.sentence, {}};
-        for (int i = 0; i < options_.beam; i++) {
-          const bool dead = i >= (int)continuing.size();
-          const Candidate& chosen = continuing[dead ? 0 : i];
-          next.rows.push_back({dead ? DEAD : chosen.value, beam.rows[chosen.parent].tokens});
-          next.rows.back().tokens.push_back(chosen.token);
-          parents.push_back(first + chosen.parent);
+        for (const Candidate& one : continuing) {
+          next.rows.push_back({one.log_prob, one.sample, beam.rows[one.parent].tokens});
+          next.rows.back().tokens.push_back(one.token);
+          parents.push_back(first + one.parent);
         }
         going.push_back(std::move(next));
       }
@@ -252,48 +197,61 @@ class Search {
     beams_.swap(going);
   }
 
-  // The best 2 * beam continuations: at most `beam` of them end the sentence.
-  Best candidates(const Beam& beam, int length, int first) {
+  // The best 2 * beam continuations, of which at most `beam` end the sentence; or one of each sample.
+  std::vector<Candidate> candidates(const Beam& beam, int length, int first) {
+    const Sampling& sampling = options_.sampling;
+    if (!sampling.uniforms) {
+      Best best(2 * options_.beam);
+      choose(beam, length, first, best);
+      return std::move(best.chosen);
+    }
+    const size_t sample = (size_t)(first_ + beam.sentence) * options_.beam;
+    const double* uniforms = sampling.uniforms + sample * sampling.steps + length;
+    Draws draws(sampling, options_.beam, uniforms, distribution_);
+    choose(beam, length, first, draws);
+    return std::move(draws.chosen);
+  }
+
+  // Let every hypothesis of a beam have its continuations.
+  template <class Choice>
+  void choose(const Beam& beam, int length, int first, Choice& choice) {
     const int size = state_.model.shape.target_size;
     const bool full = limit(beam) <= length;
     const bool too_short =
         length < std::min(questions_.min_lengths[beam.sentence], limit(beam));
-    Best best(2 * options_.beam);
     for (int i = 0; i < (int)beam.rows.size(); i++) {
-      const float so_far = beam.rows[i].log_prob;
+      const Parent parent{i, beam.rows[i].log_prob, beam.rows[i].sample};
       if (full && options_.free_end) {
-        best.offer(so_far, i, options_.eos);
+        choice.only(parent, options_.eos, 0.0f);
         continue;
       }
       Row row(logits_.data() + (size_t)(first + i) * size, size);
       if (std::isnan(row.log_sum)) throw NotANumber{length};
-      if (so_far == DEAD) continue;
       if (full) {
-        best.offer(row.log_prob(row.logits[options_.eos]) + so_far, i, options_.eos);
+        choice.only(parent, options_.eos, row.log_prob(row.logits[options_.eos]));
         continue;
       }
       for (int j = 0; j < options_.n_forbidden; j++) row.logits[options_.forbidden[j]] = DEAD;
       if (too_short) row.logits[options_.eos] = DEAD;
-      row.offer_all(best, so_far, i);
+      choice.any(parent, row);
     }
-    return best;
   }
 
   // Ends of sentence among the first `beam` candidates finish; others continue.
-  void collect(const Beam& beam, const Best& best, int length) {
-    for (int i = 0; i < std::min((int)best.ranked.size(), options_.beam); i++) {
-      const Candidate& one = best.ranked[i];
+  void collect(const Beam& beam, const std::vector<Candidate>& chosen, int length) {
+    for (int i = 0; i < std::min((int)chosen.size(), options_.beam); i++) {
+      const Candidate& one = chosen[i];
       if (one.token != options_.eos) continue;
-      const double score = one.value / penalty(options_, length + 1);
-      finished_[beam.sentence].add({beam.rows[one.parent].tokens, one.value, score, true});
+      const double score = one.log_prob / penalty(options_, length + 1);
+      finished_[beam.sentence].add({beam.rows[one.parent].tokens, one.log_prob, score, true});
     }
   }
 
   // Hypotheses that have as many tokens as they may.
   void cut_off(const Beam& beam, int length, const std::vector<Candidate>& last) {
     for (const Candidate& one : last) {
-      Hypothesis found{beam.rows[one.parent].tokens, one.value,
-                       one.value / penalty(options_, length + 1), false};
+      Hypothesis found{beam.rows[one.parent].tokens, one.log_prob,
+                       one.log_prob / penalty(options_, length + 1), false};
       found.tokens.push_back(one.token);
       finished_[beam.sentence].add(std::move(found));
     }
@@ -302,7 +260,7 @@ class Search {
   // The rules of decoding/stopping.py, with the proof of the exact one.
   bool is_done(int sentence, int length, const std::vector<Candidate>& continuing) const {
     const Finished& finished = finished_[sentence];
-    const float top = continuing.empty() ? DEAD : continuing[0].value;
+    const float top = continuing.empty() ? DEAD : continuing[0].log_prob;
     const bool full = finished.count >= options_.beam;
     if (options_.stop == PRESENT) {
       const double now = top / penalty(options_, length + 1);
@@ -314,7 +272,6 @@ class Search {
 
   void keep_unfinished(const Beam& beam, int length) {
     for (const Growing& row : beam.rows) {
-      if (row.log_prob == DEAD) continue;
       const double score = row.log_prob / penalty(options_, length);
       finished_[beam.sentence].add({row.tokens, row.log_prob, score, false});
     }

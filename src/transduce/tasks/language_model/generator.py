@@ -318,7 +318,9 @@ class Generator:
         """The results of `_steps`, or of the native engine's own search."""
         native = self.native
         if native is not None and native.follows(options, output_constraints):
-            return native.search(prompts, output_constraints, options, self.forbidden, cancelled)
+            return native.search(
+                prompts, output_constraints, options, self.forbidden, streams, cancelled
+            )
         steps = self._steps(prompts, output_constraints, options, streams, cancelled)
         return collections.deque(steps, maxlen=1).pop().best
 

@@ -37,16 +37,20 @@ class NativeContinuations:
         output_constraints: OutputConstraints,
         options: DecodingOptions,
         forbidden: tuple[int, ...],
+        streams: Sequence[int],
         cancelled: Callable[[int], bool] | None,
     ) -> list[list[Hypothesis]]:
-        """The `n_best` hypotheses that follow each prompt, best first."""
+        """The `n_best` hypotheses that follow each prompt, best first.
+
+        streams: (n) random streams of the prompts.
+        """
+        limits = [options.max_tokens] * len(prompts)
         rules = dataclasses.replace(
-            search_rules(options, forbidden, torch.get_num_threads()),
+            search_rules(options, forbidden, torch.get_num_threads(), streams, limits),
             ends_at_limit=True,
             window=self.window,
             kept=kept_tokens(self.window),
         )
-        limits = [options.max_tokens] * len(prompts)
         least = [max(options.min_length, output_constraints.min_length)] * len(prompts)
         found = search(self.model, (), prompts, limits, least, rules, cancelled)
         return [[Hypothesis(*one) for one in of_prompt] for of_prompt in found]

@@ -41,7 +41,8 @@ class NativeEngine(Generic[M]):
         cancelled: Callable[[int], bool] | None,
     ) -> list[list[Hypothesis]]:
         """The `n_best` hypotheses of each piece, best first, of at most `limits` tokens."""
-        rules = search_rules(options, (BOS, PAD), self._threads())
+        streams = [segment.stream for segment in segments]
+        rules = search_rules(options, (BOS, PAD), self._threads(), streams, limits)
         min_lengths = [
             max(options.min_length, segment.output_constraints.min_length) for segment in segments
         ]

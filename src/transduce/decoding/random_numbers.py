@@ -1,0 +1,30 @@
+"""Random numbers of sampling, by seed, sentence and sample: independent of the batch.
+
+No import of torch: the native engine draws by them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.decoding.options import DecodingOptions
+
+
+def uniforms(
+    options: DecodingOptions, streams: Sequence[int], limits: Sequence[int]
+) -> NDArray[np.float64]:
+    """One number from [0, 1) for each sentence, sample and step: (n, samples, steps).
+
+    streams, limits: (n) random streams of the sentences, and maximum tokens of each.
+    """
+    found = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))
+    for i, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
+        for sample in range(options.n_best):
+            # SeedSequence mixes the three into 128 bits; torch.Generator would keep 32 of them
+            seed = np.random.SeedSequence((options.seed, stream, sample))
+            generator = np.random.Generator(np.random.PCG64(seed))
+            found[i, sample, : limit + 1] = generator.random(limit + 1)
+    return found
