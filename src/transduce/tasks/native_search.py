@@ -15,8 +15,12 @@ from transduce.text import EOS
 _PLAIN = {
     name: getattr(DecodingOptions(), name)
     for name in (
-        *("beam_groups", "repetition_penalty", "no_repeat_ngram", "coverage_penalty"),
-        *("shortlist", "stop_strings"),
+        "beam_groups",
+        "repetition_penalty",
+        "no_repeat_ngram",
+        "coverage_penalty",
+        "shortlist",
+        "stop_strings",
     )
 }
 """Settings that keep a search to the logits, each with its value."""
