@@ -24,7 +24,7 @@ def publish_run(
 
     The directory is itself a run directory, without checkpoints and without paths of this machine.
     licence: identifier for the card's metadata, such as "apache-2.0".  Raises RunError if the
-    run or the directory cannot be used, SettingError for a licence that is no identifier.
+    run or the directory cannot be used, SettingError for a licence that is not an identifier.
     """
     source, path = Path(run), Path(directory)
     if licence and not LICENCE.fullmatch(licence):

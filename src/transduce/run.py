@@ -150,9 +150,9 @@ class Run(RunCalls):
         """A transcriber of long recordings, for a run that takes recordings.
 
         options: for decoding.  language, task: of an imported Whisper, the code of the spoken
-        language or "auto", "transcribe" or "translate".  prompt: text before the recording, whose
-        names and spelling it takes up.  By default all are the recipe's.  Raises RunError for a
-        run that does not take recordings, SettingError for options that the model lacks.
+        language or "auto", "transcribe" or "translate". prompt: text before the recording; outputs
+        follow its names and spelling. By default all are the recipe's. Raises RunError for a run
+        that does not take recordings, SettingError for options that the model lacks.
         """
         if not isinstance(self.predictor, Recogniser):
             raise RunError(

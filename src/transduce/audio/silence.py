@@ -46,7 +46,7 @@ SHORTEST = SPAN + 4
 """Minimum number of loud levels in a piece; a click makes as many as a level has hops."""
 STEADY = 5.0
 """Decibels between the faint and the loud levels of a piece, in the mean of the bands, below which
-it is no speech."""
+it is not speech."""
 
 
 BLOCK_SECONDS = 4

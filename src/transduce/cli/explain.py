@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_EXPLANATIONS = 64
 """Explanations in one page: texts times runs."""
 WIDTH = 100
-"""Cells of a line where stdout is no terminal."""
+"""Cells of a line if stdout is not a terminal."""
 
 
 @Parameter(name="*")

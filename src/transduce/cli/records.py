@@ -35,7 +35,7 @@ class Records:
     first: int
     """Number of the first line, from 0."""
     items: list[dict[str, Any] | None]
-    """None for a blank line, without fields for a line that is no record."""
+    """None for a blank line, without fields for a line that is not a record."""
     inputs: list[tuple[str, ...]]
     """Texts of each record, empty for blank and failed ones."""
     errors: dict[int, str]

@@ -81,7 +81,7 @@ def transcribe(
         Write the spoken words, or their translation into English. For imported Whisper models;
         default: the recipe's.
     prompt
-        Text before the recording, whose names and spelling the model takes up. For imported
+        Text before the recording; outputs follow its names and spelling. For imported
         Whisper models.
     """
     if words and form == "txt":

@@ -1,4 +1,4 @@
-"""Lines of text, read strictly: an error names the place of bytes that are no UTF-8.
+"""Lines of text, read strictly: an error names the place of bytes that are not UTF-8.
 
 `lenient_text` keeps one line out for every line in.
 """

@@ -74,7 +74,7 @@ class RecordingReport:
     too_long: int = 0
     too_fast: int = 0
     seconds: float = 0.0
-    """Length of those kept, at their own speed."""
+    """Length of the kept recordings, at their own speed."""
 
     def __str__(self) -> str:
         return (

@@ -63,7 +63,7 @@ def resume_or_create(
 ) -> Iterator[ResumableDirectory | None]:
     """Yield a directory that replaces `directory` on success and stays aside on failure.
 
-    files: names allowed in `directory` beside a manifest; a directory with others is left alone.
+    files: names allowed in `directory` beside a manifest; a directory with others is not touched.
     fingerprint: only work with the same fingerprint is resumed.  Yields None if another process has
     finished it meanwhile, as shown by a manifest with this fingerprint and `version`.  Raises
     DataError if it cannot be written.

@@ -1,4 +1,4 @@
-"""Shape of a model as the engine reads it, from its settings alone."""
+"""Shape of a model for the engine, from its settings alone."""
 
 from __future__ import annotations
 

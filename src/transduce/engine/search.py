@@ -91,8 +91,8 @@ def search(
     """The `n_best` hypotheses of each sentence, best first.
 
     sources: none for a decoder alone.  prompts: ids that every hypothesis of a sentence begins
-    with, at least one, and that it does not contain.  limits, min_lengths: tokens before the end of
-    sentence, at most and at least.  cancelled: called after each step with the index of each live
+    with, at least one, and that it does not contain. limits, min_lengths: maximum and minimum
+    tokens before the end of sentence. cancelled: called after each step with the index of each live
     sentence; if true, the sentence is done.
 
     Raises TransduceError if the logits are NaN.

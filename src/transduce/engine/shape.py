@@ -1,4 +1,4 @@
-"""Models that the engine supports, and their shape as it reads them."""
+"""Models that the engine supports, and their shapes."""
 
 from __future__ import annotations
 

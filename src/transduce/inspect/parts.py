@@ -62,7 +62,7 @@ class Node:
 
 @dataclass(frozen=True)
 class SearchTree:
-    """All hypotheses that a search kept, and the best of those it cut."""
+    """All hypotheses kept by a search, and the best of the cut ones."""
 
     method: Literal["beam", "sample"]
     width: int

@@ -55,7 +55,7 @@ class Segment:
     source:  text without outer white space, of one line; never empty.
     spans:   its places in the decoded text, in order.
     flags:   "markup": `&`, `<`, `>` stand in the text as entities.
-    tags:    inline tags in the text, and elements that are left alone, in order.
+    tags:    inline tags in the text, and elements that stay untranslated, in order.
     target, state, note, limit, context:  of formats that hold translations: the present one, its
     state, a comment for translators, the maximum number of characters, and text that distinguishes
     equal sources.
@@ -109,7 +109,7 @@ class Document:
     def with_targets(self, targets: Mapping[str, Target]) -> bytes:
         """The document with targets in place of some sources; without any, its own bytes.
 
-        White space at the ends of a target is left off.  Raises DataError, naming the segment, for
+        White space at the ends of a target is removed.  Raises DataError, naming the segment, for
         a key that is not there and a target that is blank or that the format cannot hold.
         """
         edits = self.check(targets)

@@ -21,7 +21,7 @@ RAW = frozenset(("iframe", "script", "style", "textarea", "title", "xmp"))
 MARKUP = re.compile(
     r"<(?P<close>/?)(?P<name>[A-Za-z][^\s/>]*)|<(?P<comment>!--)|<(?:[!?]|/(?=.))", re.DOTALL
 )
-"""Beginning of a part that is no text."""
+"""Beginning of a part that is not text."""
 REST_OF_TAG = re.compile(r"""(?:[^>=]++|=\s*+(?:"[^"]*"|'[^']*'|(?!["'])))*+>""")
 ATTRIBUTE = re.compile(
     r"""[\s/"'](?P<name>[^\s"'<>/=]+)\s*=\s*"""

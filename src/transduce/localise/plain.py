@@ -9,7 +9,7 @@ from transduce.localise.document import Document, Edit, Segment, Span, decode
 
 
 def read_plain(data: bytes, encoding: str | None = None) -> Document:
-    """Read a text; white space at the ends of lines is no part of the segments."""
+    """Read a text; segments exclude white space at the ends of lines."""
     decoded = decode(data, encoding)
     segments: list[Segment] = []
     place = 0

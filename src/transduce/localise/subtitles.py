@@ -32,7 +32,7 @@ TIMING = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}(?:[ \t].*)?", re.DOTA
 LINE = re.compile(r"[^\r\n]*(\r\n|\r|\n|\Z)")
 TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]*+)[^<>\r\n]*+>|<\d[\d:.]*>|\{\\[^{}\r\n]*\}")
 SPEAKER = re.compile(r"[-‐–—](?:[ \t]+(?=\S)|(?=[^\W\d]|[^\w\s‐–—-]))")
-"""A dash before the words of a speaker, but not before a number."""
+"""A dash before the words of a speaker, not before a number."""
 BLANKS = re.compile(r"[ \t]+")
 END = re.compile(r"[.!?…。！？♪][\"\'”’»)\]」』]*$|[)\]]$")
 COMMA = tuple(",，、;；:：-–—")
@@ -62,7 +62,7 @@ def read_srt(data: bytes, encoding: str | None = None) -> Document:
 
 
 def read_vtt(data: bytes, encoding: str | None = None) -> Document:
-    """Read WebVTT subtitles; notes, styles, regions and settings are no segments."""
+    """Read WebVTT subtitles; notes, styles, regions and settings are not translated."""
     return _read("vtt", data, encoding)
 
 

@@ -108,7 +108,7 @@ class SynthesisModel(EncoderDecoderBase):
             ]
 
     def forward(self, source: Padded, target: Padded) -> FrameGroups:
-        """Frames after each of those read, given the text."""
+        """The frames after each input frame, given the text."""
         return self.step(target, self.start(source))
 
 

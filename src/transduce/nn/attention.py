@@ -26,7 +26,7 @@ def attention_with_weights(
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d) V, equation (1), spelled out.
 
     query (…, t, d), key and value (…, s, d).  Returns the output (…, t, d) and the weights
-    (…, t, s), which sum to one over s, or to zero where nothing may be looked at.
+    (…, t, s), which sum to one over s, or to zero where no position is allowed.
     """
     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (…, t, s)
     if mask.bias is not None:

@@ -15,8 +15,8 @@ class Dropout(nn.Module):
 
     On a CPU, PyTorch draws one number for each element, which takes a tenth of the time of a
     small model's training step.  Here 64 random bits decide for four elements, each kept when its
-    16 bits are at least p · 2^16: the share is p within 2^-17.  Where that is no small part of
-    1 - p, PyTorch draws.
+    16 bits are at least p · 2^16: the share is p within 2^-17. If that is a large part of 1 - p,
+    PyTorch draws.
     """
 
     def __init__(self, p: float) -> None:

@@ -34,7 +34,7 @@ class RunSettings(NamedTuple):
 def read_settings(run: Path) -> RunSettings:
     """The settings that a run keeps.
 
-    Raises RunError for a directory that is no such run, SettingError for invalid settings.
+    Raises RunError for a directory that is not such a run, SettingError for invalid settings.
     """
     if not (run / "recipe.toml").is_file():
         raise RunError(f"{run} has no recipe.toml, so it is not a run directory")

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class NativeTranslator(TextTranslator):
     """Translator of a run directory in the native engine.
 
-    Calls with options that the engine's own search does not follow, and everything else that a
-    `Translator` can do, go to the one with PyTorch, which is loaded by the first of them.
+    Options that the engine's search does not support, and all other calls of a `Translator`, use
+    the translator of PyTorch, loaded by the first such call.
     """
 
     def __init__(

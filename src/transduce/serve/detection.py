@@ -10,7 +10,7 @@ from transduce.errors import TransduceError, needs_extra
 from transduce.serve.languages import base_of
 
 MAX_CHARACTERS = 4000
-"""Characters of a text that are looked at."""
+"""Characters of a text used for detection."""
 
 TRADITIONAL = frozenset(
     "這個們來說國時會對過學後發還沒開關點見話問間東車電長門馬鳥魚風飛語讀書寫買賣愛聽聲兒"

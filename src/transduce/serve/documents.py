@@ -1,4 +1,4 @@
-"""Documents that are translated in the background, in memory until they are fetched."""
+"""Documents translated in the background, in memory until fetched."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class BackgroundDocument:
 
 
 class Documents:
-    """Documents by identity and key; each is forgotten once fetched, or after a time.
+    """Documents by identity and key; each is deleted once fetched, or after a time.
 
     seconds: until the deadline of a translation.
     """
@@ -93,7 +93,7 @@ class Documents:
         return found
 
     def take(self, identity: str, key: str) -> tuple[str, bytes]:
-        """Name and translation of a document, which is forgotten.
+        """Name and translation of a document, then deleted.
 
         Raises RequestError: 503 while it is not translated, 400 for one that cannot be.
         """

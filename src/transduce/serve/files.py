@@ -1,4 +1,4 @@
-"""Translated files until they are fetched, in memory."""
+"""Translated files, in memory until fetched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 SECONDS = 600.0
 """Time that a file can be fetched."""
 MOST_BYTES = 50_000_000
-"""Size of all files; beyond, the oldest go first."""
+"""Size of all files; beyond it, the oldest are deleted."""
 
 
 class FileStore:
@@ -33,7 +33,7 @@ class FileStore:
         return address
 
     def get(self, address: str) -> bytes | None:
-        """A file; None once it has gone."""
+        """A file; None once deleted."""
         self._drop_old()
         found = self._files.get(address)
         return None if found is None else found[1]

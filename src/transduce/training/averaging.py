@@ -16,7 +16,8 @@ from transduce.training.weights import load_weights, weights_of
 class MovingAverage:
     """Exponential moving average: average ← decay · average + (1 - decay) · weights.
 
-    At step n the decay is at most (1 + n) / (10 + n), so that the first weights are forgotten.
+    At step n the decay is at most (1 + n) / (10 + n), so that the initial weights lose their
+    influence.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

@@ -20,7 +20,7 @@ def bf16_attention(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | 
     """Attention(Q, K, V), its products in bfloat16 and its softmax in float32, as autocast has it.
 
     query (b, h, t, d), key and value (b, h, s, d), allowed broadcastable to (b, h, t, s) ->
-    (b, h, t, d); zeros where nothing may be looked at.
+    (b, h, t, d); zeros where no position is allowed.
     """
     return _Bf16Attention.apply(query, key, value, allowed)  # type: ignore[no-any-return, no-untyped-call]
 

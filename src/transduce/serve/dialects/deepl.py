@@ -39,8 +39,8 @@ MOST_TAGS = 100
 class TranslateRequest:
     """A checked request to translate.
 
-    source: served language, None to detect it for each text.  html: texts are HTML.  ignored: names
-    of the elements that are left alone.
+    source: served language, None to detect it for each text. html: texts are HTML. ignored: names
+    of the elements that stay untranslated.
     """
 
     texts: tuple[str, ...]

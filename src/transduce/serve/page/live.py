@@ -127,7 +127,7 @@ async def alternatives_of(
     first.
 
     They are the n-best list after the words before, and the best output after each likely token in
-    the place of the word.  Raises RequestError 400 if there is no such word.
+    the place of the word.  Raises RequestError 400 without such a word.
     """
     service.check_size([sentence, output])
     name, tag = service.direct(pair.source, pair.target)

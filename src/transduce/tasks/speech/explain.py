@@ -22,7 +22,7 @@ logger = logging.getLogger("transduce")
 
 
 def explain_speech(recogniser: Recogniser, parts: tuple[str, ...]) -> Explanation:
-    """A recording, its text, and all between."""
+    """Explain one transcription, from the spectrogram to the text."""
     whole = recogniser.read(parts[0], 0)
     recogniser = recogniser.listening_to([whole])
     (answer,) = recogniser.recognise([whole], recogniser.options)

@@ -1,4 +1,4 @@
-"""Explanations of spoken texts: attention of each step over the text, and the end."""
+"""Explanations of synthesis: attention of each step over the text, and the end."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def load_normalisation(audio: AudioConfig, run: Path) -> Normalisation:
 
 
 def floor_of(audio: AudioConfig) -> Tensor | None:
-    """(f,) log energies of white noise at `FLOOR`; None for features that are none."""
+    """(f,) log energies of white noise at `FLOOR`; None for features that are not log energies."""
     if audio.features != "fbank":
         return None
     power = white_noise(audio.extractor()).exp().mean(0)

@@ -31,9 +31,9 @@ class PromptConfig:
     task: PromptTask = "transcribe"
     """Write the spoken words, or their translation into English."""
     text: str = ""
-    """Text before the recording, whose names and spelling the model takes up."""
+    """Text before the recording; outputs follow its names and spelling."""
     timestamps: bool = True
-    """Take the times of segments in `transcribe` from the model, which writes them."""
+    """Take the times of segments in `transcribe` from the output of the model."""
     suppressed: Ids = ()
     """Ids excluded from outputs, such as symbols without a pronunciation."""
     suppressed_first: Ids = ()

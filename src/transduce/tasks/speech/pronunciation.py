@@ -20,7 +20,7 @@ _PARTS = re.compile(r"\w+(?:['\N{RIGHT SINGLE QUOTATION MARK}-]\w+)*|[^\w\s]")
 class Pronouncer:
     """Texts as symbols: the sounds of each word, a boundary between words, signs as they are.
 
-    Words are looked up in lower case, each once.
+    Words are translated in lower case, each once.
     """
 
     def __init__(self, translator: TrainedTranslator) -> None:

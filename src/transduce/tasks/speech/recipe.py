@@ -48,7 +48,7 @@ class SpeechTranslationTextConfig(SpeechTextConfig):
     """Tokenizers of the translations and of the transcripts."""
 
     transcript_tokenizer: TokenizerConfig = SubwordConfig()
-    """Tokenizer of the transcripts, which CTC learns."""
+    """Tokenizer of the transcripts, the target of CTC."""
 
 
 @section
@@ -56,8 +56,8 @@ class SpeechTrainingConfig(TrainingConfig):
     """Training settings of models with a CTC head."""
 
     ctc_weight: Annotated[float, Field(ge=0, lt=1)] = 0.3
-    """Weight w of CTC in the loss, (1 - w) · cross-entropy + w · CTC; a model without a CTC head
-    learns by cross-entropy alone."""
+    """Weight w of CTC in the loss, (1 - w) · cross-entropy + w · CTC; a model without a CTC head is
+    trained by cross-entropy alone."""
 
 
 @section

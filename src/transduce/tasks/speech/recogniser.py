@@ -1,4 +1,4 @@
-"""Speech model in use: recordings in, their words or the words of another language out."""
+"""Speech model in use: recordings in, transcripts or translations out."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ logger = logging.getLogger("transduce")
 T = TypeVar("T")
 
 RECOGNISED_TOGETHER = 64
-"""Recordings that are sorted by length together, and held in memory at a time."""
+"""Recordings sorted by length together, and held in memory at a time."""
 
 DETECTED_TOGETHER = 4
-"""Recordings by which the one language of several is detected."""
+"""Number of recordings used to detect their common language."""
 
 SHORTEST_LIMIT = 20
-"""Tokens that a text may have at least; beyond it, as many as its recording has positions."""
+"""Lower bound of the maximum tokens of a text; longer recordings allow a token per position."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Recogniser:
     ) -> list[Recognition]:
         """Text of each recording, given by its path; blank paths get a blank text.
 
-        Raises InputError for a file that is no recording.
+        Raises InputError for a file that is not a recording.
         """
         frames = (self.read(path, first + i) for i, (path,) in enumerate(inputs))
         return list(self.recognise(frames, options or self.options, first))

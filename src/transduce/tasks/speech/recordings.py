@@ -62,8 +62,8 @@ class RecordingDataConfig(SplitsConfig):
     few texts, such as digits, all of which must be learnt."""
     filters: RecordingFilterConfig = RecordingFilterConfig()
     speeds: tuple[Speed, ...] = (1.0,)
-    """Speeds of tempo and pitch at which each training recording is learnt, such as [0.9, 1.0,
-    1.1]; other splits have their own speed."""
+    """Factors of tempo and pitch for copies of each training recording, such as [0.9, 1.0, 1.1];
+    other splits are unchanged."""
 
     def __post_init__(self) -> None:
         if 1.0 not in self.speeds or len(set(self.speeds)) < len(self.speeds):
@@ -74,7 +74,7 @@ class RecordingDataConfig(SplitsConfig):
 
 @dataclass(frozen=True)
 class SplitRecordings:
-    """The recordings of one split: some of those in a store."""
+    """The recordings of one split, a subset of a store."""
 
     store: RecordingStore
     rows: NDArray[np.int64]

@@ -35,11 +35,11 @@ from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.text import EOS, Tokenizer
 
 SPOKEN_TOGETHER = 64
-"""Texts that are sorted by length together, and held in memory at a time."""
+"""Texts sorted by length together, and held in memory at a time."""
 BATCH_TOKENS = 2048
 """Tokens of the texts in one batch."""
 MOST_TOKENS = 1000
-"""Tokens of a text; a recording to learn from is far shorter."""
+"""Maximum tokens of a text; training texts are far shorter."""
 FIRST_SECOND = 1.0
 """Limit of any text, beside `speaking.seconds_per_token`."""
 

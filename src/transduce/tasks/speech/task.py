@@ -53,14 +53,14 @@ from transduce.training.trainer import Outcome, train
 logger = logging.getLogger("transduce")
 
 OF_THE_WORDS = ("target_front_end.", "head.")
-"""Weights that belong to the language written, by the beginnings of their names."""
+"""Name prefixes of the weights that belong to the target language."""
 
 
 class SpeechBatch(NamedTuple):
     """Some recordings and their texts.
 
-    frames: (b, t, f).  target: (b, t') BOS + ids + EOS.  spoken: (b, t'') ids that CTC
-    learns.  rows: (b,) which recordings of the data these are.
+    frames: (b, t, f). target: (b, t') BOS + ids + EOS. spoken: (b, t'') target ids of CTC. rows:
+    (b,) which recordings of the data these are.
     """
 
     frames: Padded

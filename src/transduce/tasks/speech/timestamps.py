@@ -24,7 +24,7 @@ LATEST_START = 1.0
 
 
 def timestamp_rules(times: range, eos: int) -> Filter:
-    """Forbid tokens that are no text between rising pairs of times.
+    """Allow only text between pairs of increasing times.
 
     The first token is a time of at most `LATEST_START`.  Words end with a time, and the end or the
     next beginning follows it, not before it; words have a length.  Where all times together are

@@ -1,6 +1,6 @@
 """Transcription of recordings of any length: silence is left out, and pieces are recognised.
 
-No piece reads the text of the one before it, so that no error spreads.
+Pieces are decoded without the previous text, so that no error spreads.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SHORTEST = 1.0
 TOGETHER = 16
 """Pieces in memory together."""
 REPEATED = re.compile(r"(\S.{0,60}? |\S.{1,20}?)\1{4,}")
-"""A phrase, or some letters, more than four times running."""
+"""A phrase, or some letters, more than four times in a row."""
 DISAGREEMENT = 0.5
 """Edits between the decoder's text and CTC's, as a share of the longer."""
 UNLIKELY = 3.0
-"""Nats by which CTC prefers its own text for each edit, before it is taken."""
+"""Advantage of CTC's text in nats for each edit, from which it replaces the decoder's."""
 
 
 class Transcriber:
@@ -159,7 +159,7 @@ class Transcriber:
 
 
 def repeats(text: str) -> bool:
-    """True if a phrase stands more than four times running."""
+    """True if a phrase occurs more than four times in a row."""
     return REPEATED.search(f"{text} ") is not None
 
 

@@ -191,8 +191,7 @@ class ClassificationTraining:
     def validate(self) -> dict[str, float]:
         """Loss in nats per example on the validation examples, and the recipe's metrics.
 
-        A label that training never saw cannot be answered, and to a blank text there is no answer:
-        they count as wrong, not for the loss.
+        Labels missing from the training data and blank texts count as wrong, not for the loss.
         """
         nll, count = 0.0, 0
         names = (*self.classifier.labels, *reversed(self._unseen))  # those are at -1, -2, …

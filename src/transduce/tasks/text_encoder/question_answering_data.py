@@ -82,7 +82,7 @@ class SpanBatch(NamedTuple):
 
 
 class EncodedWindows:
-    """Windows to learn from, as token ids in memory, side by side."""
+    """Training windows as token ids in memory, concatenated."""
 
     def __init__(self, windows: Iterable[tuple[Window, tuple[int, int]]]) -> None:
         """windows: each with the first and last position of its answer."""
@@ -180,13 +180,13 @@ def spans_of(
 
 
 def tokens_of_answer(question: Question, encoded_passage: EncodedPassage) -> tuple[int, int] | None:
-    """The first and the last token of the answer to learn from."""
+    """The first and the last token of the answer for training."""
     span = question.span()
     return None if span is None else encoded_passage.tokens_of(*span)
 
 
 def texts_of(data: QuestionsData) -> Iterator[str]:
-    """Texts to learn a vocabulary from: each question, and each passage once per run of equal
+    """Texts for training a vocabulary: each question, and each passage once per run of equal
     ones."""
     before = ""
     for question in questions_of(data, "train"):

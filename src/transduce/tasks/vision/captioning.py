@@ -169,7 +169,7 @@ class Captioner:
     ) -> list[Caption]:
         """Caption each image, given by its path; blank paths get a blank caption.
 
-        Raises DataError for a file that is no image.
+        Raises DataError for a file that is not an image.
         """
         found = [Caption()] * len(inputs)
         for places, images in named_images(inputs, self.recipe.image, first, CAPTIONED_TOGETHER):

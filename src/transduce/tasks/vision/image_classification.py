@@ -133,7 +133,7 @@ class ImageClassifier:
     ) -> list[LabelPrediction]:
         """Classify each image, given by its path; blank paths get an empty label.
 
-        Raises DataError for a file that is no image.
+        Raises DataError for a file that is not an image.
         """
         found = [LabelPrediction()] * len(inputs)
         for places, images in named_images(inputs, self.recipe.image, first, PREDICTED_TOGETHER):

@@ -83,8 +83,8 @@ class ImageEmbedder:
     ) -> list[EmbeddingPrediction]:
         """Embed each image, given by its path, in order; blank paths get none.
 
-        `options` has no effect, as nothing is decoded.  Raises DataError for a file that
-        is no image.
+        `options` has no effect, as nothing is decoded. Raises DataError for a file that is not an
+        image.
         """
         found = [EmbeddingPrediction()] * len(inputs)
         self.model.eval()
@@ -114,7 +114,7 @@ class ImageEmbedder:
 
 
 def train_image_embedding(recipe: ImageEmbeddingRecipe, run: Path, resume: bool) -> NoReturn:
-    """Raises SettingError: there is no such training."""
+    """Raises SettingError: image embeddings are not trained."""
     raise SettingError(
         "image embedding models are imported (transduce import), not trained; to train on images, "
         'set task = "image-classification" or "captioning"'

@@ -40,7 +40,7 @@ class ImageDataConfig(SplitsConfig):
 
 @dataclass(frozen=True)
 class SplitImages:
-    """The images of one split: some of those in a store."""
+    """The images of one split, a subset of a store."""
 
     store: ImageStore
     rows: NDArray[np.int64]
@@ -134,7 +134,7 @@ def named_images(
     """Images given by their paths, normalised (b, c, h, w), `size` at a time.
 
     With them go their places among `inputs`; blank paths are passed over.  first: number of the
-    first input, for messages.  Raises InputError for a file that is no image.
+    first input, for messages.  Raises InputError for a file that is not an image.
     """
     there = [i for i, (path,) in enumerate(inputs) if path.strip()]
     for start in range(0, len(there), size):
