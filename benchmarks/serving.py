@@ -2,6 +2,7 @@
 
     python benchmarks/serving.py RUN --lines FILE                  all measurements
     python benchmarks/serving.py RUN --lines FILE --requests 10000 --minutes 10
+    python benchmarks/serving.py RUN --lines FILE --engine native --latency
 
 RUN names its languages, or --pair does.  The server runs in a process of its own on loopback.
 On a busy machine only ratios are meaningful: clients and server share its cores.
@@ -11,6 +12,9 @@ one, many     requests per second, and per second of the server's processor time
 overhead      median time of one short request over that of the library call
 beside        median time of short requests beside one of 256 lines, in batches of 16
 memory        resident memory after 500 mixed requests and at the end, clients that hang up included
+
+With --latency, instead: times of a request (one line) with 1 and with 8 clients, each of which
+waits for its answer, and resident memory.
 """
 
 from __future__ import annotations
@@ -39,6 +43,9 @@ from transduce.serve.batches import SHARE
 ROUNDS = 5
 LONG = 256
 """Lines of a long request."""
+CLIENTS = (1, 8)
+"""Of the latency."""
+QUANTILES = (0.5, 0.99)
 
 
 def main() -> int:
@@ -47,6 +54,9 @@ def main() -> int:
     parser.add_argument("run", type=Path)
     parser.add_argument("--lines", type=Path, required=True)
     parser.add_argument("--pair", default="", help="such as de-en, where the recipe has none")
+    parser.add_argument("--engine", default="auto", help="of the server")
+    parser.add_argument("--precision", default="float32", help="of the server")
+    parser.add_argument("--latency", action="store_true", help="latency alone")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--count", type=int, default=400, help="lines of one, many")
     parser.add_argument("--requests", type=int, default=2000, help="requests of memory")
@@ -55,6 +65,7 @@ def main() -> int:
     lines = [line for line in read(options.lines) if line.strip()]
     named = ["--pair", f"{options.pair}={options.run}"] if options.pair else [str(options.run)]
     command = [sys.executable, "-m", "transduce", "serve", *named, "--port", "0", "--threads", "1"]
+    command += ["--engine", options.engine, "--precision", options.precision, "--device", "cpu"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -97,16 +108,45 @@ async def measured(
         while (await http.get("/health/ready")).status_code != 200:
             await asyncio.sleep(0.1)
         (pair,) = (await http.get("/api/models")).json()["models"][0]["pairs"]
-        run = transduce.load(options.run, device="cpu", engine="auto")  # as the server does
 
         def client() -> Client:
             return Client(http, pair["source"], pair["target"])
 
+        if options.latency:
+            return await latency(client, pid, lines[: options.count])
+        run = transduce.load(options.run, "cpu", options.precision, options.engine)
         lines_of_both = lines[: options.count]
         found = await one_and_many(client, pid, run, lines_of_both, options.connections)
         found |= await overhead(client(), run, lines)
         found |= await beside(client, run, lines)
         return found | await memory(client, pid, lines, options)
+
+
+async def latency(client: Any, pid: int, lines: Sequence[str]) -> dict[str, Any]:
+    """Clients that send one line after another; each line is sent once."""
+    for line in lines[: len(lines) // 10]:  # to begin with
+        await client().translate(line)
+    found: dict[str, Any] = {}
+    for count in CLIENTS:
+        clients = [client() for _ in range(count)]
+
+        async def work(one: Client, own: Sequence[str]) -> None:
+            for line in own:
+                await one.translate(line)
+
+        began, cpu = time.perf_counter(), cpu_seconds(pid)
+        shares = [lines[place::count] for place in range(count)]
+        await asyncio.gather(*map(work, clients, shares))
+        spent, used = time.perf_counter() - began, cpu_seconds(pid) - cpu
+        times = sorted(second for one in clients for second in one.seconds)
+        quantiles = [times[int(share * len(times))] for share in QUANTILES]
+        found[f"clients_{count}"] = {
+            "p50_ms": round(1000 * quantiles[0], 1),
+            "p99_ms": round(1000 * quantiles[1], 1),
+            "per_second": round(len(lines) / spent, 1),
+            "cpu_ms": round(1000 * used / len(lines), 2),
+        }
+    return found | {"memory_mb": resident(pid) // 1000}
 
 
 async def one_and_many(

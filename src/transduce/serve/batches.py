@@ -127,10 +127,12 @@ def _filled(jobs: Sequence[Job], share: int) -> Batch:
     batch: Batch = []
     work = 0
     for _ in range(share):
+        jobs = [job for job in jobs if job.left]
         for job in jobs:
-            if job.left:
-                work += job.work()
-                if batch and (work > BATCH_WORK or len(batch) == BATCH_TEXTS):
-                    return batch
-                batch.append(job.take())
+            work += job.work()
+            if batch and (work > BATCH_WORK or len(batch) == BATCH_TEXTS):
+                return batch
+            batch.append(job.take())
+        if not jobs:
+            break
     return batch
