@@ -145,19 +145,23 @@ std::vector<double> distribution(const std::vector<float>& logits, const Samplin
   std::vector<int> ranked(n);
   for (int i = 0; i < n; i++) ranked[i] = i;
   std::stable_sort(ranked.begin(), ranked.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  const double top = logits[ranked[0]];
   if (o.top_k && o.top_k < n) ranked.resize(o.top_k);
-  std::vector<double> found(n), weights;
+  std::vector<double> weights(n), found(n);
   double whole = 0, before = 0, kept = 0;
-  for (int i : ranked) {
-    weights.push_back(std::exp((logits[i] - (double)logits[ranked[0]]) / o.temperature));
-    whole += weights.back();
-  }
+  for (int i : ranked) whole += weights[i] = std::exp((logits[i] - top) / o.temperature);
+  std::sort(ranked.begin(), ranked.end());
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [&](int a, int b) { return weights[a] > weights[b]; });
   for (size_t rank = 0; rank < ranked.size(); rank++) {
-    const double weight = weights[rank];
-    const bool unclear = std::fabs(before / whole - o.top_p) < 1e-5 ||
-                         (rank && o.min_p > 0 && std::fabs(weight - o.min_p) < 1e-5);
-    if (unclear && weight > 0) return {};
-    if (before < o.top_p * whole && weight >= o.min_p) found[ranked[rank]] = weight, kept += weight;
+    const double weight = weights[ranked[rank]];
+    const double gap = rank ? weights[ranked[rank - 1]] - weight : 1;
+    const bool kept_before = !rank || before - gap - weight < o.top_p * whole;
+    const bool is_kept = before < o.top_p * whole;
+    if (std::fabs(before / whole - o.top_p) < 1e-5 && weight > 0) return {};
+    if (kept_before && !is_kept && gap > 0 && gap < 1e-5 * weight) return {};
+    if (rank && o.min_p > 0 && std::fabs(weight - o.min_p) < 1e-5) return {};
+    if (is_kept && weight >= o.min_p) found[ranked[rank]] = weight, kept += weight;
     before += weight;
   }
   for (double& one : found) one /= kept;

@@ -22,8 +22,8 @@ struct Candidate {
   int parent, token, sample;
 };
 
-// Look at the n values that are good enough: at(j) for all j of the groups, four vectors each, whose
-// largest value is.
+// Look at those of n values that are good enough: at(j) for all j of the groups, four vectors each,
+// whose largest value is.
 template <class GoodEnough, class At>
 static inline void look_through(const float* x, int n, GoodEnough good_enough, At at) {
   int j = 0;

@@ -1,15 +1,18 @@
-// The choice of the tokens that continue a hypothesis, by chance: the caller gives the random numbers.
+// The choice of the tokens that continue a hypothesis, by chance; random numbers are the caller's.
 //
 // Tokens stand in the order of their ids, each with a stretch as long as its probability; a number
-// from [0, 1) draws the token of its stretch.  Rounding moves a border by next to nothing, and cannot
-// swap two tokens.  A stretch is found by the sums of blocks, without a sum up to every token.
+// from [0, 1) draws the token of its stretch.  Rounding moves a border by next to nothing, and
+// cannot swap two tokens.  A stretch is found by the sums of blocks, without a sum up to every
+// token; the likeliest tokens by bisection for the least likely of them, without sorting.
 #pragma once
+#include <cfloat>
+
 #include "choice.h"
 
 // As the caller gives them; the same fields in `library.py`.
 //
-// temperature: divisor of the logits.  top_k, top_p, min_p: which tokens may be drawn; 0, 1 and 0 for
-// all.  uniforms: (sentences, samples, steps) random numbers from [0, 1); null for a search.
+// temperature: divisor of the logits.  top_k, top_p, min_p: limits of the distribution; 0, 1 and 0
+// for none.  uniforms: (sentences, samples, steps) numbers from [0, 1); null for a search.
 struct Sampling {
   double temperature, top_p, min_p;
   int32_t top_k, steps;
@@ -26,7 +29,8 @@ class Distribution {
     const float largest = row.largest();
     if (largest == DEAD) return;
     weigh(row, largest, sampling.temperature);
-    if (sampling.top_k || sampling.top_p < 1) truncate(row, sampling);
+    if (sampling.top_k && sampling.top_k < row.n) keep_top_k(row, sampling.top_k);
+    if (sampling.top_p < 1) keep_top_p(sampling.top_p);
     sum_up((float)sampling.min_p);
   }
   bool is_empty() const { return total_ == 0; }
@@ -53,18 +57,13 @@ class Distribution {
   }
 
  private:
-  static constexpr int BLOCK = 4 * W, RANKED = 256;
-
-  struct Likely {
-    float logit, weight;
-    int token;
-  };
+  static constexpr int BLOCK = 4 * W;
 
   int blocks_ = 0;
   double total_ = 0;
-  Buffer<float> weights_;      // of each token, in proportion to its probability; the likeliest has 1
-  std::vector<float> sums_;    // of each block of weights
-  std::vector<Likely> ranked_;
+  Buffer<float> weights_;    // of whole blocks; probabilities in proportion to the largest one
+  Buffer<float> logits_;     // of whole blocks
+  std::vector<float> sums_;  // of each block of weights
 
   // In float32: where a scaled logit x is so low that its rounding matters, e^x is next to nothing.
   void weigh(const Row& row, float largest, double temperature) {
@@ -94,67 +93,69 @@ class Distribution {
     }
   }
 
-  // Keep the `top_k` likeliest tokens, and of these the fewest that have `top_p` of the probability.
-  void truncate(const Row& row, const Sampling& sampling) {
-    int count = std::min(row.n, sampling.top_k ? sampling.top_k : RANKED);
-    rank(row, count);
-    if (sampling.top_p < 1) {
-      double whole = 0;
-      if (sampling.top_k) {
-        for (const Likely& one : ranked_) whole += one.weight;
-      } else {
-        sum_up(0);
-        whole = total_;
-      }
-      while (!cut(sampling.top_p * whole) && !sampling.top_k && count < row.n) {
-        count = count > row.n / 8 ? row.n : 8 * count;
-        rank(row, count);
-      }
-    }
-    std::fill(weights_.data(), weights_.data() + row.n, 0.0f);
-    for (const Likely& one : ranked_) weights_.data()[one.token] = one.weight;
+  void keep_top_k(const Row& row, int k) {
+    float* logits = logits_.at_least((size_t)blocks_ * BLOCK);
+    std::copy(row.logits, row.logits + row.n, logits);
+    std::fill(logits + row.n, logits + (size_t)blocks_ * BLOCK, DEAD);
+    keep(logits, k, [](V) { return all(1); });
   }
 
-  // The `most` likeliest tokens, in any order; ties go to the lower id.
-  void rank(const Row& row, int most) {
-    float least = DEAD;  // that a new one must exceed
-    ranked_.clear();
-    const auto drop_the_rest = [&] {
-      if ((int)ranked_.size() <= most) return;
-      std::nth_element(ranked_.begin(), ranked_.begin() + most - 1, ranked_.end(), is_likelier);
-      ranked_.resize(most);
-      least = ranked_.back().logit;
-    };
+  // The fewest tokens with this share of the probability.
+  void keep_top_p(double p) {
+    const auto weight = [](V key) { return key; };
+    keep(weights_.data(), p * sum_from(0, weights_.data(), weight), weight);
+  }
+
+  // Keep the tokens with the largest keys, the fewest whose amounts come to `wanted`; ties go to the
+  // lower ids.  amount: of tokens, by their keys.
+  template <class Amount>
+  void keep(const float* keys, double wanted, Amount amount) {
+    int64_t low = order_of(-FLT_MAX), high = order_of(INFINITY);  // enough from low on, not from high
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      (sum_from(float_at(middle), keys, amount) >= wanted ? low : high) = middle;
+    }
+    const float least = float_at(low);
+    double so_far = sum_from(float_at(high), keys, amount);
+    float* weights = weights_.data();
+    for (int j = 0; j < blocks_ * BLOCK; j += W) {
+      store(weights + j, load(keys + j) >= least ? load(weights + j) : V{});
+    }
     look_through(
-        row.logits, row.n, [&](float logit) { return logit > least; },
+        keys, blocks_ * BLOCK, [&](float key) { return key >= least; },
         [&](int j) {
-          if (!(row.logits[j] > least)) return;
-          ranked_.push_back({row.logits[j], weights_.data()[j], j});
-          if (ranked_.size() >= 2 * (size_t)most) drop_the_rest();
+          if (keys[j] != least) return;
+          if (so_far >= wanted) weights[j] = 0;
+          so_far += amount(all(least))[0];
         });
-    drop_the_rest();
   }
 
-  static bool is_likelier(const Likely& a, const Likely& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+  // The sum of the amounts of keys that are not below `least`; never rises with it.
+  template <class Amount>
+  float sum_from(float least, const float* keys, Amount amount) const {
+    const auto part = [&](int j) {
+      const V key = load(keys + j);
+      return key >= least ? amount(key) : V{};
+    };
+    return sum(combined(blocks_ * BLOCK, V{}, part, [](V a, V b) { return a + b; }));
   }
 
-  // Keep the fewest of the ranked tokens whose weights come to `wanted`; false if all are too few.
-  bool cut(double wanted) {
-    std::sort(ranked_.begin(), ranked_.end(), is_likelier);
-    double so_far = 0;
-    for (size_t i = 0; i < ranked_.size(); i++) {
-      so_far += ranked_[i].weight;
-      if (so_far < wanted) continue;
-      ranked_.resize(i + 1);
-      return true;
-    }
-    return false;
+  // Floats as whole numbers in the same order, and back.
+  static int64_t order_of(float x) {
+    int32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits < 0 ? INT32_MIN - bits : bits;
+  }
+  static float float_at(int64_t order) {
+    const int32_t bits = order < 0 ? INT32_MIN - (int32_t)order : (int32_t)order;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
   }
 };
 
-// One token for each sample of a sentence.  Samples go their own ways from the first token on; before
-// it they are one hypothesis.
+// One token for each sample of a sentence.  Samples go their own ways from the first token on;
+// before it they are one hypothesis.
 class Draws {
  public:
   static constexpr int ALL = -1;  // samples, of the first hypothesis

@@ -197,7 +197,8 @@ class Search {
     beams_.swap(going);
   }
 
-  // The best 2 * beam continuations, of which at most `beam` end the sentence; or one of each sample.
+  // The best 2 * beam continuations, of which at most `beam` end the sentence; in sampling, one for
+  // each sample.
   std::vector<Candidate> candidates(const Beam& beam, int length, int first) {
     const Sampling& sampling = options_.sampling;
     if (!sampling.uniforms) {
