@@ -259,7 +259,7 @@ def write_run(
 
     made_of: those runs; vocabularies come from the first, the provenance of synthetic data from
     all.  told: origin of the weights, for the model card, as Markdown.  Raises RunError if the
-    directory cannot be written, and where the first run has lost its vocabularies.
+    directory cannot be written, and if the first run has lost its vocabularies.
     """
     vocabularies = vocabularies_of(made_of[0])
     if not vocabularies and any(map(vocabularies_of, made_of)):

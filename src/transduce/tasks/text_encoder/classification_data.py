@@ -29,7 +29,7 @@ READ_TOGETHER = 4096
 
 @section
 class LabelledData(SplitsConfig):
-    """Which labelled texts to train on, to validate with, and to test on."""
+    """Labelled texts for training, validation and test."""
 
     train: LabelledConfig | None = None
     valid: LabelledConfig | None = None

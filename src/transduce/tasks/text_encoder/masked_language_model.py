@@ -70,7 +70,7 @@ NEXT_SENTENCE_DROPOUT = 0.1
 
 @section
 class TextsData(SplitsConfig):
-    """Which texts to train on, to validate with, and to test on."""
+    """Texts for training, validation and test."""
 
     train: DocumentsConfig | None = None
     valid: DocumentsConfig | None = None

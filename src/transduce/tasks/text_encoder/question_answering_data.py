@@ -34,7 +34,7 @@ READ_TOGETHER = 512
 
 @section
 class QuestionsData(SplitsConfig):
-    """Which questions to train on, to validate with, and to test on."""
+    """Questions for training, validation and test."""
 
     train: QuestionsConfig | None = None
     valid: QuestionsConfig | None = None
