@@ -89,3 +89,10 @@ def test_heads_of_recipes_are_short_and_complete(recipe: Path) -> None:
         assert any(line.startswith(f"# {label:<10}") for line in head), label
     for link in re.findall(r"docs/[\w-]+\.md#[\w-]+", "\n".join(head)):
         assert_leads_somewhere(ROOT, link)
+
+
+@pytest.mark.parametrize("page", ["install.md", "install.zh.md"])
+def test_every_extra_is_on_the_install_page(page: str) -> None:
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    rows = re.findall(r"^\| `([a-z0-9]+)` \| .* \| [\d.]+ \|$", text_of(DOCS / page), re.MULTILINE)
+    assert sorted(rows) == sorted(project["optional-dependencies"])
