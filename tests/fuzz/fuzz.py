@@ -23,7 +23,7 @@ sys.path.insert(0, str(TESTS))
 LOOKED_INTO = (
     *("transduce.config", "transduce.data", "transduce.image", "transduce.text"),
     *("transduce.training.weights_header", "transduce.training.weights"),
-    "transduce.training.numpy_weights",
+    "transduce.training.plain_weights",
 )
 LIMITS = ("-timeout=20", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1")
 

@@ -33,7 +33,7 @@ from transduce.text import (
     train_tokenizer,
 )
 from transduce.text.pharaoh import parse_gold
-from transduce.training.numpy_weights import read_arrays
+from transduce.training.plain_weights import read_plain_weights
 from transduce.training.weights import read_tensors, write_tensors, write_weights
 from transduce.training.weights_header import read_header
 
@@ -116,9 +116,8 @@ def entrances(directory: Path) -> dict[str, Entrance]:
         ),
         "tokenizer": Entrance(lambda p: [load_tokenizer(p).encode("the cat")], tokenizers),
         "links": Entrance(_links, (b"0-0 1-2", b"1?3 S P")),
-        "safetensors": Entrance(
-            lambda p: [read_header(p), read_tensors(p), read_arrays(p)], _weights(directory)
-        ),
+        "safetensors": Entrance(lambda p: [read_header(p), read_tensors(p)], _weights(directory)),
+        "plain weights": Entrance(lambda p: [read_plain_weights(p)], _weights(directory)),
         "zip": Entrance(lambda p: read_images(ImageFolder(path=p), ROOT), (_archive(),), ".zip"),
     }
     with contextlib.suppress(ImportError):

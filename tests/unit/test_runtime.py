@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from transduce.config import to_toml
 from transduce.recipes import read_recipe
 from transduce.runtime.run import NativeRun, load_light
 from transduce.runtime.settings import read_settings
-from transduce.training.numpy_weights import read_arrays
+from transduce.training.plain_weights import read_plain_weights
 from transduce.training.weights import read_tensors, write_tensors, write_weights
 
 KEPT = Path(__file__).parents[1] / "runs" / "0.1.0" / "translation"
@@ -176,25 +177,69 @@ def test_settings_are_those_of_the_recipe(tmp_path: Path, overrides: tuple[str, 
 def test_arrays_are_the_tensors(tmp_path: Path, dtype: torch.dtype) -> None:
     tensors = {"a.weight": torch.randn(3, 4).to(dtype), "b.weight": torch.ones(2).to(dtype)}
     write_weights(tmp_path / "w.safetensors", tensors)
-    found = read_arrays(tmp_path / "w.safetensors")
+    found = read_plain_weights(tmp_path / "w.safetensors")
     assert {name: one.shape for name, one in found.items()} == {
         "a.weight": (3, 4),
         "b.weight": (2,),
     }
     for name, one in found.items():
-        assert one.dtype == np.float32
-        assert np.array_equal(one, tensors[name].float().numpy())
+        values = np.frombuffer(one.values, np.float32).reshape(one.shape)
+        assert np.array_equal(values, tensors[name].float().numpy())
     with (tmp_path / "w.safetensors").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x01")
     with pytest.raises(RunError, match="checksum mismatch"):
-        read_arrays(tmp_path / "w.safetensors")
+        read_plain_weights(tmp_path / "w.safetensors")
+
+
+@needs_native
+def test_a_line_without_numpy(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ab\n", encoding="utf-8")
+    script = """
+import sys
+sys.modules["torch"] = sys.modules["numpy"] = None  # importing them raises
+from transduce.cli.main import main
+sys.exit(main(["translate", *sys.argv[1:]]))
+"""
+    command = [sys.executable, "-c", script, str(KEPT), str(tmp_path / "a.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.count("\n") == 1
+
+
+FLOATS = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize(
+    ("header", "n_bytes", "message"),
+    [
+        ({"a": FLOATS}, 4, "cut off"),
+        ({"a": FLOATS}, 12, "too long"),
+        ({"a": FLOATS, "b": FLOATS}, 16, "'b' is in a wrong place"),
+        ({"a": {**FLOATS, "data_offsets": [4, 12]}}, 12, "'a' is in a wrong place"),
+        ({"a": {**FLOATS, "shape": [3]}}, 8, "'a' is in a wrong place"),
+        ({"a": {**FLOATS, "shape": [-1, -2]}}, 8, "'a' is in a wrong place"),
+        ({"a": {**FLOATS, "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}, 8, "cut off"),
+        ({"a": {**FLOATS, "shape": "2"}}, 8, "header is damaged"),
+        ({"a": {"dtype": "F32"}}, 8, "header is damaged"),
+        ([FLOATS], 8, "header is damaged"),
+        ({"__metadata__": {"transduce_format": "3"}}, 0, "has format 3"),
+    ],
+)
+def test_damaged_headers(tmp_path: Path, header: Any, n_bytes: int, message: str) -> None:
+    text = json.dumps(header).encode()
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(n_bytes))
+    with pytest.raises(RunError, match=message):
+        read_plain_weights(path)
+    path.write_bytes((len(text) + n_bytes + 1).to_bytes(8, "little") + text + bytes(n_bytes))
+    with pytest.raises(RunError, match="header is cut off"):
+        read_plain_weights(path)
 
 
 def test_names_of_format_1(tmp_path: Path) -> None:
     arrays = {"source.embedding.weight": np.ones((2, 2), np.float32), "encoder.a": np.ones(1)}
     safetensors.numpy.save_file(arrays, tmp_path / "w.safetensors")
-    assert set(read_arrays(tmp_path / "w.safetensors")) == {
+    assert set(read_plain_weights(tmp_path / "w.safetensors")) == {
         "front_end.embedding.weight",
         "encoder.a",
     }

@@ -22,7 +22,7 @@ from helpers.tiny_run import tiny_recipe, tiny_settings, tiny_task, train_tiny, 
 from transduce.config import load_toml
 from transduce.data.batches import DataState, PairBatch, pair_batches
 from transduce.data.encoded import EncodedPairs, encode_pairs
-from transduce.data.filters import FilterConfig
+from transduce.data.filter_config import FilterConfig
 from transduce.data.rows import Side
 from transduce.data.sampling import SampledBatches, sampled_pairs
 from transduce.errors import SettingError

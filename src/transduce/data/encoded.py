@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.data.filter_config import FilterConfig
 from transduce.data.filters import (
-    FilterConfig,
     FilterReport,
     Pair,
     PairFilter,

@@ -14,6 +14,7 @@ from transduce.errors import SettingError
 from transduce.models.decoder_only import DecoderOnly, DecoderOnlyConfig
 from transduce.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from transduce.nn.heads.vocabulary import VocabularyHead
+from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.kernels.linear import Precision
 from transduce.nn.transformer_config import beyond_positions
 from transduce.sequence import Padded
@@ -73,10 +74,7 @@ class NativeModel(EngineWeights):
             raise SettingError(f"the native engine does not support {reason}")
         self.head: VocabularyHead = model.head
         self.config = config
-        weights = {
-            name: weight.detach().to("cpu", torch.float32).numpy()
-            for name, weight in model.state_dict().items()
-        }
+        weights = {name: _plain(weight) for name, weight in model.state_dict().items()}
         super().__init__(model_shape(model, config, precision), weights, instructions)
 
     @property
@@ -175,3 +173,9 @@ def _spread(rows: Tensor, target: Padded) -> Tensor:
     spread = rows.new_zeros(*target.real.shape, rows.shape[1])
     spread[target.real.cpu()] = rows
     return spread
+
+
+def _plain(weight: Tensor) -> FloatWeight:
+    """The engine's form of a weight."""
+    values = weight.detach().to("cpu", torch.float32).contiguous()
+    return FloatWeight(values.numpy(), tuple(values.shape))

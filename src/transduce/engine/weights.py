@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from transduce.engine.library import ModelShape, engine_library
 from transduce.engine.pair_shape import max_positions
 from transduce.errors import RunError
+from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.transformer_config import beyond_positions
 
-Weights = Mapping[str, NDArray[np.float32]]
-"""By name, in float32."""
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Weights = Mapping[str, FloatWeight]
+"""By name."""
 _LOAD_ERRORS = ("", "is unknown", "has another shape than the settings say", "is not finite")
 _NO_MEMORY = len(_LOAD_ERRORS)
 
@@ -48,9 +50,9 @@ class EngineWeights:
         if not self.library.engine_complete(self.pointer):
             raise RunError("weights are missing; they belong to another model")
 
-    def _load(self, weights: Weights) -> list[NDArray[np.float32]]:
+    def _load(self, weights: Weights) -> list[FloatWeight]:
         """Give every weight to the engine; returns those that it keeps reading."""
-        kept = []
+        kept: list[FloatWeight] = []
         for name, weight in weights.items():
             part, _, kind = name.rpartition(".")
             if kind == "bias" and f"{part}.weight" in weights:
@@ -59,31 +61,31 @@ class EngineWeights:
             if kind != "weight":
                 raise RunError(f"weight {name} {_LOAD_ERRORS[1]}")
             fits = bias is None or bias.shape == weight.shape[:1]
-            if weight.ndim not in (1, 2) or not weight.size or not fits:
+            if len(weight.shape) not in (1, 2) or not weight.size or not fits:
                 raise RunError(f"weight {name} {_LOAD_ERRORS[2]}")
-            if bias is not None and not np.isfinite(bias).all():
+            if bias is not None and not bias.is_finite:
                 raise RunError(f"weight {part}.bias {_LOAD_ERRORS[3]}")
-            found = np.ascontiguousarray(weight, np.float32)
-            bias = None if bias is None else np.ascontiguousarray(bias, np.float32)
             status = self.library.engine_load(
                 self.pointer,
                 part.encode(),
-                found.ctypes.data,
-                None if bias is None else bias.ctypes.data,
-                len(found),
-                found[0].size,
+                weight.address,
+                None if bias is None else bias.address,
+                weight.shape[0],
+                weight.size // weight.shape[0],
             )
             if status == _NO_MEMORY:
                 raise MemoryError("the native engine ran out of memory")
             if status:
                 raise RunError(f"weight {name} {_LOAD_ERRORS[status]}")
             if "norm" in part or part.endswith((".embedding", ".table")):
-                kept += [found] if bias is None else [found, bias]
+                kept += [weight] if bias is None else [weight, bias]
         return kept
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
         """Weights (t, s) of the last layer's cross-attention, the mean of its heads, for the ids of
         a source and of a target."""
+        import numpy as np
+
         self.check_lengths(len(source), len(target))
         ids, tokens = np.array(source, np.int32), np.array(target, np.int32)
         lengths, counts = np.array([len(ids)], np.int32), np.array([len(tokens)], np.int32)

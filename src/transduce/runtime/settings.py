@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from transduce.config import load_toml, parse
 from transduce.config_paths import literal
-from transduce.data.filters import FilterConfig
+from transduce.data.filter_config import FilterConfig
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError
 from transduce.models.transformer_pair import TransformerPairConfig

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from transduce.decoding.hypotheses import Hypothesis
 from transduce.decoding.options import DecodingOptions
@@ -15,6 +12,7 @@ from transduce.engine.pair_shape import max_positions, pair_shape
 from transduce.engine.weights import EngineWeights
 from transduce.errors import RunError, TransduceError
 from transduce.models.transformer_pair import TransformerPairConfig
+from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.nn.kernels.precision import Precision
 from transduce.runtime.settings import read_settings
 from transduce.tasks.per_input import Cancelled, OwnOptions, checked, of_each
@@ -28,9 +26,12 @@ from transduce.tasks.translation.translator_config import SourceSegment, Transla
 from transduce.tasks.unknown_tokens import UnknownTokens
 from transduce.tasks.vocabularies import saved_vocabularies
 from transduce.text import BOS, EOS, Tokenizer
-from transduce.training.numpy_weights import read_arrays
+from transduce.training.plain_weights import read_plain_weights
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from transduce.tasks.translation.translator import Translator
 
 
@@ -155,7 +156,7 @@ def load_translator(
     source, target = saved_vocabularies(run)
     model = settings.model
     shape = pair_shape(model, source.size, target.size, precision)
-    weights = tied(read_arrays(run / "weights.safetensors"), model)
+    weights = tied(read_plain_weights(run / "weights.safetensors"), model)
     check_biases(weights, model)
     engine = NativeEngine(EngineWeights(shape, weights), threads)
     limit = max_positions(shape.decoder)
@@ -171,8 +172,8 @@ def load_translator(
 
 
 def tied(
-    weights: dict[str, NDArray[np.float32]], model: TransformerPairConfig
-) -> dict[str, NDArray[np.float32]]:
+    weights: Mapping[str, FloatWeight], model: TransformerPairConfig
+) -> dict[str, FloatWeight]:
     """Weights with every name of a tied matrix; files have only the first."""
     names = ["target_front_end.embedding.weight", "head.weight"] if model.tie != "none" else []
     if model.tie == "three-way":
@@ -185,7 +186,7 @@ def tied(
     return found
 
 
-def check_biases(weights: dict[str, NDArray[np.float32]], model: TransformerPairConfig) -> None:
+def check_biases(weights: Mapping[str, FloatWeight], model: TransformerPairConfig) -> None:
     """Raises RunError unless each layer has a bias, and each embedding none."""
     for name in weights:
         part, _, kind = name.rpartition(".")

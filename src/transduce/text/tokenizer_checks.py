@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from transduce.errors import RunError
 from transduce.text.backtracking import form_of
 
@@ -145,6 +143,8 @@ def _check_precompiled(encoded: Any) -> None:
     The map is a double-array trie of 32-bit units, each with a label, a flag and the offset of its
     children; leaves are positions in a text of targets, each ended by NUL.
     """
+    import numpy as np
+
     damaged = RunError("normalizer Precompiled: its map is damaged; copy the file again")
     try:
         data = base64.b64decode(encoded, validate=True)

@@ -70,19 +70,30 @@ def opened(
 
     Raises RunError if it is missing, damaged or of a newer format.
     """
+    with checked_file(path), safetensors.safe_open(path, framework=framework) as file:
+        texts = dict(file.metadata() or {})
+        check_format(path, texts)
+        yield file, texts
+
+
+@contextmanager
+def checked_file(path: Path) -> Iterator[None]:
+    """Raises RunError where the file is missing, or reading it fails."""
     if not path.is_file():
         raise RunError(f"{path}: no such file; is this a finished run directory?")
     try:
-        with safetensors.safe_open(path, framework=framework) as file:
-            texts = dict(file.metadata() or {})
-            version = texts.get("transduce_format", "1")
-            if not version.isdecimal() or len(version) > 9 or int(version) > FORMAT:
-                raise RunError(
-                    f"{path} has format {version}, but this version of transduce reads formats up "
-                    f"to {FORMAT}; upgrade transduce"
-                )
-            yield file, texts
-    except (OSError, safetensors.SafetensorError) as error:
+        yield
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise RunError(
             f"{path} is not a complete safetensors file ({error}); copy or train it again"
         ) from None
+
+
+def check_format(path: Path, texts: Mapping[str, str]) -> None:
+    """Raises RunError for a file of a newer format.  texts: of its header."""
+    version = texts.get("transduce_format", "1")
+    if not version.isdecimal() or len(version) > 9 or int(version) > FORMAT:
+        raise RunError(
+            f"{path} has format {version}, but this version of transduce reads formats up "
+            f"to {FORMAT}; upgrade transduce"
+        )

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from transduce.config import merge, parse, section
-from transduce.data.filters import FilterConfig
+from transduce.data.filter_config import FilterConfig
 from transduce.data.pairs import PairsConfig, ParallelFiles, inputs_of, read_pairs, without_marks
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import SettingError

@@ -6,9 +6,7 @@ import dataclasses
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from transduce.data.length_batches import in_batches
 from transduce.decoding.hypotheses import Hypothesis
@@ -34,6 +32,10 @@ from transduce.tasks.translation.translator_config import (
     batch_key,
 )
 from transduce.text import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class TextTranslator(ABC):
