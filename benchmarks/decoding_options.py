@@ -36,7 +36,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "n-grams, banned words": {"beam_size": 5, "no_repeat_ngram": 3, "avoid": ("17", "18 19")},
     "repetition penalty": {"beam_size": 5, "repetition_penalty": 1.2},
     "constraint": {"beam_size": 5, "constraints": ("17 18",)},
-    "sampling": {"method": "sample", "top_k": 50},
+    "sampling, top-k": {"method": "sample", "top_k": 50},
+    "sampling, top-p": {"method": "sample", "top_p": 0.9},
 }
 
 
