@@ -6,11 +6,13 @@ No import of torch: the native engine draws by them too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from transduce.decoding.options import DecodingOptions
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def uniforms(
@@ -20,6 +22,8 @@ def uniforms(
 
     streams, limits: (n) random streams of the sentences, and maximum tokens of each.
     """
+    import numpy as np
+
     found = np.zeros((len(limits), options.n_best, max(limits, default=0) + 1))
     for i, (stream, limit) in enumerate(zip(streams, limits, strict=True)):
         for sample in range(options.n_best):

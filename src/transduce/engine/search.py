@@ -8,23 +8,22 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_int32
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transduce.engine import library
 from transduce.engine.library import Cancelled, SearchOptions
 from transduce.engine.weights import EngineWeights
 from transduce.errors import TransduceError
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 # Numbers of the enums in search.h.
 LENGTH_PENALTIES = ("none", "mean", "gnmt")
 STOPS = ("first", "exact", "present")
 MOST_TOP_K = 2**31 - 1
 """As many as any vocabulary has."""
-
-Floats = NDArray[np.float64]
 
 
 class Found(NamedTuple):
@@ -48,7 +47,7 @@ class Sampling:
     top_k: int
     top_p: float
     min_p: float
-    uniforms: Floats
+    uniforms: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ def _sampling(given: Sampling | None) -> library.Sampling:
     if given is None:
         return library.Sampling()
     uniforms = given.uniforms
-    assert uniforms.dtype == np.float64 and uniforms.flags.c_contiguous
+    assert uniforms.dtype.name == "float64" and uniforms.flags.c_contiguous
     top_k = min(given.top_k, MOST_TOP_K)
     address = uniforms.ctypes.data
     return library.Sampling(
