@@ -21,7 +21,7 @@ from transduce.tasks.translation.recipe import parse_translation
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 DEPLOY = sorted((ROOT / "deploy").iterdir())
-OTHERS = {"--run", "--jsonl", "--lines", "--count", "--requests", "--minutes", "--now"}
+OTHERS = {"--run", "--jsonl", "--lines", "--count", "--requests", "--minutes", "--now", "--latency"}
 """Options of other commands."""
 
 
