@@ -23,7 +23,7 @@ from transduce.cli.demo import demo_recipe
 from transduce.cli.demo_data import read_dictionary, write_pairs
 from transduce.cli.demo_table import EN
 from transduce.data.encoded import encode_pairs
-from transduce.data.filters import FilterConfig
+from transduce.data.filter_config import FilterConfig
 from transduce.data.lexicon import learn_lexicon
 from transduce.data.mixture import MixedPairs
 from transduce.data.rows import Side

@@ -185,7 +185,7 @@ def decoding(axis: str, value: int) -> dict[str, float]:
 def encoding(pairs: int) -> dict[str, float]:
     """CPU-seconds to read, cut and store a thousand pairs; peak memory."""
     from transduce.data.encoded import encode_pairs
-    from transduce.data.filters import FilterConfig
+    from transduce.data.filter_config import FilterConfig
     from transduce.data.rows import Side
 
     side = Side(lambda texts: [[int(word) for word in text.split()] for text in texts], 30_000)

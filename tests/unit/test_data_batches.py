@@ -235,7 +235,7 @@ def test_to_device_keeps_everything_else() -> None:
 
 def test_batches_of_files(tmp_path: Path) -> None:
     from transduce.data.encoded import Side, encode_pairs
-    from transduce.data.filters import FilterConfig
+    from transduce.data.filter_config import FilterConfig
 
     side = Side(lambda texts: [[int(word) for word in text.split()] for text in texts], 100)
     pairs = [(f"{i} {i}", f"{i}") for i in range(10, 60)]

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from transduce.data import encoded as module
 from transduce.data.encoded import EncodedPairs, Side, cached_pairs, encode_pairs
-from transduce.data.filters import FilterConfig, Pair
+from transduce.data.filter_config import FilterConfig
+from transduce.data.filters import Pair
 from transduce.data.resumable import FORGOTTEN_SECONDS
 from transduce.data.rows import MANIFEST
 from transduce.errors import DataError
@@ -154,7 +155,7 @@ def test_interrupted_leaves_what_was_there(tmp_path: Path) -> None:
 DYING = """
 import os, pathlib, sys
 from transduce.data import encoded
-from transduce.data.filters import FilterConfig
+from transduce.data.filter_config import FilterConfig
 
 def pairs():
     yield "a", "b"

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transduce.data.filter_config import FilterConfig
 from transduce.data.filters import (
-    FilterConfig,
     FilterReport,
     Pair,
     PairFilter,

@@ -19,7 +19,8 @@ import pytest
 from helpers.waiting import wait_for
 from transduce.data import encoded as module
 from transduce.data.encoded import FILES, EncodedPairs, encode_pairs
-from transduce.data.filters import FilterConfig, Pair
+from transduce.data.filter_config import FilterConfig
+from transduce.data.filters import Pair
 from transduce.data.resumable import PROGRESS
 from transduce.data.rows import MANIFEST, Side
 from transduce.data.workers import in_workers

@@ -11,7 +11,7 @@ import pytest
 
 from transduce.data import lexicon as module
 from transduce.data.encoded import encode_pairs
-from transduce.data.filters import FilterConfig
+from transduce.data.filter_config import FilterConfig
 from transduce.data.lexicon import NULL, Prior, chunks_of, learn_lexicon
 from transduce.data.mixture import MixedPairs
 from transduce.data.rows import Side
