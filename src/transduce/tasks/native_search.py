@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -50,17 +49,7 @@ def search_rules(
     forbidden: ids that are never emitted.  streams, limits: (n) random streams of the sentences,
     and maximum tokens of each.
     """
-    rules = _rules(options, forbidden, threads)
-    if options.method != "sample":
-        return rules
-    numbers = uniforms(options, streams, limits)
-    sampling = Sampling(options.temperature, options.top_k, options.top_p, options.min_p, numbers)
-    return replace(rules, stop="first", sampling=sampling)  # samples do not compete
-
-
-@functools.lru_cache(maxsize=64)
-def _rules(options: DecodingOptions, forbidden: tuple[int, ...], threads: int) -> SearchRules:
-    return SearchRules(
+    rules = SearchRules(
         options.width,
         options.n_best,
         options.length_penalty,
@@ -71,3 +60,8 @@ def _rules(options: DecodingOptions, forbidden: tuple[int, ...], threads: int) -
         forbidden,
         threads,
     )
+    if options.method != "sample":
+        return rules
+    numbers = uniforms(options, streams, limits)
+    sampling = Sampling(options.temperature, options.top_k, options.top_p, options.min_p, numbers)
+    return replace(rules, stop="first", sampling=sampling)  # samples do not compete
