@@ -3,7 +3,6 @@ small run."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import os
@@ -17,7 +16,13 @@ from transduce.errors import RunError
 from transduce.limits import from_json
 from transduce.nn.kernels.float_weight import FloatWeight
 from transduce.training.weight_names import names_today
-from transduce.training.weights_header import LOW_RANK, SUM, check_format, checked_file
+from transduce.training.weights_header import (
+    LOW_RANK,
+    check_format,
+    check_sum,
+    checked_file,
+    checksum_of,
+)
 
 _HEADER_BYTES = 100_000_000
 """Limit on the header, as in the safetensors library."""
@@ -71,8 +76,7 @@ def read_plain_weights(path: Path) -> dict[str, FloatWeight]:
             stored = dict(_stored(file, path, header, begin))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"its header is damaged: {error}") from None
-    if SUM in texts and texts[SUM] != _checksum(stored):
-        raise RunError(f"{path} is damaged (checksum mismatch); copy or train it again")
+    check_sum(path, texts, lambda: _checksum(stored))
     if any(name.rpartition(".")[2] in LOW_RANK for name in stored):
         raise RunError(f"{path} has a low-rank adapter; merge it with transduce merge")
     names = names_today(stored)
@@ -111,10 +115,7 @@ def _stored(
 
 
 def _checksum(stored: dict[str, _Stored]) -> str:
-    """The same as `training.weights.checksum`."""
-    digest = hashlib.sha256()
-    for name in sorted(stored):
-        tensor = stored[name]
-        digest.update(f"{name} torch.{tensor.type.name} {list(tensor.shape)}\n".encode())
-        digest.update(tensor.data)
-    return digest.hexdigest()
+    return checksum_of(
+        (name, f"torch.{tensor.type.name}", tensor.shape, tensor.data)
+        for name, tensor in sorted(stored.items())
+    )

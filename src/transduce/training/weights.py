@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -17,7 +18,14 @@ from torch import Tensor, nn
 from transduce.errors import RunError
 from transduce.training.sharding import assign
 from transduce.training.weight_names import names_today
-from transduce.training.weights_header import FORMAT, LOW_RANK, SUM, opened
+from transduce.training.weights_header import (
+    FORMAT,
+    LOW_RANK,
+    SUM,
+    check_sum,
+    checksum_of,
+    opened,
+)
 
 
 def weights_of(model: nn.Module, detached: bool = True) -> dict[str, Tensor]:
@@ -78,13 +86,15 @@ def write_weights(
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of names, types, shapes and values, independent of the order of tensors."""
-    digest = hashlib.sha256()
+    return checksum_of(_stored(tensors))
+
+
+def _stored(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, str, Sequence[int], Any]]:
+    """Name, type, shape and bytes of each tensor, sorted by name."""
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        if tensor.numel():
-            digest.update(tensor.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+        values = tensor.flatten().view(torch.uint8).numpy().data if tensor.numel() else b""
+        yield name, str(tensor.dtype), tensor.shape, values
 
 
 def write_tensors(
@@ -139,8 +149,7 @@ def read_with_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read a safetensors file with its header texts."""
     with opened(path) as (file, metadata):
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    if SUM in metadata and metadata[SUM] != checksum(tensors):
-        raise RunError(f"{path} is damaged (checksum mismatch); copy or train it again")
+    check_sum(path, metadata, lambda: checksum(tensors))
     return {today: tensors[name] for name, today in names_today(tensors).items()}, metadata
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -97,3 +98,21 @@ def check_format(path: Path, texts: Mapping[str, str]) -> None:
             f"{path} has format {version}, but this version of transduce reads formats up "
             f"to {FORMAT}; upgrade transduce"
         )
+
+
+def checksum_of(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> str:
+    """SHA-256 of names, types, shapes and values.
+
+    tensors: (name, type such as torch.float32, shape, buffer of values) of each, sorted by name.
+    """
+    digest = hashlib.sha256()
+    for name, dtype, shape, values in tensors:
+        digest.update(f"{name} {dtype} {list(shape)}\n".encode())
+        digest.update(values)
+    return digest.hexdigest()
+
+
+def check_sum(path: Path, texts: Mapping[str, str], checksum: Callable[[], str]) -> None:
+    """Raises RunError if the checksum of the tensors differs from the one in the header, if any."""
+    if SUM in texts and texts[SUM] != checksum():
+        raise RunError(f"{path} is damaged (checksum mismatch); copy or train it again")
