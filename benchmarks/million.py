@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from soak import resident
+
 WORDS = ("a", "the", "good", "dog", "cat", "sees", "runs", "big", "small", "house")
 STRIDE = 1000
 POLL_SECONDS = 0.2
@@ -53,7 +55,7 @@ def translate(
     with target.open("wb") as out:
         process = subprocess.Popen(command, stdout=out)
         while True:
-            sizes.append((target.stat().st_size, resident_mib(process.pid)))
+            sizes.append((target.stat().st_size, resident(process.pid)))
             pid, status, used = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
@@ -64,12 +66,6 @@ def translate(
     early = max((mib for size, mib in sizes if size <= tenth), default=0.0)
     cost = Cost(used.ru_utime + used.ru_stime, early, max(mib for _, mib in sizes))
     return cost, target.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-
-
-def resident_mib(pid: int) -> float:
-    """Memory of a process now; 0 once it has ended."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    return sum(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
 
 
 def main() -> None:
