@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch import nn
 
+from helpers.small_network import count
 from transduce.config import to_dict
 from transduce.errors import SettingError
 from transduce.models.decoder_only import build_decoder_only
@@ -30,10 +30,6 @@ from transduce.recipes import parse_recipe
 PAIRS = {"train": {"kind": "tsv", "path": "a.tsv"}}
 IMAGES: dict[str, Any] = {"task": "image-classification", "data": {}, "image": {"size": 224}}
 TEXTS = {"train": {"kind": "text", "path": "a.txt"}}
-
-
-def count(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
 
 
 def test_bert_base() -> None:

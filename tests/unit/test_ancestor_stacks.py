@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.small_network import count
 from transduce.config import parse, to_dict
 from transduce.errors import SettingError
 from transduce.models.encoder_decoder import (
@@ -137,10 +138,6 @@ def test_kinds_are_built() -> None:
 
 
 # --- sizes -----------------------------------------------------------------------------------
-
-
-def count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import transduce
+from helpers.small_network import MODEL, STACK, count, ids
 from helpers.tiny_run import reversal_pairs, train_tiny, write_tsv
 from transduce.errors import DataError, SettingError
 from transduce.models.encoder_decoder import (
@@ -20,13 +21,6 @@ from transduce.models.presets import PRESETS
 from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
 from transduce.sequence import Padded
 from transduce.training.weights import read_tensors
-
-STACK = TransformerConfig(n_layers=2, n_heads=4, d_ff=32, dropout=0.0)
-MODEL = EncoderDecoderConfig(d_model=16, encoder=STACK, decoder=STACK)
-
-
-def count(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def count_by_formula(config: EncoderDecoderConfig, source_size: int, target_size: int) -> int:
@@ -107,10 +101,6 @@ def test_three_way_tie_without_a_joint_vocabulary_is_refused() -> None:
     with pytest.raises(SettingError, match=r"model\.tie = 'three-way' needs one joint vocabulary"):
         build_encoder_decoder(MODEL, 11, 11, joint=False)
     build_encoder_decoder(replace(MODEL, tie="two-way"), 11, 12, joint=False)
-
-
-def ids(*rows: list[int]) -> Padded:
-    return Padded.from_rows(rows)
 
 
 # --- first values ----------------------------------------------------------------------------

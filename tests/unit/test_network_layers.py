@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from helpers.small_network import MODEL, STACK, count, ids
 from transduce.models.encoder_decoder import (
     EncoderDecoder,
-    EncoderDecoderConfig,
     build_encoder_decoder,
 )
 from transduce.nn.attention import CrossAttention, SelfAttention, attention_with_weights
@@ -22,18 +22,6 @@ from transduce.nn.residual import PostNorm, PreNorm
 from transduce.nn.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
 from transduce.nn.unpadding import Unpadding, row_step
 from transduce.sequence import Padded
-
-STACK = TransformerConfig(n_layers=2, n_heads=4, d_ff=32, dropout=0.0)
-MODEL = EncoderDecoderConfig(d_model=16, encoder=STACK, decoder=STACK)
-
-
-def count(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def ids(*rows: list[int]) -> Padded:
-    return Padded.from_rows(rows)
-
 
 # --- dropout ---------------------------------------------------------------------------------
 
