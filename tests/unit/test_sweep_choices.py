@@ -136,7 +136,7 @@ VARIED = read_varied(["x=1e-4..1e-1", "n=1..64", "c=pre,'[1,2]'"])[1]
 def search_all(
     directory: Path, count: int, sittings: int = 1, seed: int = 3
 ) -> list[tuple[str, ...]]:
-    """What a search tries, in one sitting or cut into several, for a score known beforehand."""
+    """Settings tried by a search, at once or interrupted, for a score known beforehand."""
     tried = []
     for sitting in range(1, sittings + 1):
         search = OptunaSearch(VARIED, count, directory, seed=seed, select_by="loss")
