@@ -55,6 +55,11 @@ def table(path: Path, rows: Iterable[Row]) -> None:
     write(path, ("\t".join(" ".join(cell.split()) for cell in row) for row in rows))
 
 
+def records(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows as lines of JSON."""
+    write(path, (json.dumps(row, ensure_ascii=False) for row in rows))
+
+
 def share(text: str) -> float:
     """A number from 0 to 1 for a text, always the same."""
     return int(hashlib.sha256(text.casefold().encode()).hexdigest()[:12], 16) / 16**12
@@ -119,8 +124,8 @@ def digits(folder: Path, to: Path) -> None:
             archive.write(path, path.name)
             row = {"id": path.stem, "audio": f"recordings.zip:{path.name}", "speaker": speaker}
             row |= {"split": "test" if int(number) < 5 else "train", "text": words[int(digit)]}
-            manifest.append(json.dumps(row))
-    (to / "manifest.jsonl").write_text("\n".join(manifest) + "\n", encoding="utf-8")
+            manifest.append(row)
+    records(to / "manifest.jsonl", manifest)
 
 
 def prompts(folder: Path, to: Path) -> None:
@@ -148,7 +153,7 @@ def prompts(folder: Path, to: Path) -> None:
                 row |= {"split": "dev" if name in held_out else "train", "text": said[language]}
                 row |= {"translations": {k: v for k, v in said.items() if k != language}}
                 rows.append(row | {"annotated": bool(set("[(") & set(said[language]))})
-    write(to / "manifest.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows))
+    records(to / "manifest.jsonl", rows)
 
 
 def spoken(folder: Path, language: str) -> dict[str, str]:
@@ -263,8 +268,7 @@ def csl_titles(folder: Path, to: Path) -> None:
     """benchmark/ts: prompt, abstract, title; the authors' dev set trains here."""
     for name, there in (("train_from_dev", "dev"), ("test", "test")):
         rows = (line.split("\t") for line in lines(found(folder, f"ts/{there}.tsv")))
-        pairs = ({"text": row[1], "title": row[2]} for row in rows)
-        write(to / f"{name}.jsonl.gz", (json.dumps(one, ensure_ascii=False) for one in pairs))
+        records(to / f"{name}.jsonl.gz", ({"text": row[1], "title": row[2]} for row in rows))
 
 
 def sick(folder: Path, to: Path) -> None:
@@ -293,7 +297,7 @@ def questions(files: dict[str, str]) -> Callable[[Path, Path], None]:
     def prepare(folder: Path, to: Path) -> None:
         for name, there in files.items():
             data = json.loads(found(folder, there).read_text(encoding="utf-8"))["data"]
-            write(to / name, (json.dumps(one, ensure_ascii=False) for one in flat(data)))
+            records(to / name, flat(data))
 
     return prepare
 
@@ -329,7 +333,7 @@ def dialogues(folder: Path, to: Path) -> None:
     train = read({k: f"1k_part_data/dialogues_text_{k.title()}.txt" for k in three})
     parts["train_part"] = [one for one in train if tuple(one["en"]) not in held_out]
     for name, part in parts.items():
-        write(to / f"{name}.jsonl.gz", (json.dumps(one, ensure_ascii=False) for one in part))
+        records(to / f"{name}.jsonl.gz", part)
 
 
 def cifar10(folder: Path, to: Path) -> None:
