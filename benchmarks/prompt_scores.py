@@ -26,26 +26,25 @@ from transduce.metrics.speech import normalise
 RATES = ("word-error-rate", "character-error-rate")
 
 
-def found_share(words: Counter[str], found: Counter[str]) -> str:
+def found_share(words: int, found: int) -> str:
     """Percentage of the words found, or a dash without words."""
-    return f"{100 * found.total() / words.total():.1f} %" if words.total() else "-"
+    return f"{100 * found / words:.1f} %" if words else "-"
 
 
 def summary(records: list[dict[str, Any]], outputs: list[str], known: set[tuple[str, str]]) -> str:
     """A line of the table."""
-    words: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
-    found: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    words, found = Counter[bool](), Counter[bool]()
     for record, output in zip(records, outputs, strict=True):
         said, written = (Counter(normalise(text).split()) for text in (record["text"], output))
         for word, count in said.items():
             seen = (record["lang"], word) in known
-            words[seen][word] += count
-            found[seen][word] += min(count, written[word])
-    total = words[True].total() + words[False].total()
+            words[seen] += count
+            found[seen] += min(count, written[word])
+    total = words.total()
     references = [[record["text"]] for record in records]
     scores = measure(RATES, outputs, references, "")
     return (
-        f"{len(records):4} recordings  {total:5} words  {words[False].total() / total:.1%} new  "
+        f"{len(records):4} recordings  {total:5} words  {words[False] / total:.1%} new  "
         f"found: new {found_share(words[False], found[False])}, "
         f"others {found_share(words[True], found[True])}  "
         + "  ".join(f"{name} {scores[name]:.1f}" for name in RATES)
