@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from transduce.data.lines import read_lines
+from transduce.data.questions import SquadFile, read_questions
 
 VOICES = {"en": "en-us", "es": "es-419", "fr": "fr", "it": "it", "ru": "ru"}
 """Language of a voice of espeak-ng for each language of the prompts."""
@@ -64,10 +65,10 @@ def clauses(texts: Iterable[str]) -> Iterator[str]:
 
 def questions(path: Path) -> Iterator[str]:
     """Contexts and questions of a file in SQuAD's format."""
-    for article in json.loads("\n".join(read_lines(path)))["data"]:
-        for paragraph in article["paragraphs"]:
-            yield paragraph["context"].lstrip("\ufeff")
-            yield from (each["question"] for each in paragraph["qas"])
+    found = read_questions(SquadFile(path=path), path.parent)
+    for context, asked in itertools.groupby(found, key=lambda one: one.context):
+        yield context.lstrip("\ufeff")
+        yield from (one.question for one in asked)
 
 
 def sentences(data: Path, language: str, chance: random.Random) -> list[str]:

@@ -76,7 +76,9 @@ def test_lines_before_prompts_are_in_five_languages_without_held_out_prompts(
 
     data = tmp_path / "data"
     article = {
-        "paragraphs": [{"context": "Uno, dos tres. En 1999!", "qas": [{"question": "Qué?"}]}]
+        "paragraphs": [
+            {"context": "Uno, dos tres. En 1999!", "qas": [{"question": "Qué?", "answers": []}]}
+        ]
     }
     files = {f"{n}/train.{k}.gz": f"{k} word\n" * 3 for n in PAIRS for k in ("en", "fr")}
     files |= {f"xquad/xquad.{k}.json.gz": json.dumps({"data": [article]}) for k in ("es", "ru")}
