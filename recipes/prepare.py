@@ -13,7 +13,6 @@ import csv
 import gettext
 import gzip
 import hashlib
-import io
 import json
 import os
 import re
@@ -113,19 +112,18 @@ def tatoeba(file: str, language: str, each: float) -> Callable[[Path, Path], Non
 def digits(folder: Path, to: Path) -> None:
     """Recordings DIGIT_SPEAKER_NUMBER.wav: numbers 0 to 4 to test, from 10 on to train."""
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    paths = sorted(found(folder, "recordings").glob("[0-9]_*_*.wav"))
-    manifest = []
+    rows = []
     to.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(to / "recordings.zip", "w") as archive:
-        for path in paths:
+        for path in sorted(found(folder, "recordings").glob("[0-9]_*_*.wav")):
             digit, speaker, number = path.stem.split("_")
             if 5 <= int(number) < 10:
                 continue
             archive.write(path, path.name)
             row = {"id": path.stem, "audio": f"recordings.zip:{path.name}", "speaker": speaker}
             row |= {"split": "test" if int(number) < 5 else "train", "text": words[int(digit)]}
-            manifest.append(row)
-    records(to / "manifest.jsonl", manifest)
+            rows.append(row)
+    records(to / "manifest.jsonl", rows)
 
 
 def prompts(folder: Path, to: Path) -> None:
@@ -343,11 +341,9 @@ def cifar10(folder: Path, to: Path) -> None:
         images = sorted(folder.rglob(f"{name}/*/*.jpg"))
         if not images:
             raise SystemExit(f"{folder}: no images {name}/CLASS/NUMBER.jpg in it")
-        data = io.BytesIO()
-        with zipfile.ZipFile(data, "w") as archive:
+        with zipfile.ZipFile(to / f"{name}.zip", "w") as archive:
             for path in images:
                 archive.write(path, "/".join(path.parts[-3:]))
-        (to / f"{name}.zip").write_bytes(data.getvalue())
 
 
 DATA_SETS: dict[str, Callable[[Path, Path], None]] = {
