@@ -18,6 +18,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,12 +72,14 @@ class MemoryLimitError(TrainingError):
 def needs_extra(who: str, extra: str) -> str:
     """Message for a missing optional dependency.
 
-    Its command installs from a clone, never by name from the package index, where the name may
-    belong to someone else.
+    Its command installs from a clone, or without PyTorch from the wheel of transduce-runtime; never
+    by name from the package index, where the name may belong to someone else.
     """
+    where, what = "in a clone of transduce", "."
+    if find_spec("torch") is None:
+        where, what = "from its wheel", "transduce_runtime-….whl"
     return (
-        f"{who} needs the extra {extra!r}; in a clone of transduce: pip install '.[{extra}]' "
-        "(docs/install.md)"
+        f"{who} needs the extra {extra!r}; {where}: pip install '{what}[{extra}]' (docs/install.md)"
     )
 
 

@@ -79,6 +79,7 @@ def test_squads_own_format_and_several_files(tmp_path: Path) -> None:
     [
         ('{"contxt": "a", "question": "b", "answers": []}', "no field 'context'; did you mean"),
         ('{"context": "a", "question": "b"}', "no field 'answers'"),
+        ("{}", "no field 'context' (it has none)"),
         ('{"context": "a", "question": 3, "answers": []}', "'question' must be text, not int"),
         ('{"context": "a", "question": "b", "answers": "c"}', "'answers' must be a list, not str"),
         ('{"context": "a", "question": "b", "answers": [{"answer_start": 1}]}', "no field 'text'"),

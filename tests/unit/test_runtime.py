@@ -20,6 +20,7 @@ from helpers.native import needs_native
 from helpers.tiny_run import tiny_settings
 from transduce import DecodingOptions, Run, RunError, SettingError
 from transduce.config import to_toml
+from transduce.errors import needs_extra
 from transduce.recipes import read_recipe
 from transduce.runtime.run import NativeRun, load_light
 from transduce.runtime.settings import read_settings
@@ -204,6 +205,15 @@ sys.exit(main(["translate", *sys.argv[1:]]))
     command = [sys.executable, "-c", script, str(KEPT), str(tmp_path / "a.txt")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.count("\n") == 1
+
+
+def test_an_extra_comes_from_a_clone_or_from_the_light_wheel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "in a clone of transduce: pip install '.[serve]' " in needs_extra("it", "serve")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    expected = "from its wheel: pip install 'transduce_runtime-….whl[serve]' (docs/install.md)"
+    assert needs_extra("it", "serve").endswith(expected)
 
 
 FLOATS = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}

@@ -201,7 +201,7 @@ def _missing(error: MissingArgumentError) -> str:
     if given:
         return f"{given} needs a value."
     described = app.assemble_argument_collection(parse_docstring=True)
-    texts = (one.parameter.help or "" for one in described if one.names == argument.names)
+    texts = (one.parameter.help or "" for one in described if argument.name in one.names)
     meaning = next(texts, "").partition(". ")[0].rstrip(".")
     kind = "option" if argument.name.startswith("-") else "argument"
     return f"missing {kind} {' or '.join(argument.names)}: {meaning}."

@@ -202,7 +202,7 @@ def _field(row: Any, name: str, place: str) -> Any:
     if not isinstance(row, dict):
         raise DataError(f"{place} must be an object with a field {name!r}, not {row!r:.40}")
     if name not in row:
-        shown = ", ".join(repr(key) for key in list(row)[:8])
+        shown = ", ".join(repr(key) for key in list(row)[:8]) or "none"
         raise DataError(
             f"{place} has no field {name!r}{did_you_mean(name, map(str, row))} (it has {shown})"
         )
