@@ -47,7 +47,7 @@ def main() -> None:
             options = translator.options
             found = localised(segments, given.language, translator.attempt, options, align)
             kept = [i for i, one in enumerate(found) if one.state == "translated"]
-            shown = [without(found[i].text, names) for i in kept]
+            shown = [without(found[i].target, names) for i in kept]
             some = [references[i] for i in kept]
             print(
                 f"{' '.join(names)}  {way}: {len(kept)} of {len(found)} translated, "

@@ -18,8 +18,8 @@ from transduce.localise.document import Segment, Span
 from transduce.localise.formats import read_document
 from transduce.localise.placeholders import check_placeholders, protect
 from transduce.localise.projection import Links
+from transduce.localise.record import Record, untranslated
 from transduce.localise.translate import (
-    Localised,
     Order,
     localisation,
     localised,
@@ -47,7 +47,7 @@ def segments(*texts: str) -> list[Segment]:
     return [Segment(f"line {i}", text, (Span(0, 1),)) for i, text in enumerate(texts)]
 
 
-def translate(translator: Translator, *texts: str, align: bool = True) -> list[Localised]:
+def translate(translator: Translator, *texts: str, align: bool = True) -> list[Record]:
     links = aligner(translator) if align else None
     return localised(segments(*texts), "de", translator.attempt, translator.options, links)
 
@@ -74,23 +74,26 @@ def test_each_placeholder_comes_once_or_the_source_stays(
     for text, one in zip(TEXTS, found, strict=True):
         source = protect(text)
         if one.state == "translated":
-            assert one.text != text and not one.reason
-            check_placeholders(source, source.marked(one.text))
+            assert one.target != text and not one.reason
+            check_placeholders(source, source.marked(one.target))
         else:
-            assert one.text == text
+            assert one.target == text
             assert one.reason.startswith("placeholders are not kept: ")
     assert sum(one.state == "translated" for one in found) >= (7 if align else 2)
 
 
 def test_tags_go_around_their_words(translator: Translator) -> None:
     (one,) = translate(translator, "Heute kaufe ich den Tisch. Ich sehe den roten <b>Hund</b>.")
-    assert one == Localised("I buy the table today. I see the red <b>dog</b>.", "translated")
+    assert (one.target, one.state) == (
+        "I buy the table today. I see the red <b>dog</b>.",
+        "translated",
+    )
 
 
 def test_texts_without_placeholders_are_those_of_the_run(translator: Translator) -> None:
     texts = ["Ich sehe den Mann.", "Heute suche ich den Baum."]
     found = translate(translator, *texts, "…", "{0} %s")
-    assert [one.text for one in found] == [
+    assert [one.target for one in found] == [
         *(one.text for one in translator.translate(texts)),
         "…",
         "{0} %s",
@@ -146,7 +149,7 @@ def test_options_of_the_caller_stay() -> None:
 
     options = DecodingOptions(constraints=("x",), beam_size=3)
     (one,) = localised(segments("Ich %s. Du."), "de", echo, options)
-    assert one.text == "Ich %s. Du."
+    assert one.target == "Ich %s. Du."
     assert [own.constraints for own in seen] == [("x", "%s"), ("x",), ("x",)]
     groups = DecodingOptions(beam_size=4, beam_groups=2)
     found = localised(segments("Ich %s.", "Du."), "de", echo, groups)
@@ -178,9 +181,28 @@ def test_an_error_of_a_text_is_raised_and_a_refused_constraint_is_not() -> None:
         ]
 
     (one,) = localised(segments("Ich %s."), "de", fail, DecodingOptions())
-    assert one == Localised("Ich %s.", "needs-translation", "placeholders are not kept: no")
+    assert one == untranslated("line 0", "Ich %s.", "placeholders are not kept: no")
     with pytest.raises(CancelledError, match="gone"):
         localised(segments("Ich %s.", "Du."), "de", fail, DecodingOptions())
+
+
+def test_equal_sentences_are_translated_once() -> None:
+    """In one round, and where a second way repeats the order of the first."""
+    texts = "Du. Wir.", "Wir.", "Er %s.", "Du. Wir.", "Er %s."
+    work = localisation(segments(*texts), "de", can_align=True)
+    assert next(work) == [Order("Du."), Order("Wir."), Order("Er.")]
+    (pair,) = work.send(["You.", "We.", "He."])
+    assert pair == Order("Er.", output="He.")
+    assert work.send([RunError("no alignment")]) == [Order("Er %s.", ("%s",))]
+    with pytest.raises(StopIteration) as stop:
+        work.send(["He %s."])
+    assert [record.target for record in stop.value.value] == [
+        "You. We.",
+        "We.",
+        "He %s.",
+        "You. We.",
+        "He %s.",
+    ]
 
 
 def test_orders_of_all_segments_come_together() -> None:
@@ -192,7 +214,7 @@ def test_orders_of_all_segments_come_together() -> None:
     links = [(Span(0, 3), Span(0, 1)), (Span(4, 7), Span(2, 4))], [(Span(0, 2), Span(0, 2))]
     with pytest.raises(StopIteration) as stop:
         work.send(list(links))
-    assert [one.text for one in stop.value.value] == ["I <b>am</b>. You.", "He %s.", "We."]
+    assert [one.target for one in stop.value.value] == ["I <b>am</b>. You.", "He %s.", "We."]
 
 
 def test_the_command_translates_documents(here: Here, toy: Path, tmp_path: Path) -> None:
@@ -238,7 +260,7 @@ def test_a_model_that_cannot_align_goes_on_with_constraints() -> None:
         return [Output(text) for text in texts]
 
     (one,) = localised(segments("Ich %s."), "de", echo, DecodingOptions(), align)
-    assert one == Localised("Ich %s.", "translated")
+    assert one == Record("line 0", "Ich %s.", "Ich %s.", "translated")
 
 
 @pytest.mark.parametrize(

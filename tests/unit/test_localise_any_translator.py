@@ -94,10 +94,10 @@ def test_any_text(text: str, seed: int, aligned: bool, markup: bool) -> None:
     align = nonsense.align if aligned else None
     (one,) = localised([segment], "de", nonsense.translate, DecodingOptions(), align)
     if one.state == "needs-translation":
-        assert one.text == text and one.reason
+        assert one.target == text and one.reason
     elif not markup:
         for name, count in Counter(protect(text).names.values()).items():
-            assert one.text.count(name) >= count
+            assert one.target.count(name) >= count
 
 
 @given(

@@ -21,8 +21,7 @@ from transduce.errors import DataError, SettingError, reading
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from transduce.localise.document import Document
-    from transduce.localise.translate import Localised
+    from transduce.localise.record import Record
 
 logger = logging.getLogger("transduce")
 
@@ -75,12 +74,13 @@ def localise(
     align, complete = aligner(translator), True
     for file, document, target in zip(files, documents, targets, strict=True):
         segments = document.segments
-        found = localised(segments, source_language, translator.attempt, options, align)
+        records = localised(segments, source_language, translator.attempt, options, align)
         try:
-            made = document_with(document, found)
+            made = document_with(document, records)
+            made.check()
         except DataError as error:
             raise DataError(f"{file}: {error}") from None
-        complete = _all_translated(file, document, made.segments) and complete
+        complete = _all_translated(file, made.records) and complete
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_output(str(target)) as out:
             out.write_bytes(made.content)
@@ -105,19 +105,11 @@ def _targets(files: Sequence[Path], output: Path | None, in_place: bool) -> list
     return targets
 
 
-def _all_translated(file: Path, document: Document, found: Sequence[Localised]) -> bool:
-    """True if every segment was translated; else a warning names the first untranslated one."""
-    left = [
-        f"{segment.key}: {one.reason}"
-        for segment, one in zip(document.segments, found, strict=True)
-        if one.state == "needs-translation"
-    ]
+def _all_translated(file: Path, records: Sequence[Record]) -> bool:
+    """True if all of a document was translated; else a warning names the first that was not."""
+    left = [f"{record.key}: {record.reason}" for record in records if not record.is_done]
     if left:
         logger.warning(
-            "%s: %d of %d segments are left as they are; %s",
-            file,
-            len(left),
-            len(document.segments),
-            left[0],
+            "%s: %d of %d segments are left as they are; %s", file, len(left), len(records), left[0]
         )
     return not left

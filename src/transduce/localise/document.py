@@ -13,11 +13,11 @@ import codecs
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from transduce.errors import DataError
+from transduce.localise.record import Record, State
 
-State = Literal["initial", "needs-translation", "needs-review", "translated"]
 BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -97,6 +97,7 @@ class Document:
     kind:     name of the format.
     decoded:  the text that spans refer to.
     render:   of the format.
+    unread:   parts of the file that hold text and are no segments, with the reasons.
     """
 
     kind: str
@@ -105,6 +106,7 @@ class Document:
     render: Renderer
     source_language: str | None = None
     target_language: str | None = None
+    unread: Sequence[Record] = ()
 
     def with_targets(self, targets: Mapping[str, Target]) -> bytes:
         """The document with targets in place of some sources; without any, its own bytes.

@@ -21,9 +21,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import CancelledError, DataError, TransduceError
-from transduce.localise.document import Document, Segment, State, Target
+from transduce.localise.document import Document, Segment, Target
 from transduce.localise.placeholders import Protected, check_placeholders, protect
 from transduce.localise.projection import Links, detagged, projected
+from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
 
 T = TypeVar("T")
@@ -66,21 +67,13 @@ Answer = str | Links | TransduceError
 Work = Generator[list[Order], list[Answer], T]
 
 
-class Localised(NamedTuple):
-    """Translation of a segment; or its source, to be translated by hand for a reason."""
-
-    text: str
-    state: State
-    reason: str = ""
-
-
 def localised(
     segments: Sequence[Segment],
     language: str,
     translate: Translate,
     options: DecodingOptions,
     align: Align | None = None,
-) -> list[Localised]:
+) -> list[Record]:
     """Translate segments, each placeholder kept exactly once.
 
     language: code of the source.  options: of the search; placeholders are added to their
@@ -93,7 +86,7 @@ def localised(
         while True:
             orders = work.send(_answers(orders, translate, options, align))
     except StopIteration as stop:
-        found: list[Localised] = stop.value
+        found: list[Record] = stop.value
         return found
 
 
@@ -140,22 +133,37 @@ def _constrained(options: DecodingOptions, order: Order) -> DecodingOptions | Tr
         return error
 
 
-def localisation(
-    segments: Sequence[Segment], language: str, can_align: bool
-) -> Work[list[Localised]]:
+def localisation(segments: Sequence[Segment], language: str, can_align: bool) -> Work[list[Record]]:
     """The orders of some segments, in rounds: send the answers to each list, in its order.
 
     language: code of the source.  can_align: True if alignments are answered.  A sentence without
     placeholders needs one round, any other at most five.  Raises SettingError if the extra `serve`
     is missing, and the error in an order without constraints.
     """
-    found = yield from _together(_segment(one, language, can_align) for one in segments)
+    results = yield from _each_once(
+        _together(_segment(one, language, can_align) for one in segments)
+    )
     return [
-        Localised(segment.source, "needs-translation", str(one))
-        if isinstance(one, DataError)
-        else Localised(one, "translated")
-        for segment, one in zip(segments, found, strict=True)
+        untranslated(segment.key, segment.source, str(result))
+        if isinstance(result, DataError)
+        else Record(segment.key, segment.source, result, "translated")
+        for segment, result in zip(segments, results, strict=True)
     ]
+
+
+def _each_once(work: Work[T]) -> Work[T]:
+    """The work, whose equal orders, in one round or in several, are given once."""
+    answers: dict[Order, Answer] = {}
+    try:
+        orders = next(work)
+        while True:
+            fresh = [order for order in dict.fromkeys(orders) if order not in answers]
+            if fresh:
+                answers.update(zip(fresh, (yield fresh), strict=True))
+            orders = work.send([answers[order] for order in orders])
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 def _together(works: Iterable[Work[T]]) -> Work[list[T | DataError]]:
@@ -194,7 +202,10 @@ def _segment(segment: Segment, language: str, can_align: bool) -> Work[str]:
             raise one
         outputs.append(one)
     text = sentences.joined(outputs)
-    check_placeholders(source, text)
+    try:
+        check_placeholders(source, text)
+    except DataError as error:
+        raise DataError(f"placeholders are not kept: {error}") from None
     if not text.strip():
         raise DataError("the translation is empty")
     return source.restored(text)
@@ -300,45 +311,44 @@ def localised_document(
 
     Raises DataError if there are segments and none is translated.
     """
-    found = localised(document.segments, language, translate, options, align)
-    return document_with(document, found).content
+    records = localised(document.segments, language, translate, options, align)
+    made = document_with(document, records)
+    made.check()
+    return made.content
 
 
 class LocalisedDocument(NamedTuple):
-    """A translated document, and the translations in it, one for each segment."""
+    """A translated document, and its records: one for each segment, then of its unread parts."""
 
     content: bytes
-    segments: Sequence[Localised]
+    records: Sequence[Record]
+
+    def check(self) -> None:
+        """Raise DataError if there is text and none of it is translated."""
+        if self.records and not any(record.is_done for record in self.records):
+            first = self.records[0]
+            raise DataError(f"nothing was translated; {first.key}: {first.reason}")
 
 
-def document_with(document: Document, found: Sequence[Localised]) -> LocalisedDocument:
+def document_with(document: Document, records: Sequence[Record]) -> LocalisedDocument:
     """A document with the translations of its segments, in order.
 
-    A translation that the format cannot hold is left out.  Raises DataError if there are segments
-    and none is translated.
+    A translation that the format cannot hold is left out, and so named in its record.
     """
-    targets: dict[str, Target] = {}
-    reason, kept = "", _held(document, found)
-    for segment, one in zip(document.segments, kept, strict=True):
-        if one.state == "needs-translation":
-            reason = reason or f"{segment.key}: {one.reason}"
-        else:
-            targets[segment.key] = Target(one.text, one.state)
-    if document.segments and not targets:
-        raise DataError(f"nothing was translated; {reason}")
-    return LocalisedDocument(document.with_targets(targets), kept)
+    held = [_held(document, record) for record in records]
+    targets = {record.key: Target(record.target) for record in held if record.is_done}
+    return LocalisedDocument(document.with_targets(targets), [*held, *document.unread])
 
 
-def _held(document: Document, found: Sequence[Localised]) -> list[Localised]:
-    """Translations of the segments of a document, those that it cannot hold as their source."""
-    kept = []
-    for segment, one in zip(document.segments, found, strict=True):
-        one = one._replace(text=" ".join(one.text.splitlines()))
-        try:
-            if one.state != "needs-translation":
-                document.check({segment.key: Target(one.text, one.state)})
-        except DataError as error:
-            reason = str(error).removeprefix(f"{segment.key}: ")
-            one = Localised(segment.source, "needs-translation", reason)
-        kept.append(one)
-    return kept
+def _held(document: Document, record: Record) -> Record:
+    """The record of a segment; with its source, where the document cannot hold its translation."""
+    record = dataclasses.replace(record, target=" ".join(record.target.splitlines()))
+    try:
+        if record.is_done:
+            document.check({record.key: Target(record.target)})
+    except DataError as error:
+        reason = str(error).removeprefix(f"{record.key}: ")
+        return untranslated(
+            record.key, record.source, f"the format cannot hold the translation: {reason}"
+        )
+    return record

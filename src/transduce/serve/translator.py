@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transduce.errors import DataError, SettingError, TransduceError
+from transduce.errors import SettingError, TransduceError
 from transduce.localise.document import Document, Segment
 from transduce.localise.html import read_html
 from transduce.localise.placeholders import PLACEHOLDER
+from transduce.localise.record import Record
 from transduce.localise.sentences import Sentences, split_sentences
-from transduce.localise.translate import Localised, Order, Work, document_with, localisation
+from transduce.localise.translate import Order, Work, document_with, localisation
 from transduce.serve.batches import Answer
 from transduce.serve.calls import Call
 from transduce.serve.errors import invalid
@@ -89,12 +90,8 @@ class PairTranslator:
         segments = [one for document in documents for one in document.segments]
         each = iter(await self._localised(segments, call, self._options(given)))
         found = []
-        for text, document in zip(texts, documents, strict=True):
-            try:
-                made = document_with(document, [next(each) for _ in document.segments])
-            except DataError:
-                found.append(Translated(text))
-                continue
+        for document in documents:
+            made = document_with(document, [next(each) for _ in document.segments])
             found.append(Translated(made.content.decode()))
         return found
 
@@ -103,6 +100,7 @@ class PairTranslator:
         translated."""
         found = await self._localised(document.segments, call, self._own)
         made = await asyncio.to_thread(document_with, document, found)
+        made.check()
         return made.content
 
     async def stream(self, text: str, call: Call) -> AsyncIterator[str]:
@@ -148,7 +146,7 @@ class PairTranslator:
 
     async def _localised(
         self, segments: Sequence[Segment], call: Call, options: DecodingOptions | None
-    ) -> list[Localised]:
+    ) -> list[Record]:
         """Translations of segments, in rounds of orders."""
         assert options is not None
         work = localisation(segments, self._source, can_align=not self._tag)
@@ -192,8 +190,8 @@ class PairTranslator:
 
 
 def _go_on(
-    work: Work[list[Localised]], answers: list[Answer] | None
-) -> tuple[list[Localised] | None, list[Order]]:
+    work: Work[list[Record]], answers: list[Answer] | None
+) -> tuple[list[Record] | None, list[Order]]:
     """The result of a localisation, or None and the orders of its next round."""
     try:
         return None, next(work) if answers is None else work.send(answers)
@@ -216,7 +214,7 @@ def _with_lines(lines: Lines, localised: Any) -> Translated:
     written = list(lines.lines)
     for i, segment in lines.segments.items():
         before, _, after = written[i].partition(segment.source)
-        written[i] = before + " ".join(next(localised).text.splitlines()) + after
+        written[i] = before + " ".join(next(localised).target.splitlines()) + after
     return Translated("".join(written))
 
 

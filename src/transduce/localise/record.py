@@ -1,0 +1,62 @@
+"""Record: what became of a segment, of a part of a file that was not read, of a setting.
+
+The one schema of reports: `transduce localise --report` writes a record as a line of JSON, and the
+server names those that are not done by their index and reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["initial", "needs-translation", "needs-review", "translated"]
+CAUSES: Mapping[str, str] = {
+    "placeholders are not kept": "placeholders",
+    "the translation is empty": "empty",
+    "the format cannot hold the translation": "format",
+    "no format": "format",
+}
+"""Names of causes, by the beginnings of their reasons before a colon."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of one segment.
+
+    key:     its place in the file or the text, such as "line 3".
+    source:  its text.
+    target:  the text in its place afterwards: the translation, or the source.
+    state:   as of a `Segment`; "unread" for a part of a file that no segment holds, "ignored" for a
+             setting, named by the key, that was not followed.
+    reason:  why it is not done, on one line.
+    file:    the document; empty for texts.
+    """
+
+    key: str
+    source: str
+    target: str
+    state: State | Literal["unread", "ignored"]
+    reason: str = ""
+    file: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """False for anything that was not translated, read or followed."""
+        return self.state in ("translated", "needs-review")
+
+    @property
+    def cause(self) -> str:
+        """The reason as one of a few words, which quote nothing: a label of metrics."""
+        return CAUSES.get(self.reason.partition(":")[0], "other")
+
+    def line(self) -> str:
+        """The record as JSON, without a line break."""
+        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+
+
+def untranslated(key: str, source: str, reason: str) -> Record:
+    """The record of a segment that stays as it is."""
+    return Record(key, source, source, "needs-translation", reason)

@@ -1,0 +1,61 @@
+"""Records: one schema for whatever was and was not translated."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from transduce.errors import DataError
+from transduce.localise.document import Document, decode
+from transduce.localise.formats import read_document
+from transduce.localise.record import Record, untranslated
+from transduce.localise.translate import document_with
+
+
+def test_a_line_has_all_fields() -> None:
+    line = Record("line 1", "Hündin\u2028", "dog", "translated", file="a.txt").line()
+    assert json.loads(line) == {
+        "key": "line 1",
+        "source": "Hündin\u2028",
+        "target": "dog",
+        "state": "translated",
+        "reason": "",
+        "file": "a.txt",
+    }
+    assert "\n" not in line and "ü" in line
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("placeholders are not kept: %s is missing", "placeholders"),
+        ("the translation is empty", "empty"),
+        ("the format cannot hold the translation: 'ü' is not in ascii", "format"),
+        ("the secret: is out", "other"),
+    ],
+)
+def test_a_cause_quotes_nothing(reason: str, cause: str) -> None:
+    assert untranslated("line 1", "a", reason).cause == cause
+
+
+def test_what_a_document_cannot_hold_is_named() -> None:
+    document = read_document("a.txt", "Bär\nHund\n".encode("latin-1"), "latin-1")
+    records = [
+        Record("line 1", "Bär", "медведь", "translated"),
+        Record("line 2", "Hund", "dog", "translated"),
+    ]
+    made = document_with(document, records)
+    assert made.content == "Bär\ndog\n".encode("latin-1")
+    first, second = made.records
+    assert (first.target, first.state, first.cause) == ("Bär", "needs-translation", "format")
+    assert second.is_done
+
+
+def test_unread_parts_are_records_and_alone_an_error() -> None:
+    unread = Record("line 1", "?", "?", "unread", "no time")
+    document = Document("x", [], decode(b"?"), lambda targets: [], unread=[unread])
+    made = document_with(document, [])
+    assert made.records == [unread] and made.content == b"?"
+    with pytest.raises(DataError, match="nothing was translated; line 1: no time"):
+        made.check()
