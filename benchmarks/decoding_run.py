@@ -1,7 +1,7 @@
 """A trained run on real lines, with real stopping: ours against CTranslate2 on the same weights.
 
-"--engine native" and "--engine ctranslate2" are our translator with these engines, text to text,
-against the bare library.  CTranslate2 has no bf16 on most processors: its float32 stands there.
+Our translator, with PyTorch and with the native engine, goes from text to text, against the bare
+library.  CTranslate2 has no bf16 on most processors: its float32 stands there.
 
 Both get token ids of the run's own tokenizer, and the search settings of its recipe as far as
 CTranslate2 has the like of them.
@@ -27,7 +27,6 @@ import transduce
 from transduce.decoding.options import DecodingOptions
 from transduce.interop.ctranslate2 import write_ctranslate2
 from transduce.nn.kernels.linear import Precision
-from transduce.tasks.translation.ctranslate2 import with_ctranslate2
 from transduce.tasks.translation.native import with_native
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.tasks.translation.translator import Translator
@@ -56,13 +55,8 @@ def main(options: argparse.Namespace) -> int:
         native = with_native(translator, precision)
         name = f"{precision}, --engine native"
         found[name] = compare(native, theirs, lines, settings, options.rounds)
-        if precision == "bf16":
-            continue
         if precision == "float32":
             found[precision] = compare(translator, theirs, lines, settings, options.rounds)
-        engined = with_ctranslate2(translator, precision)
-        name = f"{precision}, --engine ctranslate2"
-        found[name] = compare(engined, theirs, lines, settings, options.rounds)
     if options.json:
         print(json.dumps(found))
         return 0

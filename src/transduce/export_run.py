@@ -16,7 +16,6 @@ from transduce.interop.marian_export import marian_directory
 from transduce.nn.kernels.linear import Precision
 from transduce.run import load
 from transduce.run_directory import written_aside
-from transduce.tasks.translation.ctranslate2 import positions_for
 from transduce.tasks.translation.recipe import LANGUAGE_CODE
 from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import SubwordTokenizer, Tokenizer
@@ -24,6 +23,9 @@ from transduce.training.weights import write_tensors, write_text
 
 Format = Literal["ctranslate2", "argos", "marian"]
 SUFFIX = ".argosmodel"
+POSITIONS = 1024
+MAX_POSITIONS = 1 << 14
+"""Least positions of an exported model without a limit of its own, and most for its outputs."""
 ARGOS = """\
 `argospm install FILE` installs it, for LibreTranslate, too.  Nothing is downloaded: a sentence
 splitter is inside.
@@ -134,7 +136,7 @@ def _write_model(translator: TrainedTranslator, directory: Path, precision: Prec
         directory,
         _names(translator.source),
         _names(translator.target),
-        positions_for(translator),
+        _positions(translator),
         precision,
     )
 
@@ -167,7 +169,7 @@ def _write_marian(run: Path, translator: TrainedTranslator, directory: Path) -> 
         translator.source,
         translator.target,
         _search_of_transformers(translator.options),
-        positions_for(translator),
+        _positions(translator),
     )
     write_tensors(directory / "model.safetensors", made.tensors, {"format": "pt"})
     for name, content in made.files.items():
@@ -176,6 +178,14 @@ def _write_marian(run: Path, translator: TrainedTranslator, directory: Path) -> 
     if translator.options.length_penalty == "gnmt":
         readme += GNMT
     write_text(directory / "README.md", readme)
+
+
+def _positions(translator: TrainedTranslator) -> int:
+    """Positions to write: enough for the longest source, and its output by the recipe's options."""
+    max_source_length = translator.config.max_source_length
+    outputs = translator.options.max_length_for(max_source_length)
+    needed = max(max_source_length, min(outputs, MAX_POSITIONS - 1)) + 1
+    return max(POSITIONS, 1 << (needed - 1).bit_length())
 
 
 def _search_of_transformers(options: DecodingOptions) -> dict[str, Any]:

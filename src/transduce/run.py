@@ -233,7 +233,6 @@ class Run(RunCalls):
         own = self.translator
         for other in [*ensemble, *([draft] if draft else [])]:
             theirs = other.translator
-            theirs.check_own_search()
             theirs.check_alone()
             for side in ("source", "target"):
                 if getattr(own, side).to_bytes() != getattr(theirs, side).to_bytes():
@@ -360,9 +359,8 @@ def load(
     precision: of matrix products, "bf16", or "int8" on a CPU: faster, smaller, with slightly
     different answers.  On a CPU both are computed by the native engine, which then decodes where it
     can.  engine: "native" decodes translations, continuations and replies in C++, on a CPU,
-    compiled on first use; "ctranslate2" translations with that library (extra `ctranslate2`);
-    "auto" natively where that is possible, else with PyTorch.  Raises SettingError if either is
-    impossible.
+    compiled on first use; "auto" natively where that is possible, else with PyTorch.  Raises
+    SettingError if either is impossible.
     """
     return Run(Path(path), device, precision, engine)
 

@@ -1,4 +1,4 @@
-"""Engine of a run: PyTorch, the native engine or CTranslate2, put behind its predictor."""
+"""Engine of a run: PyTorch or the native engine, put behind its predictor."""
 
 from __future__ import annotations
 
@@ -20,27 +20,22 @@ from transduce.tasks.language_model.dialogue import TrainedDialogue
 from transduce.tasks.language_model.native import NativeContinuations
 from transduce.tasks.language_model.task import TrainedLanguageModel
 from transduce.tasks.task import Predictor, Recipe
-from transduce.tasks.translation.ctranslate2 import with_ctranslate2
 from transduce.tasks.translation.native import with_native
 from transduce.tasks.translation.task import TrainedTranslator
 
 logger = logging.getLogger("transduce")
 
-EngineName = Literal["auto", "native", "pytorch", "ctranslate2"]
-CPU_ENGINES = ("native", "ctranslate2")
-_SERVED = {
-    "native": (TrainedTranslator, TrainedLanguageModel, TrainedDialogue),
-    "ctranslate2": (TrainedTranslator,),
-}
-"""Predictors that an engine can decode for."""
+EngineName = Literal["auto", "native", "pytorch"]
+_SERVED = (TrainedTranslator, TrainedLanguageModel, TrainedDialogue)
+"""Predictors that the native engine can decode for."""
 
 
 def device_for(engine: EngineName, precision: Precision, device: str) -> str:
     """The device of an engine and a precision.  Raises SettingError for another than the given."""
-    if engine not in CPU_ENGINES and precision != "int8":
+    if engine != "native" and precision != "int8":
         return device
     if device not in ("auto", "cpu"):
-        what = f"engine {engine!r}" if engine in CPU_ENGINES else "precision 'int8'"
+        what = "engine 'native'" if engine == "native" else "precision 'int8'"
         raise SettingError(f"{what} runs on a CPU only, not on {device!r}; remove one of them")
     return "cpu"
 
@@ -55,7 +50,7 @@ def with_engine(
     for a task that the engine does not serve, SettingError for a model or a precision that cannot
     be followed.
     """
-    reduced = precision != "float32" and _on_cpu(predictor) and engine != "ctranslate2"
+    reduced = precision != "float32" and _on_cpu(predictor)
     if reduced:
         if refusal := _build_refusal():
             raise SettingError(
@@ -91,15 +86,13 @@ def _behind(
         elif precision == "float32":
             pack_for_few_rows(predictor.model)
         return predictor, engine
-    if not isinstance(predictor, _SERVED[engine]):
-        decoded = "translation, language models and dialogue"
+    if not isinstance(predictor, _SERVED):
         raise RunError(
-            f"{path} is a run of the task {recipe.task!r}; engine {engine!r} applies only to "
-            f"{decoded if engine == 'native' else 'translation'}; remove --engine"
+            f"{path} is a run of the task {recipe.task!r}; engine 'native' applies only to "
+            "translation, language models and dialogue; remove --engine"
         )
     if isinstance(predictor, TrainedTranslator):
-        put_behind = {"native": with_native, "ctranslate2": with_ctranslate2}[engine]
-        return put_behind(predictor, precision), engine
+        return with_native(predictor, precision), engine
     assert isinstance(predictor, TrainedLanguageModel | TrainedDialogue)
     model = NativeModel(predictor.model, predictor.recipe.model, precision)
     predictor = copy.copy(predictor)
@@ -112,7 +105,7 @@ def native_refusal(predictor: Predictor, model: object) -> str | None:
 
     Nothing is compiled for it.
     """
-    if not isinstance(predictor, _SERVED["native"]):
+    if not isinstance(predictor, _SERVED):
         return "it decodes only translations, continuations and replies"
     if not _on_cpu(predictor):
         return "it runs on a CPU only"

@@ -11,6 +11,7 @@ import torch
 import transformers
 
 import transduce
+from helpers.by_ctranslate2 import assert_same_outputs, ctranslate2_model
 from helpers.hugging_face import (
     change_json,
     largest_difference,
@@ -26,6 +27,7 @@ from helpers.native import needs_native
 from transduce.import_run import import_run
 from transduce.run import Run
 from transduce.sequence import Padded
+from transduce.tasks.translation.task import TrainedTranslator
 from transduce.text import BOS, EOS, PAD, MarianTokenizer
 
 TOLERANCE = 1e-5
@@ -289,18 +291,13 @@ def agree_as_loaded(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_ctranslate2_searches_for_imported_models_too(
-    shape: dict[str, Any], tmp_path: Path
-) -> None:
-    pytest.importorskip("ctranslate2", reason="needs the extra ctranslate2")
+def test_ctranslate2_agrees_with_imported_models_too(shape: dict[str, Any], tmp_path: Path) -> None:
     marian(tmp_path / "marian", **shape)
     run, *_ = imported(tmp_path / "marian", tmp_path / "run")
-    other = transduce.load(tmp_path / "run", engine="ctranslate2")
-    texts = sentences(30, 3, "abcdefgh")
-    options = dataclasses.replace(run.translator.options, stop="first")
-    mine, theirs = run.translate_batch(texts, options), other.translate_batch(texts)
-    assert [t.text for t in theirs] == [t.text for t in mine]
-    assert [t.score for t in theirs] == pytest.approx([t.score for t in mine], abs=1e-4)
+    translator = run.translator
+    assert isinstance(translator, TrainedTranslator)
+    model = ctranslate2_model(translator, tmp_path / "model")
+    assert_same_outputs(model, translator, sentences(30, 3, "abcdefgh"))
 
 
 @needs_native

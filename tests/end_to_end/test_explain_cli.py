@@ -48,7 +48,7 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
     many = transduce("explain", run, "--html", tmp_path / "page.html", stdin=b"a\n" * 65)
     assert "64 texts" in many.complaint
     assert "not a directory" in transduce("explain", tmp_path / "none", "abc").complaint
-    assert "--engine" in transduce("explain", run, "a", "--engine", "ctranslate2").complaint
+    assert "--engine" in transduce("explain", run, "a", "--engine", "native").complaint
 
 
 def test_runs_stand_side_by_side(run: Path, twin: Path, here: Here) -> None:

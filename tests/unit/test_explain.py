@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -26,7 +26,6 @@ from transduce.inspect.report import report_of
 from transduce.sequence import Padded
 from transduce.tasks import explainer_of
 from transduce.tasks.translation.explain import explain_translation
-from transduce.tasks.translation.translator_config import Engine
 from transduce.text import BOS, EOS
 
 TEXT = "w3 w1 w4 w1 w5"
@@ -246,13 +245,6 @@ def test_the_first_piece_of_a_long_text(caplog: pytest.LogCaptureFixture) -> Non
     one = explained(" ".join(["w1"] * 30))
     assert "translated in" in caplog.text and "the first is explained" in caplog.text
     assert len(one.sequences["source"]) <= 13
-
-
-def test_runs_beside_others_are_refused() -> None:
-    made = random_translator()
-    translator = made.configured(replace(made.config, engine=cast(Engine, object())))
-    with pytest.raises(SettingError, match="--engine"):
-        explain_translation(translator, (TEXT,))
 
 
 def test_the_layout_is_json() -> None:

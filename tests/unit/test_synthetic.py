@@ -155,7 +155,7 @@ class TestMakePairs:
             tuple(job.pair(text, text.upper().strip()).values()) for text in job.texts()
         ]
 
-    @pytest.mark.parametrize(("name", "value"), [("precision", "int8"), ("engine", "ctranslate2")])
+    @pytest.mark.parametrize(("name", "value"), [("precision", "int8"), ("engine", "native")])
     def test_how_the_run_is_loaded_is_part_of_the_work(
         self, texts: Path, tmp_path: Path, name: str, value: str
     ) -> None:

@@ -246,11 +246,11 @@ class Machine:
     precision: Literal["float32", "bf16", "int8"] = "float32"
     """Numeric precision of matrix products: bf16, or int8 (CPU only). On a CPU both need the native
     engine. Faster; outputs may differ slightly."""
-    engine: Literal["pytorch", "native", "ctranslate2", "auto"] = "auto"
+    engine: Literal["pytorch", "native", "auto"] = "auto"
     """Decoding engine on a CPU. native is the fastest and supports all options of translation,
     language models and dialogue, but no recurrent or convolutional models; without a wheel that has
-    it, it is compiled once, by the C++ compiler. ctranslate2 (extra), for translation, supports
-    fewer options. auto: native where possible, else pytorch; on a GPU, pytorch."""
+    it, it is compiled once, by the C++ compiler. auto: native where possible, else pytorch; on a
+    GPU, pytorch."""
 
     def load(self, run: Path) -> Run:
         """Load a run onto the device.  Raises RunError, or SettingError for the device."""

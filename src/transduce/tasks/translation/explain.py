@@ -19,7 +19,6 @@ from transduce.text import EOS, PAD
 def explain_translation(translator: Translator, parts: tuple[str, ...]) -> Explanation:
     """A source text, its translation, and all between.  Of a text in pieces, the first."""
     translator.check_alone()
-    translator.check_own_search()
     translation = translator.predict([parts])[0]
     bare = Explanation("translation", "", {"source": parts[0]}, translation.text)
     if not translation.candidates:

@@ -183,8 +183,6 @@ class Preparation:
         config = self._config
         (max_source_length,) = self.limits([range(config.max_source_length)], options)
         check_work(options, max_source_length, "max_length_ratio, max_length_extra")
-        if config.engine is not None:
-            config.engine.check(options)
         if options.shortlist:
             check_shortlist(options)
         config.auxiliary.check(options)

@@ -90,8 +90,6 @@ class Translator(TextTranslator):
         options = options or self.options
         if options.minimum_risk != "none":
             raise SettingError("minimum_risk cannot be streamed; remove it")
-        if self.config.engine is not None:
-            raise SettingError("streaming needs the built-in search; remove --engine")
         options = dataclasses.replace(options, n_best=1)
         (prepared,) = self.prepared([lines_of(text)], options, number)
         if isinstance(prepared, TransduceError):
@@ -105,7 +103,6 @@ class Translator(TextTranslator):
         """
         self.check_alone()
         auxiliary.check_compatible(self.step_model)
-        self.check_own_search()
         return self.configured(self.config.with_auxiliary(auxiliary))
 
     def check_alone(self) -> None:
@@ -113,13 +110,6 @@ class Translator(TextTranslator):
         if self.config.auxiliary is not NO_AUXILIARY:
             raise SettingError(
                 "this run already has auxiliary models; pass all of them in one call of with_models"
-            )
-
-    def check_own_search(self) -> None:
-        """Raises SettingError if the search is another library's, which follows one model."""
-        if self.config.engine is not None:
-            raise SettingError(
-                "an ensemble, language model or draft needs the built-in search; remove --engine"
             )
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:

@@ -41,8 +41,15 @@ class SourceSegment(NamedTuple):
         return tuple(self.ids), self.output_constraints, self.stream if sampled else 0
 
 
-class EngineSearch(Protocol):
-    """A search in place of our own."""
+class NativeSearch(Protocol):
+    """The model in the native engine, and its own search for plain options."""
+
+    @property
+    def model(self) -> StepModel:
+        """The same model as the translator's, for our search."""
+
+    def follows(self, options: DecodingOptions, segments: Sequence[SourceSegment]) -> bool:
+        """True if the engine's own search follows these options and constraints."""
 
     def search(
         self,
@@ -53,26 +60,8 @@ class EngineSearch(Protocol):
     ) -> list[list[Hypothesis]]:
         """The `n_best` hypotheses of each piece, best first, of at most `limits` tokens.
 
-        cancelled: called between steps, where there are any, with the index of a live piece.
+        cancelled: called between steps with the index of a live piece.
         """
-
-
-class Engine(EngineSearch, Protocol):
-    """Another library's search, for all outputs."""
-
-    def check(self, options: DecodingOptions) -> None:
-        """Raises SettingError for options that it cannot follow."""
-
-
-class NativeSearch(EngineSearch, Protocol):
-    """The model in the native engine, and its own search for plain options."""
-
-    @property
-    def model(self) -> StepModel:
-        """The same model as the translator's, for our search."""
-
-    def follows(self, options: DecodingOptions, segments: Sequence[SourceSegment]) -> bool:
-        """True if the engine's own search follows these options and constraints."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +82,6 @@ class TranslatorConfig:
     """Default layer and head of alignment; None for the mean of all heads."""
     shortlist: Shortlist | None = None
     """Vocabulary shortlist for `options.shortlist`."""
-    engine: Engine | None = None
-    """Search of another library."""
     native: NativeSearch | None = None
     """Native engine that decodes in place of the PyTorch model."""
     expected_tags: ExpectedTags | None = None
@@ -106,10 +93,8 @@ class TranslatorConfig:
 
     def engine_for(
         self, options: DecodingOptions, segments: Sequence[SourceSegment]
-    ) -> EngineSearch | None:
+    ) -> NativeSearch | None:
         """The engine that searches with these options; None for our own search."""
-        if self.engine is not None:
-            return self.engine
         native = self.native
         if native is None or self.auxiliary is not NO_AUXILIARY:
             return None
