@@ -15,7 +15,6 @@ from typing import Any
 from transduce.config import apply_overrides, did_you_mean, load_toml, parse, to_dict
 from transduce.config_paths import literal
 from transduce.errors import RunError, SettingError
-from transduce.renamed_settings import overrides_with_new_names, with_new_names
 from transduce.tasks.run_files import check_files
 from transduce.tasks.table import TASKS
 from transduce.tasks.task import Recipe
@@ -55,8 +54,7 @@ def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dic
     """Settings of a recipe with each `--set a.b=value` applied, by the sections of their task."""
     task = settings.get("task")
     kind = TASKS[task].recipe if isinstance(task, str) and task in TASKS else None
-    overrides = overrides_with_new_names(overrides)
-    return with_new_names(apply_overrides(with_new_names(settings), overrides, kind))
+    return apply_overrides(settings, overrides, kind)
 
 
 def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
@@ -67,7 +65,7 @@ def parse_recipe(settings: Mapping[str, Any], where: str) -> Recipe:
     if not isinstance(task, str) or task not in TASKS:
         hint = did_you_mean(str(task), TASKS) or f"; there are {', '.join(TASKS)}"
         raise SettingError(f"{where}: task {task!r} is not known{hint}")
-    return TASKS[task].parse(with_new_names(settings), where)
+    return TASKS[task].parse(settings, where)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -91,7 +89,6 @@ def _parse_kept(settings: Mapping[str, Any], where: str) -> Recipe:
 
     It spells everything out, and the other run may be gone.
     """
-    settings = with_new_names(settings, warn=False)
     fine_tune = settings.get("fine_tune")
     if not isinstance(fine_tune, Mapping) or not isinstance(fine_tune.get("run"), str):
         return parse_recipe(settings, where)

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -17,7 +16,6 @@ from transduce.data.workers import chunks
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
-from transduce.deprecation import forwarded
 from transduce.errors import DataError, RunError
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.film import Film
@@ -204,16 +202,6 @@ class Run(RunCalls):
             return self.predictor.generate_stream(text, options, number, cancelled)
         return self.translator.stream(text, options, number, cancelled)
 
-    def beside(
-        self,
-        ensemble: Sequence[Run] = (),
-        language_model: Run | None = None,
-        draft: Run | None = None,
-    ) -> Run:
-        """The former name of `with_models`."""
-        warnings.warn("Run.beside is now Run.with_models", DeprecationWarning, stacklevel=2)
-        return self.with_models(ensemble, language_model, draft)
-
     def with_models(
         self,
         ensemble: Sequence[Run] = (),
@@ -363,6 +351,3 @@ def load(
     SettingError if either is impossible.
     """
     return Run(Path(path), device, precision, engine)
-
-
-__getattr__ = forwarded(__name__, "transduce.train_run", {"train": "train"})

@@ -178,9 +178,3 @@ def test_a_draft_follows_one_hypothesis(run: Run, options: DecodingOptions) -> N
         together.translator.check(options)
     with pytest.raises(SettingError, match="a single model"):
         run.with_models([run], draft=run)
-
-
-def test_the_former_name_still_works(run: Run, other: Run) -> None:
-    with pytest.warns(DeprecationWarning, match="with_models"):
-        together = run.beside([other])
-    assert together.others == (other,)

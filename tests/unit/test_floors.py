@@ -12,12 +12,10 @@ LINES_OF_FUNCTION = 60
 FLOORS = {
     "transduce.errors": -1,  # the ground under the ground floor
     "transduce.config_paths": -1,
-    "transduce.deprecation": -1,
     "transduce.config": 0,
     "transduce.html_table": 0,
     "transduce.limits": 0,
     "transduce.locks": 0,
-    "transduce.renamed_settings": 0,
     "transduce.sequence": 0,
     "transduce.text": 1,
     "transduce.image": 1,

@@ -12,7 +12,6 @@ from transduce.data.filter_config import FilterConfig
 from transduce.decoding.options import DecodingOptions
 from transduce.errors import RunError
 from transduce.models.transformer_pair import TransformerPairConfig
-from transduce.renamed_settings import with_new_names
 from transduce.tasks.run_files import check_files
 from transduce.tasks.translation.tags import CorpusTags
 
@@ -39,7 +38,7 @@ def read_settings(run: Path) -> RunSettings:
     if not (run / "recipe.toml").is_file():
         raise RunError(f"{run} has no recipe.toml, so it is not a run directory")
     check_files(run)
-    settings = with_new_names(literal(load_toml(run / "recipe.toml")), warn=False)
+    settings = literal(load_toml(run / "recipe.toml"))
     if settings.get("task") != "translation":
         raise RunError(f"{run} is a run of the task {settings.get('task')!r}")
     model, data = _section(settings, "model"), _section(settings, "data")

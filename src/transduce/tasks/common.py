@@ -26,7 +26,6 @@ from transduce.errors import RunError, SettingError
 from transduce.models.stacks import StackConfig
 from transduce.nn.initialise import SkipInit
 from transduce.nn.transformer import TransformerConfig
-from transduce.renamed_settings import with_new_names
 from transduce.tasks.run_files import check_files
 from transduce.tasks.sections import SplitsConfig, TrainingData
 from transduce.tasks.splits import check_trainable
@@ -261,7 +260,7 @@ def base_settings(run: Path, setting: str = "fine_tune.run") -> dict[str, Any]:
     for name in ("data", "text", "image", "audio", "model"):
         if not isinstance(found.get(name, {}), dict):
             raise RunError(f"{setting}: {run / 'recipe.toml'} is damaged: {name} is not a section")
-    return with_new_names(found, warn=False)
+    return found
 
 
 def named_base(settings: Mapping[str, Any]) -> Path | None:

@@ -1,5 +1,0 @@
-"""Old name of `tasks/translation/recipe.py`."""
-
-from transduce.deprecation import forwarded
-
-__getattr__ = forwarded(__name__, "transduce.tasks.translation.recipe")
