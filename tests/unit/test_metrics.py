@@ -393,3 +393,24 @@ def test_metrics_named():
     assert metrics_named("rouge") == ["rouge-1", "rouge-2", "rouge-l"]
     with pytest.raises(SettingError, match="'rogue' is not a metric"):
         metrics_named("rogue")
+
+
+def test_character_error_rate_counts_every_character():
+    # kitten, sitting: 3 edits of 7; a capital and a dot: 2 of 3
+    assert measure(["cer"], ["kitten"], [["sitting"]])["cer"] == pytest.approx(100 * 3 / 7)
+    assert measure(["cer"], ["ab"], [["Ab."]])["cer"] == pytest.approx(100 * 2 / 3)
+
+
+@pytest.mark.parametrize("name", ["bleu", "bleu_tokenised_lowercased"])
+def test_bleu_of_short_references_is_explained(name, caplog):
+    short = ["edaf", "a b c"] * 5
+    assert measure([name], short, single(short))[name] == 0
+    assert [record.message for record in caplog.records] == [
+        f"no reference has 4 words, so {name} is 0 even for perfect outputs; measure accuracy, cer "
+        "or chrf"
+    ]
+    caplog.clear()
+    assert measure([name], [*short, "a b c d"], single([*short, "a b c d"]))[name] > 99
+    assert measure(["bleu"], ["我是学生"], [["我是学生"]], "zh")["bleu"] > 99
+    assert measure(["chrf", "ter", "accuracy"], short, single(short))["accuracy"] == 100
+    assert caplog.records == []

@@ -234,3 +234,13 @@ def test_a_demo_that_was_stopped_while_training_again_forgets_the_old_figures(
     with pytest.raises(KeyboardInterrupt):
         demo_module.run_demo(COPY, run, True, None, lambda text: None)
     assert not (run / "demo.json").exists()
+
+
+def test_default_metrics_follow_the_units_of_the_target(data: Path) -> None:
+    characters = ('text.target={kind="characters"}',)
+    tiny_recipe(data, *characters, "training.select_by=cer")
+    with pytest.raises(
+        SettingError, match="'bleu', but validation measures 'loss', 'accuracy', 'cer'"
+    ):
+        tiny_recipe(data, *characters, "training.select_by=bleu")
+    tiny_recipe(data, 'text.target={kind="bpe"}', "training.select_by=bleu")

@@ -13,7 +13,13 @@ from transduce.metrics.metric import Metric, TooLongError
 from transduce.metrics.speech import SpeechErrorRate
 from transduce.metrics.summaries import rouge_1, rouge_2, rouge_l
 from transduce.metrics.symbols import ExactMatch, ItemErrorRate, SymbolErrorRate
-from transduce.metrics.translation import bleu, bleu_tokenised_lowercased, chrf, ter
+from transduce.metrics.translation import (
+    SacreBleuMetric,
+    bleu,
+    bleu_tokenised_lowercased,
+    chrf,
+    ter,
+)
 
 logger = logging.getLogger("transduce")
 
@@ -26,6 +32,7 @@ METRICS: dict[str, Callable[[str], Metric]] = {
     "ter": ter,
     "wer": lambda language: ItemErrorRate(),
     "per": lambda language: SymbolErrorRate("per"),
+    "cer": lambda language: SymbolErrorRate("cer", tuple),
     "word-error-rate": lambda language: SpeechErrorRate("word"),
     "character-error-rate": lambda language: SpeechErrorRate("character"),
     "accuracy": lambda language: ExactMatch(),
@@ -82,6 +89,8 @@ def measure(
         except TooLongError as error:
             logger.warning("%s; skipping it", error)
             continue
+        if isinstance(metric, SacreBleuMetric) and (caveat := metric.caveat(references)):
+            logger.warning("%s", caveat)
         result[metric.name] = metric.score(sums)
         if signature := metric.signature(references):
             result[f"{metric.name}_signature"] = signature

@@ -68,10 +68,14 @@ class SymbolErrorRate:
 
     Edits are the insertions, deletions and substitutions (Levenshtein 1966) to the closest of the
     item's references; both edits and lengths are summed over all items before dividing.  With
-    phones it is the phone error rate (PER), with words the word error rate of speech.
+    phones it is the phone error rate (PER), with words the word error rate of speech, with
+    characters the character error rate (CER).
+
+    units: the symbols of a text.
     """
 
     name: str
+    units: Callable[[str], Sequence[str]] = str.split
     higher_is_better: bool = False
 
     def statistics(
@@ -82,7 +86,7 @@ class SymbolErrorRate:
         Of equally close references the longest counts, so that their order does not matter.  Raises
         DataError as `check_items` does.
         """
-        return edit_statistics(hypotheses, references, str.split)
+        return edit_statistics(hypotheses, references, self.units)
 
     def score(self, sums: Statistics) -> float:
         """Edits in percent of the references' length, as `edit_rate`."""

@@ -35,6 +35,7 @@ class SacreBleuMetric:
     prepare:   applied to each hypothesis and reference before sacreBLEU.
     tokenizer: its name for the signature, if `prepare` tokenises.
     max_words: maximum words of an item, for metrics with quadratic cost.
+    n_gram:    words of the longest n-gram; the score is 0 if no hypothesis has so many.
     """
 
     name: str
@@ -43,6 +44,7 @@ class SacreBleuMetric:
     prepare: Callable[[str], str] = str
     tokenizer: str = "none"
     max_words: float = math.inf
+    n_gram: int = 0
 
     def statistics(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
@@ -62,13 +64,24 @@ class SacreBleuMetric:
         rows = self.scorer._extract_corpus_statistics(prepared, streams)
         return np.array(rows, dtype=np.float64)
 
+    def caveat(self, references: Sequence[Sequence[str]]) -> str:
+        """Reason that even perfect hypotheses would have the score 0; usually empty."""
+        if any(self._n_words(text) >= self.n_gram for item in references for text in item):
+            return ""
+        return (
+            f"no reference has {self.n_gram} words, so {self.name} is 0 even for perfect outputs; "
+            "measure accuracy, cer or chrf"
+        )
+
+    def _n_words(self, text: str) -> int:
+        """Words of the scorer: one per character for Chinese."""
+        return len(self.scorer._preprocess_segment(self.prepare(text)).split())
+
     def _check_lengths(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> None:
-        """Count in the scorer's own words: one per character for Chinese."""
         for number, (hypothesis, item) in enumerate(zip(hypotheses, references, strict=True), 1):
-            texts = map(self.scorer._preprocess_segment, (hypothesis, *item))
-            words = max(len(text.split()) for text in texts)
+            words = max(map(self._n_words, (hypothesis, *item)))
             if words > self.max_words:
                 raise TooLongError(
                     f"{self.name} of item {number} would take too much memory: it has {words:,} "
@@ -92,7 +105,7 @@ def bleu(language: str = "") -> SacreBleuMetric:
 
     language: code of the target language; it chooses the tokenizer (`bleu_tokenizer`).
     """
-    return SacreBleuMetric("bleu", True, BLEU(tokenize=bleu_tokenizer(language)))
+    return SacreBleuMetric("bleu", True, BLEU(tokenize=bleu_tokenizer(language)), n_gram=4)
 
 
 def bleu_tokenised_lowercased(language: str = "") -> SacreBleuMetric:
@@ -105,7 +118,7 @@ def bleu_tokenised_lowercased(language: str = "") -> SacreBleuMetric:
     scorer = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
     code = base_language(language) or "en"
     name = "bleu_tokenised_lowercased"
-    return SacreBleuMetric(name, True, scorer, moses_tokeniser(code), f"moses-{code}")
+    return SacreBleuMetric(name, True, scorer, moses_tokeniser(code), f"moses-{code}", n_gram=4)
 
 
 def chrf(language: str = "") -> SacreBleuMetric:

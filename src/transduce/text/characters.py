@@ -45,6 +45,7 @@ class CharacterTokenizer(ListedTokenizer):
     """
 
     kind = "characters"
+    outputs = "characters"
     separator = ""
 
     @classmethod

@@ -26,6 +26,7 @@ NO_TEXT = (
 )
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
 """Display of PAD, UNK, BOS and EOS.  The same strings in user text are ordinary text."""
+OutputUnits = Literal["text", "symbols", "characters"]
 REPLACEMENT = "\ufffd"
 """Decoded form of an unknown token, the Unicode replacement character."""
 
@@ -36,9 +37,9 @@ class Tokenizer(ABC):
 
     suffix: ClassVar[str]
     """Usual file suffix, `.model` or `.json`."""
-    outputs: ClassVar[Literal["text", "symbols"]] = "text"
-    """Kind of decoded text: running `text` (scored by BLEU, characters) or a sequence of `symbols`
-    such as phones, each one right or wrong (scored by error rate)."""
+    outputs: ClassVar[OutputUnits] = "text"
+    """Units by which decoded text is scored: words of running `text`, `symbols` between spaces such
+    as phones, or `characters`."""
     marks_between: int = 1
     """Number of EOS between two texts in one encoder input."""
 

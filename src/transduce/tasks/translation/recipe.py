@@ -36,6 +36,7 @@ from transduce.tasks.task import Recipe, Split
 from transduce.tasks.translation.tags import CorpusTags
 from transduce.text import SubwordConfig, TokenizerConfig
 from transduce.text.sampling import Alpha, check_sampling
+from transduce.text.tokenizer import OutputUnits
 from transduce.training.fine_tuning import FineTuneConfig
 from transduce.training.guided_alignment import GuidedTrainingConfig, check_head
 
@@ -162,9 +163,10 @@ class EvaluationConfig:
     """Code of the target language, such as "de" or "zh"; some metrics need it.  By default the
     one of `languages.target`."""
     metrics: tuple[str, ...] = ()
-    """Metrics; by default BLEU, chrF and TER for text, and WER, PER and accuracy for symbols."""
+    """Metrics; by default BLEU, chrF and TER for text, WER, PER and accuracy for symbols, and
+    accuracy, CER and chrF for characters."""
     validation_metrics: tuple[str, ...] = ()
-    """Metrics measured by decoding at each validation; by default BLEU and chrF, or WER and PER.
+    """Metrics measured by decoding at each validation; by default the first two of `metrics`.
     References are normalised as by the target vocabulary, e.g. lower-cased."""
     validation_pairs: Annotated[int, Field(ge=0)] = 500
     """Pairs decoded at each validation, a fixed sample of the validation set; 0 to validate by loss
@@ -175,17 +177,20 @@ class EvaluationConfig:
         for name in (*self.metrics, *self.validation_metrics):
             check_metric(name)
 
-    def validated(self, symbols: bool) -> tuple[str, ...]:
-        """Metrics measured by decoding at each validation. symbols: targets are symbols, not
-        text."""
+    def validated(self, units: OutputUnits) -> tuple[str, ...]:
+        """Metrics measured by decoding at each validation.  units: of the targets."""
         if not self.validation_pairs:
             return ()
-        return self.validation_metrics or default_metrics(symbols)[:2]
+        return self.validation_metrics or DEFAULT_METRICS[units][:2]
 
 
-def default_metrics(symbols: bool) -> tuple[str, ...]:
-    """Default metrics for outputs of symbols, or of text."""
-    return ("wer", "per", "accuracy") if symbols else ("bleu", "chrf", "ter")
+DEFAULT_METRICS: dict[OutputUnits, tuple[str, ...]] = {
+    "text": ("bleu", "chrf", "ter"),
+    "symbols": ("wer", "per", "accuracy"),
+    "characters": ("accuracy", "cer", "chrf"),
+}
+"""Metrics by the units of the outputs.  BLEU counts runs of four words, of which a model of
+characters may write none."""
 
 
 @section
@@ -249,7 +254,8 @@ class TranslationRecipe(Recipe):
         kind = (self.text.target or self.text.source).kind
         if kind == "file" and evaluation.validation_pairs and not evaluation.validation_metrics:
             return  # the default metrics depend on the contents of the file
-        check_selection(chosen, ("loss", *evaluation.validated(kind == "symbols")))
+        units: OutputUnits = kind if kind in ("symbols", "characters") else "text"
+        check_selection(chosen, ("loss", *evaluation.validated(units)))
 
 
 def _check_guided(recipe: TranslationRecipe) -> None:

@@ -42,8 +42,8 @@ from transduce.tasks.task import Evaluation, Example, Split, Task
 from transduce.tasks.translation.data import encoded_pairs, vocabularies
 from transduce.tasks.translation.guided_alignment import AlignmentGuide, training_links
 from transduce.tasks.translation.recipe import (
+    DEFAULT_METRICS,
     TranslationRecipe,
-    default_metrics,
     parse_translation,
     read_pairs_of,
 )
@@ -111,7 +111,7 @@ class TranslationTraining:
             self._warn_of_length(sources)
             quiet = dataclasses.replace(translator.config, warn_of_length=False)
             self.translator = translator.configured(quiet)
-        self._metrics = evaluation.validated(translator.target.outputs == "symbols")
+        self._metrics = evaluation.validated(translator.target.outputs)
         measured = ("loss", *self._metrics) if sources else ("loss",)
         check_selection(recipe.training.select_by, measured)
 
@@ -292,7 +292,7 @@ class TrainedTranslator(Translator):
             )
         ]
         config = self.recipe.evaluation
-        names = config.metrics or default_metrics(self.target.outputs == "symbols")
+        names = config.metrics or DEFAULT_METRICS[self.target.outputs]
         language = self.recipe.target_language
         scores = measure(names, hypotheses, references, language)
         written = as_written(references, self.target)
@@ -390,7 +390,7 @@ def references_by_source(
     Symbols, such as the phones of a word, have several right answers, so equal sources are
     joined; sentences of text stay one by one, as published test sets count them.
     """
-    if target.outputs == "text":
+    if target.outputs != "symbols":
         listed = list(pairs)
         return [s for s, _ in listed], [[t] for _, t in listed]
     return group_by_source(pairs)
