@@ -28,6 +28,8 @@ def as_recipe(
     overrides: Iterable[str],
 ) -> tuple[Recipe, str]:
     """The parsed recipe, and the name for its run."""
+    if not isinstance(recipe, str | os.PathLike | Mapping | Recipe):
+        raise SettingError(f"a recipe is a file or a dictionary of settings, not {recipe!r}")
     if not isinstance(recipe, str | os.PathLike):
         settings = with_overrides(to_dict(recipe), overrides)
         return parse_recipe(settings, "recipe"), str(settings.get("task", "run"))

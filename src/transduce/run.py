@@ -9,14 +9,22 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, overload
 
+from transduce.call_inputs import (
+    answered,
+    check_name,
+    check_text,
+    check_texts,
+    input_parts,
+    text_pairs,
+)
 from transduce.config import to_dict
 from transduce.data.workers import chunks
 from transduce.decoding.auxiliary_models import AuxiliaryModels, DraftModel, smallest_limit
 from transduce.decoding.ensemble import LanguageModel
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import DataError, RunError
+from transduce.errors import RunError, SettingError
 from transduce.inspect.explanation import Explanation
 from transduce.inspect.film import Film
 from transduce.inspect.parts import NOTHING, KnockOut
@@ -24,6 +32,7 @@ from transduce.nn.kernels.linear import Precision
 from transduce.recipes import read_recipe
 from transduce.run_calls import STREAM_TEXTS, RunCalls
 from transduce.run_engine import EngineName, device_for, native_support, with_engine
+from transduce.tasks.attempts import GivenOptions
 from transduce.tasks.common import check_model_size
 from transduce.tasks.explained_without import explain_without
 from transduce.tasks.film import film_of
@@ -78,33 +87,44 @@ class Run(RunCalls):
 
     @overload
     def predict(
-        self, inputs: Iterable[str | Sequence[str]], options: DecodingOptions | None = None
-    ) -> Iterator[Prediction]: ...
-    @overload
-    def predict(
         self,
         inputs: Iterable[str | Sequence[str]],
-        options: DecodingOptions | None = None,
+        options: GivenOptions = None,
         *,
         kind: type[P],
+        **settings: Any,
     ) -> Iterator[P]: ...
+    @overload
+    def predict(
+        self, inputs: Iterable[str | Sequence[str]], options: GivenOptions = None, **settings: Any
+    ) -> Iterator[Prediction]: ...
     def predict(
         self,
         inputs: Iterable[str | Sequence[str]],
-        options: DecodingOptions | None = None,
+        options: GivenOptions = None,
         *,
         kind: type[Prediction] | None = None,
+        **settings: Any,
     ) -> Iterator[Prediction]:
         """The prediction for each input, lazily, in order, whatever the task.
 
         inputs: texts, or tuples of texts for a task with several per input (`predictor.inputs`).
-        options: for decoding, if there is any; by default the recipe's.  kind: class of the
-        predictions of this task, such as `LabelPrediction`, for type checkers.  Raises RunError
-        where the task has others.
+        options: for decoding, if there is any; by default the recipe's.  settings: of decoding
+        that differ from them.  kind: class of the predictions of this task, such as
+        `LabelPrediction`, for type checkers.  Raises RunError where the task has others.
         """
-        first = 0
+        check_texts(inputs)
+        return self._predictions(inputs, self._decoding(options, settings), kind)
+
+    def _predictions(
+        self,
+        inputs: Iterable[str | Sequence[str]],
+        options: DecodingOptions | None,
+        kind: type[Prediction] | None,
+    ) -> Iterator[Prediction]:
+        first, names = 0, self.predictor.inputs
         for chunk in chunks(inputs, STREAM_TEXTS):
-            parts = [(one,) if isinstance(one, str) else tuple(one) for one in chunk]
+            parts = [input_parts(texts, names, first + i) for i, texts in enumerate(chunk)]
             for prediction in self.predictor.predict(parts, options, first):
                 if kind is not None and not isinstance(prediction, kind):
                     raise RunError(
@@ -173,6 +193,7 @@ class Run(RunCalls):
     def speak(self, text: str) -> Speech:
         """The speech of a text; `predict` takes several.  Raises RunError for a run of another
         task."""
+        check_text(text)
         return next(self.synthesiser.speak([text]))
 
     @property
@@ -198,6 +219,7 @@ class Run(RunCalls):
         the search; so does `cancelled`, called between steps, with a CancelledError.  number: of
         the text in a longer input, for sampling.  Options that rule streaming out raise at once.
         """
+        check_text(text)
         if isinstance(self.predictor, Generator):
             return self.predictor.generate_stream(text, options, number, cancelled)
         return self.translator.stream(text, options, number, cancelled)
@@ -219,6 +241,9 @@ class Run(RunCalls):
         that already have auxiliary models.
         """
         own = self.translator
+        for other in (*ensemble, language_model, draft):
+            if other is not None and not isinstance(other, Run):
+                raise RunError(f"{other!r} is not a loaded run; load it by transduce.load(path)")
         for other in [*ensemble, *([draft] if draft else [])]:
             theirs = other.translator
             theirs.check_alone()
@@ -262,31 +287,37 @@ class Run(RunCalls):
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Natural log-probability of each given (source, target) pair."""
-        return self.translator.score(pairs)
+        check_texts(pairs)
+        return self.translator.score(text_pairs(pairs))
 
     def align(self, source: str, target: str | None = None, layer: int = -1) -> Alignment:
         """Attention of the target (by default the model's own) to the source, in one layer."""
+        check_text(source, "the source")
+        if target is not None:
+            check_text(target, "the target")
+        if not isinstance(layer, int):
+            raise SettingError(f"layer must be a number, not {layer!r}")
         return self.translator.align(source, target, layer)
 
     def explain(
         self,
         text: str | Sequence[str],
-        options: DecodingOptions | None = None,
+        options: GivenOptions = None,
         without: KnockOut = NOTHING,
+        **settings: Any,
     ) -> Explanation:
         """One input on its way through the model: tokens, attention, steps, search, layers.
 
         text: a text or the path of an image, or for a task with several texts an input a tuple of
         them.  The answer is the one that `predict` gives.  options: for decoding; by default the
-        recipe's.  without: heads and source tokens to leave out, for this one answer.  Raises
-        DataError for another number of texts, SettingError for a run beside others or with an
-        engine, for options that cannot be followed, and for parts that the model does not have.
+        recipe's.  without: heads and source tokens to leave out, for this one answer.  settings: of
+        decoding that differ from the options.  Raises DataError for another number of texts,
+        SettingError for a run beside others or with an engine, for options that cannot be
+        followed, and for parts that the model does not have.
         """
-        parts = (text,) if isinstance(text, str) else tuple(text)
-        names = self.predictor.inputs
-        if len(parts) != len(names):
-            raise DataError(f"{self.path} takes {' and '.join(names)}, not {len(parts)} texts")
-        predictor = self.predictor if options is None else decoding_as(self.predictor, options)
+        parts = input_parts(text, self.predictor.inputs, 0)
+        decoding = self._decoding(options, settings)
+        predictor = self.predictor if decoding is None else decoding_as(self.predictor, decoding)
         found = explain_without(explainer_of(self.recipe.task), predictor, parts, without)
         name = self.path.resolve().name
         if without:
@@ -303,15 +334,19 @@ class Run(RunCalls):
         self,
         split: Split = "test",
         examples: Iterable[tuple[str | Sequence[str], str]] | None = None,
-        options: DecodingOptions | None = None,
+        options: GivenOptions = None,
+        **settings: Any,
     ) -> Evaluation:
         """Predict held-out inputs and score the predictions.
 
-        examples: (input, right answer) to use instead of a split of the recipe's data.
+        examples: (input, right answer) to use instead of a split of the recipe's data.  settings:
+        of decoding that differ from the options.
         """
+        check_name("split", split, get_args(Split))
         if examples is not None:
-            examples = (((x,) if isinstance(x, str) else tuple(x), y) for x, y in examples)
-        return self.predictor.evaluate(split, examples, options)
+            check_texts(examples)
+            examples = answered(examples, self.predictor.inputs)
+        return self.predictor.evaluate(split, examples, self._decoding(options, settings))
 
     def info(self) -> dict[str, Any]:
         """Facts about the run: sizes, best validation scores, checkpoints, settings."""
@@ -350,4 +385,6 @@ def load(
     compiled on first use; "auto" natively where that is possible, else with PyTorch.  Raises
     SettingError if either is impossible.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise RunError(f"{path!r} is not the path of a run directory")
     return Run(Path(path), device, precision, engine)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from transduce.call_inputs import check_texts, decoding_options, input_parts
 from transduce.data.workers import chunks
 from transduce.decoding.options import DecodingOptions
-from transduce.errors import TransduceError
+from transduce.errors import InputError, TransduceError
 from transduce.tasks.attempts import GivenOptions, attempt
 from transduce.tasks.per_input import Cancelled
 from transduce.tasks.translation.text_translator import TextTranslator
@@ -51,29 +52,41 @@ class RunCalls(ABC):
         cancelled: called between steps with the index of an input, from 0.  An input for which it
         returns true leaves its batch, and its answer is a CancelledError.
         """
-        parts = [(one,) if isinstance(one, str) else tuple(one) for one in inputs]
+        check_texts(inputs)
+        names = self.predictor.inputs
         if options is None or isinstance(options, DecodingOptions | Mapping):
-            options = [options] * len(parts)
-        return attempt(self.predictor, parts, options, first, cancelled)
+            options = [options] * len(inputs)
+        each: list[GivenOptions | TransduceError] = list(options)
+        parts = []
+        for i, texts in enumerate(inputs):
+            try:
+                parts.append(input_parts(texts, names, first + i))
+            except InputError as error:
+                parts.append(("",) * len(names))
+                each[i] = error
+        return attempt(self.predictor, parts, each, first, cancelled)
 
     @overload
-    def translate(  # type: ignore[overload-overlap]
-        self, texts: str, options: DecodingOptions | None = None
+    def translate(
+        self, texts: str, options: GivenOptions = None, **settings: Any
     ) -> Translation: ...
     @overload
     def translate(
-        self, texts: Iterable[str], options: DecodingOptions | None = None
+        self, texts: Iterable[str], options: GivenOptions = None, **settings: Any
     ) -> Iterator[Translation]: ...
     def translate(
-        self, texts: str | Iterable[str], options: DecodingOptions | None = None
+        self, texts: str | Iterable[str], options: GivenOptions = None, **settings: Any
     ) -> Translation | Iterator[Translation]:
         """The translation of one text, or, lazily, of each text of an iterable, in order.
 
-        options: for decoding; by default the recipe's.
+        options: for decoding; by default the recipe's.  settings: of decoding that differ from
+        them, such as `beam_size=2`.
         """
+        translator, decoding = self.translator, self._decoding(options, settings)
         if isinstance(texts, str):
-            return self.translator.translate([texts], options)[0]
-        return self._stream(texts, options)
+            return translator.translate([texts], decoding)[0]
+        check_texts(texts)
+        return self._stream(texts, decoding)
 
     __call__ = translate
 
@@ -88,7 +101,14 @@ class RunCalls(ABC):
         first: number of the first text in a longer input, for messages and the random streams of
         sampling.
         """
-        return self.translator.translate(texts, options, first)
+        check_texts(texts)
+        sources = [input_parts(text, ("source",), i)[0] for i, text in enumerate(texts, first)]
+        return self.translator.translate(sources, options, first)
+
+    def _decoding(
+        self, options: GivenOptions, settings: Mapping[str, Any]
+    ) -> DecodingOptions | None:
+        return decoding_options(self.predictor.options, options, settings)
 
     def _stream(
         self, texts: Iterable[str], options: DecodingOptions | None

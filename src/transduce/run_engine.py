@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
+from transduce.call_inputs import check_name
 from transduce.engine.build import NO_COMPILER, build_refusal, log_once
 from transduce.engine.instructions import chosen_instructions
 from transduce.engine.linear import to_native
@@ -31,7 +32,12 @@ _SERVED = (TrainedTranslator, TrainedLanguageModel, TrainedDialogue)
 
 
 def device_for(engine: EngineName, precision: Precision, device: str) -> str:
-    """The device of an engine and a precision.  Raises SettingError for another than the given."""
+    """The device of an engine and a precision.
+
+    Raises SettingError for an unknown name, and for another device than the given.
+    """
+    check_name("engine", engine, get_args(EngineName))
+    check_name("precision", precision, get_args(Precision))
     if engine != "native" and precision != "int8":
         return device
     if device not in ("auto", "cpu"):

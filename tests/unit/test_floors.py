@@ -30,6 +30,7 @@ FLOORS = {
     "transduce.interop": 4,
     "transduce.engine": 4,
     "transduce.tasks": 5,
+    "transduce.call_inputs": 5,
     "transduce.recipes": 6,
     "transduce.run_directory": 7,
     "transduce.run_engine": 7,

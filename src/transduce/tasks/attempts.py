@@ -20,13 +20,14 @@ GivenOptions = DecodingOptions | Mapping[str, Any] | None
 def attempt(
     predictor: Predictor,
     inputs: Sequence[tuple[str, ...]],
-    options: Sequence[GivenOptions],
+    options: Sequence[GivenOptions | TransduceError],
     first: int = 0,
     cancelled: Cancelled | None = None,
 ) -> Sequence[Prediction | TransduceError]:
     """Result of each input, or its error, in order.
 
-    options: of each input.  first: number of the first input in a longer sequence.
+    options: of each input, or the error in it.  first: number of the first input in a longer
+    sequence.
     cancelled: called between steps with the index of an input, from 0; without token-by-token
     decoding, before the first.
     """
@@ -48,9 +49,11 @@ def attempt(
     return answers
 
 
-def _resolved(given: GivenOptions, own: DecodingOptions | None) -> OwnOptions | None:
+def _resolved(
+    given: GivenOptions | TransduceError, own: DecodingOptions | None
+) -> OwnOptions | None:
     """Options of one input merged with the recipe's, or the error in them."""
-    if given is None or isinstance(given, DecodingOptions):
+    if given is None or isinstance(given, DecodingOptions | TransduceError):
         return given or own
     if own is None:
         return SettingError("this task does not decode; remove the decoding options")

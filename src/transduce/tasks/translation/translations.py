@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from transduce.decoding.options import DecodingOptions
+from transduce.html_table import html_shades
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +54,15 @@ class Alignment:
     target: tuple[str, ...]
     weights: Tensor = field(repr=False)
     """(len(target), len(source)): each row sums to one; mean over the heads of a layer."""
+
+    def __repr__(self) -> str:
+        from transduce.inspect.picture import attention_in_terminal
+
+        return attention_in_terminal(self.source, self.target, self.weights.tolist())
+
+    def _repr_html_(self) -> str:
+        """The weights as shades, for a notebook."""
+        return html_shades(self.source, self.target, self.weights.tolist())
 
 
 def mbr_rerank(
