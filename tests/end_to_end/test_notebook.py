@@ -1,7 +1,8 @@
-"""The notebook runs, and shows progress, results and the page of an explanation."""
+"""The notebook's model learns; it shows progress, results and the page of an explanation."""
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,21 @@ def result_of(cell: list[Any]) -> dict[str, str]:
 def test_it_shows_progress_results_and_the_page(outputs: list[list[Any]]) -> None:
     _, train, run, translate, evaluate, explain, align, tensors = outputs
     progress = "".join(output["text"] for output in train if output["output_type"] == "stream")
-    assert "step 25  loss" in progress and "validation at step 150" in progress
-    assert result_of(train)["text/plain"].startswith("<Outcome of 150 steps")
+    assert "step 100  loss" in progress and "validation at step 800" in progress
+    assert result_of(train)["text/plain"].startswith("<Outcome of 800 steps")
     assert "<table>" in result_of(train)["text/html"]
     assert result_of(run)["text/plain"].startswith("<transduce run ")
     lines = "".join(output["text"] for output in translate).splitlines()
-    assert [line.split()[0] for line in lines] == ["fade", "cab"]
+    assert [line.split()[:2] for line in lines] == [["fade", "edaf"], ["cab", "bac"]]
+    scores = re.fullmatch(
+        r"<Evaluation of \d+ items: accuracy ([\d.]+), cer ([\d.]+), chrf ([\d.]+)>",
+        result_of(evaluate)["text/plain"],
+    )
+    assert scores is not None
+    accuracy, character_errors, chrf = map(float, scores.groups())
+    assert accuracy > 95 and character_errors < 2 and chrf > 95
     assert "<table>" in result_of(evaluate)["text/html"]
     assert result_of(explain)["text/html"].startswith("<iframe")
     assert result_of(explain)["text/plain"].startswith("<Explanation of translation run 'reverse'")
-    assert result_of(align)["text/plain"].startswith("tensor(")
+    assert "█" in result_of(align)["text/plain"] and "rgba" in result_of(align)["text/html"]
     assert result_of(tensors)["text/plain"].startswith("<RecordedTensors")
