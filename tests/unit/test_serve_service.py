@@ -81,7 +81,7 @@ def test_a_run_with_several_targets_gets_their_tags() -> None:
             wanted = [run.translate(f"<{target}> {text}").text for text in ("abc.", "de")]
             assert found[0].text.split("\n") == wanted
             parts = [part async for part in service.stream("abc.\nde", "de", target, Call(60))]
-            assert "".join(parts) == found[0].text
+            assert "".join(part.text for part in parts) == found[0].text
 
     over(Service([spec], load, ServeSettings()), scenario)
 

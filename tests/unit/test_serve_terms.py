@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from transduce.localise.record import untranslated
+from transduce.localise.translate import LocalisedDocument
 from transduce.serve import documents, glossaries
 from transduce.serve.calls import Call
 from transduce.serve.dialects.deepl import with_elements, without_elements
@@ -103,7 +105,7 @@ def test_names_of_documents(name: str, data: bytes, found: str) -> None:
 
 
 def translated(
-    documents: Documents, translate: Callable[[Call], Awaitable[bytes]]
+    documents: Documents, translate: Callable[[Call], Awaitable[LocalisedDocument]]
 ) -> BackgroundDocument:
     document = BackgroundDocument("a.txt", 3, 3)
 
@@ -119,11 +121,11 @@ def translated(
     return document
 
 
-async def upper(call: Call) -> bytes:
-    return b"ABC"
+async def upper(call: Call) -> LocalisedDocument:
+    return LocalisedDocument(b"ABC", [untranslated("line 1", "a", "no")])
 
 
-async def faulty(call: Call) -> bytes:
+async def faulty(call: Call) -> LocalisedDocument:
     raise RequestError(400, "damaged")
 
 
@@ -133,7 +135,9 @@ def test_a_document_is_fetched_once() -> None:
     assert document.status == "done"
     with pytest.raises(RequestError, match="no such document"):
         kept.take(document.identity, "x")
-    assert kept.take(document.identity, document.key) == ("a.txt", b"ABC")
+    fetched = kept.take(document.identity, document.key)
+    assert (fetched.name, fetched.data) == ("a.txt", b"ABC")
+    assert fetched.left == [{"index": 0, "reason": "line 1: no"}]
     with pytest.raises(RequestError, match="no such document"):
         kept.take(document.identity, document.key)
 

@@ -19,6 +19,8 @@ PLANES = (0xF0000, 0x100000)
 """First characters of the two private planes."""
 SIGNS = "<>[]{}%$@\\"
 """Characters of placeholders that a translation does not add."""
+BRACKETS = "<>{}\\"
+"""Those of them that a text without placeholders does not get: "fünf Prozent" may become "5 %"."""
 MOST = 1000
 """Maximum number of placeholders in a text."""
 
@@ -152,7 +154,8 @@ def check_placeholders(source: Protected, text: str) -> None:
             raise DataError(f"{source.names[mark]} {number}")
     if invented := PLACEHOLDER.search(text):
         raise DataError(f"the translation has a placeholder of its own, {invented[0]}")
-    if any(text.count(sign) > source.text.count(sign) for sign in SIGNS):
+    signs = SIGNS if source.marks else BRACKETS
+    if any(text.count(sign) > source.text.count(sign) for sign in signs):
         raise DataError("parts of a placeholder are left in the translation")
     if source.partners(text) != source.partners(source.text):
         raise DataError("the tags are not nested as in the source")

@@ -146,7 +146,7 @@ def localisation(segments: Sequence[Segment], language: str, can_align: bool) ->
     return [
         untranslated(segment.key, segment.source, str(result))
         if isinstance(result, DataError)
-        else Record(segment.key, segment.source, result, "translated")
+        else Record(segment.key, segment.source, " ".join(result.splitlines()), "translated")
         for segment, result in zip(segments, results, strict=True)
     ]
 
@@ -200,15 +200,22 @@ def _segment(segment: Segment, language: str, can_align: bool) -> Work[str]:
     for one in found:
         if isinstance(one, DataError):
             raise one
+        if not one.strip():
+            raise DataError("the translation is empty")
         outputs.append(one)
     text = sentences.joined(outputs)
+    check_translation(source, text)
+    return source.restored(text)
+
+
+def check_translation(source: Protected, text: str) -> None:
+    """Check a translation with marks.  Raises DataError with the reason of a record."""
+    if not text.strip():
+        raise DataError("the translation is empty")
     try:
         check_placeholders(source, text)
     except DataError as error:
         raise DataError(f"placeholders are not kept: {error}") from None
-    if not text.strip():
-        raise DataError("the translation is empty")
-    return source.restored(text)
 
 
 def _sentences(source: Protected, language: str) -> Sentences:
@@ -342,7 +349,6 @@ def document_with(document: Document, records: Sequence[Record]) -> LocalisedDoc
 
 def _held(document: Document, record: Record) -> Record:
     """The record of a segment; with its source, where the document cannot hold its translation."""
-    record = dataclasses.replace(record, target=" ".join(record.target.splitlines()))
     try:
         if record.is_done:
             document.check({record.key: Target(record.target)})

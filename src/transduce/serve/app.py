@@ -20,6 +20,7 @@ from transduce.serve.dialects import DIALECTS
 from transduce.serve.dialects.dialect import Dialect, Endpoint, Handler
 from transduce.serve.errors import RequestError
 from transduce.serve.service import Service
+from transduce.serve.untranslated import HEADER
 
 
 def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starlette:
@@ -54,7 +55,13 @@ def build_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starl
         content = dialect.error(error.status_code, str(error.detail), "http")
         return JSONResponse(content, error.status_code, headers=dict(error.headers or {}))
 
-    cors = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"])
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=["*"],
+        allow_methods=["*"],
+        allow_headers=["*"],
+        expose_headers=[HEADER],
+    )
     return Starlette(
         routes=[Mount(prefix, routes=routes)] if prefix else routes,
         exception_handlers={HTTPException: router_error},
@@ -94,7 +101,7 @@ def _counted(service: Service, dialect: Dialect, path: str, handler: Handler) ->
             response = JSONResponse(content, status, headers=error.headers)
         finally:
             service.metrics.count("requests_total", endpoint=path, status=str(status))
-            service.metrics.observe("request_seconds", time.monotonic() - began)
+            service.metrics.observe("request_seconds", time.monotonic() - began, endpoint=path)
         return response
 
     return answer

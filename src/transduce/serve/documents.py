@@ -10,8 +10,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
 from transduce.serve.errors import RequestError, busy, unavailable
+from transduce.serve.untranslated import Left, left_of_records
 
 logger = logging.getLogger("transduce")
 
@@ -24,7 +26,10 @@ MOST_BYTES = 50_000_000
 
 @dataclass(eq=False)
 class BackgroundDocument:
-    """A document with its translation, once `data` is there, or the error."""
+    """A document with its translation, once `data` is there, or the error.
+
+    left: what the translation leaves as it was.
+    """
 
     name: str
     size: int
@@ -34,6 +39,7 @@ class BackgroundDocument:
     created: float = field(default_factory=time.monotonic)
     begun: bool = False
     data: bytes | None = None
+    left: Left = ()
     error: str = ""
     task: asyncio.Task[None] | None = None
 
@@ -63,7 +69,9 @@ class Documents:
         self._all: dict[str, BackgroundDocument] = {}
 
     def start(
-        self, document: BackgroundDocument, translate: Callable[[Call], Awaitable[bytes]]
+        self,
+        document: BackgroundDocument,
+        translate: Callable[[Call], Awaitable[LocalisedDocument]],
     ) -> None:
         """Begin to translate a document.  Raises RequestError 429 if too many are kept."""
         self._drop_old()
@@ -75,7 +83,8 @@ class Documents:
         async def work() -> None:
             document.begun = True
             try:
-                document.data = await translate(Call(self._seconds))
+                made = await translate(Call(self._seconds))
+                document.data, document.left = made.content, left_of_records(made.records)
             except RequestError as error:
                 document.error = error.message
             except Exception as error:  # its message may hold a text of a user
@@ -92,8 +101,8 @@ class Documents:
             raise RequestError(404, "there is no such document, or no longer", "not_found")
         return found
 
-    def take(self, identity: str, key: str) -> tuple[str, bytes]:
-        """Name and translation of a document, then deleted.
+    def take(self, identity: str, key: str) -> BackgroundDocument:
+        """A document with its translation, then deleted.
 
         Raises RequestError: 503 while it is not translated, 400 for one that cannot be.
         """
@@ -103,7 +112,7 @@ class Documents:
         if found.data is None:
             raise unavailable("the document is not translated yet")
         del self._all[identity]
-        return found.name, found.data
+        return found
 
     def _drop_old(self) -> None:
         oldest = time.monotonic() - SECONDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
@@ -49,10 +50,13 @@ def translated_name(name: str, target: str) -> str:
     return f"{path.stem[:100] or 'file'}_{target}{path.suffix}"
 
 
-def attachment(name: str, data: bytes) -> Response:
+def attachment(name: str, data: bytes, headers: Mapping[str, str] | None = None) -> Response:
     """The answer that a browser saves as a file of this name."""
     return Response(
         data,
         media_type="application/octet-stream",
-        headers={"Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}"},
+        headers={
+            "Content-Disposition": f"attachment; filename*=utf-8''{quote(name)}",
+            **(headers or {}),
+        },
     )

@@ -1,6 +1,6 @@
 """Metrics in the text format of Prometheus.
 
-Labels are endpoints, status codes and names of runs: never an address, a key or a text.
+Labels are endpoints, status codes, causes and names of runs: never an address, a key or a text.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Histogram:
         self.counts[bisect.bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def lines(self, name: str) -> Iterator[str]:
+    def lines(self, name: str, labels: Labels) -> Iterator[str]:
         """Samples in the text format."""
         total = 0
         for bound, count in zip((*self.bounds, None), self.counts, strict=True):
             total += count
             edge = "+Inf" if bound is None else f"{bound:g}"
-            yield f'{name}_bucket{{le="{edge}"}} {total}'
-        yield f"{name}_sum {self.sum:.6f}"
-        yield f"{name}_count {total}"
+            yield f"{name}_bucket{_shown((*labels, ('le', edge)))} {total}"
+        yield f"{name}_sum{_shown(labels)} {self.sum:.6f}"
+        yield f"{name}_count{_shown(labels)} {total}"
 
 
 class Metrics:
@@ -47,6 +47,7 @@ class Metrics:
     HELP: ClassVar[Mapping[str, tuple[str, str]]] = {
         "transduce_requests_total": ("counter", "Requests answered."),
         "transduce_tokens_total": ("counter", "Tokens read and written by translation runs."),
+        "transduce_untranslated_total": ("counter", "Lines, blocks and cues left as they were."),
         "transduce_cancelled_total": ("counter", "Requests ended by their client or deadline."),
         "transduce_waiting": ("gauge", "Texts waiting for a run."),
         "transduce_running": ("gauge", "Texts in the current batch."),
@@ -60,26 +61,26 @@ class Metrics:
         self._values: dict[str, Counter[Labels]] = {
             name: Counter() for name, (kind, _) in self.HELP.items() if kind != "histogram"
         }
-        self._histograms = {
-            name: Histogram(TEXTS if name.endswith("_texts") else SECONDS)
-            for name, (kind, _) in self.HELP.items()
-            if kind == "histogram"
+        self._histograms: dict[str, dict[Labels, Histogram]] = {
+            name: {} for name, (kind, _) in self.HELP.items() if kind == "histogram"
         }
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add to a counter."""
         with self._lock:
-            self._values[f"transduce_{name}"][tuple(sorted(labels.items()))] += amount
+            self._values[f"transduce_{name}"][_sorted(labels)] += amount
 
     def set(self, name: str, value: int, **labels: str) -> None:
         """Set a gauge."""
         with self._lock:
-            self._values[f"transduce_{name}"][tuple(sorted(labels.items()))] = value
+            self._values[f"transduce_{name}"][_sorted(labels)] = value
 
-    def observe(self, name: str, value: float) -> None:
+    def observe(self, name: str, value: float, **labels: str) -> None:
         """Count a value in a histogram."""
+        bounds = TEXTS if name.endswith("_texts") else SECONDS
         with self._lock:
-            self._histograms[f"transduce_{name}"].observe(value)
+            histograms = self._histograms[f"transduce_{name}"]
+            histograms.setdefault(_sorted(labels), Histogram(bounds)).observe(value)
 
     def text(self) -> str:
         """All metrics in the text format, version 0.0.4."""
@@ -88,12 +89,22 @@ class Metrics:
             for name, (kind, purpose) in self.HELP.items():
                 lines += [f"# HELP {name} {purpose}", f"# TYPE {name} {kind}"]
                 if kind == "histogram":
-                    lines += self._histograms[name].lines(name)
+                    for labels, histogram in sorted(self._histograms[name].items()):
+                        lines += histogram.lines(name, labels)
                     continue
                 for labels, value in sorted(self._values[name].items()):
-                    shown = ",".join(f'{key}="{_escaped(said)}"' for key, said in labels)
-                    lines.append(f"{name}{{{shown}}} {value}" if shown else f"{name} {value}")
+                    lines.append(f"{name}{_shown(labels)} {value}")
         return "\n".join(lines) + "\n"
+
+
+def _sorted(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted(labels.items()))
+
+
+def _shown(labels: Labels) -> str:
+    """Labels in the text format, between braces; nothing for none."""
+    shown = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels)
+    return f"{{{shown}}}" if shown else ""
 
 
 def _escaped(value: str) -> str:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from transduce.errors import DataError, SettingError
 from transduce.localise.formats import read_document
+from transduce.localise.record import Record
+from transduce.localise.translate import LocalisedDocument
 from transduce.serve.batches import Answer, Input, ToTranscribe
 from transduce.serve.calls import Call
 from transduce.serve.detection import Detected, Detector
@@ -29,8 +31,14 @@ from transduce.serve.metrics import Metrics
 from transduce.serve.queue import Queue
 from transduce.serve.runs import RunSpec
 from transduce.serve.settings import ServeSettings
-from transduce.serve.terms import NO_TERMS, Terms
-from transduce.serve.translator import PairTranslator, Translated
+from transduce.serve.translator import (
+    Glossary,
+    Hop,
+    Part,
+    Translated,
+    Translation,
+    no_glossary,
+)
 from transduce.serve.worker import AUDIO, Worker
 from transduce.text.language_names import name_of
 
@@ -178,29 +186,24 @@ class Service:
         target: str,
         call: Call,
         alternatives: int = 0,
-        options: Mapping[str, Any] | None = None,
         html: bool = False,
-        terms: Terms = NO_TERMS,
+        glossary: Glossary = no_glossary,
     ) -> list[Translated]:
         """Translation of each text, in order.
 
-        Placeholders, and tags with `html`, come out once each, or the text comes back as it is.
-        source, target: served languages (`language`).  Equal ones give the texts back.
-        alternatives: maximum number of others per text. options: decoding options. html: texts are
-        fragments of HTML. terms: of a glossary, for a direct pair.
+        Placeholders, and tags with `html`, come out once each, or a line or block of the text comes
+        back as it is, with a record.  source, target: served languages (`language`).  Equal ones
+        give the texts back.  alternatives: maximum number of others per text.  html: texts are
+        fragments of HTML.  glossary: for a direct pair.
         """
         self.check_size(texts)
-        path = self.path(source, target)
-        found = [Translated(text) for text in texts]
-        for place, (near, far) in enumerate(path):
-            wanted = alternatives if place == len(path) - 1 else 0
-            given = [one.text for one in found]
-            translator = self._translator(near, far, terms)
-            if html:
-                found = await translator.html(given, call, options or {})
-            else:
-                found = await translator.translate(given, call, wanted, options or {})
-        return found
+        translation = self._translation(source, target, glossary)
+        if html:
+            translated = await translation.html(texts, call)
+        else:
+            translated = await translation.texts(texts, call, alternatives)
+        self._count([record for text in translated for record in text.left])
+        return translated
 
     async def translate_document(
         self,
@@ -209,33 +212,37 @@ class Service:
         source: str,
         target: str,
         call: Call,
-        terms: Terms = NO_TERMS,
-    ) -> bytes:
+        glossary: Glossary = no_glossary,
+    ) -> LocalisedDocument:
         """Translation of a file in the format of its suffix (`FORMATS`).
 
         Raises RequestError 400 for an unknown format, a damaged file, and one of which nothing can
         be translated.
         """
+        translation = self._translation(source, target, glossary)
         try:
-            for near, far in self.path(source, target):
-                document = await asyncio.to_thread(read_document, name, data)
-                data = await self._translator(near, far, terms).document(document, call)
+            document = await asyncio.to_thread(read_document, name, data)
+            (made,) = await translation.documents([document], call)
+            self._count(made.records)
+            made.check()
         except DataError as error:
             raise invalid(str(error), "document") from None
-        return data
+        return made
 
-    async def stream(self, text: str, source: str, target: str, call: Call) -> AsyncIterator[str]:
-        """The translation of a text in parts; joined, they equal the text of `translate`."""
+    async def stream(
+        self,
+        text: str,
+        source: str,
+        target: str,
+        call: Call,
+        glossary: Glossary = no_glossary,
+    ) -> AsyncIterator[Part]:
+        """The translation of a text in parts; joined, they equal the text of `translate`, but for a
+        part that is withdrawn."""
         self.check_size([text])
-        path = self.path(source, target)
-        if not path:
-            yield text
-            return
-        *first, last = path
-        for near, far in first:
-            (found,) = await self._translator(near, far).translate([text], call, 0, {})
-            text = found.text
-        async for part in self._translator(*last).stream(text, call):
+        async for part in self._translation(source, target, glossary).stream(text, call):
+            if part.record is not None:
+                self._count([part.record])
             yield part
 
     async def predict(
@@ -321,9 +328,22 @@ class Service:
         name = self._run_of[source, target]
         return name, self.specs[name].tags.get(target, "")
 
-    def _translator(self, source: str, target: str, terms: Terms = NO_TERMS) -> PairTranslator:
-        name, tag = self.direct(source, target)
-        return PairTranslator(self.loaded(name), source, tag, terms)
+    def _translation(self, source: str, target: str, glossary: Glossary) -> Translation:
+        """Translation by the runs of a path; a glossary applies to a direct one."""
+        path = self.path(source, target)
+        hops = []
+        for near, far in path:
+            name, tag = self.direct(near, far)
+            own = glossary if len(path) == 1 else no_glossary
+            hops.append(Hop(self.loaded(name), near, tag, own))
+        unserved = not path and source != target
+        return Translation(hops, f"no run translates {source} to {target}" if unserved else "")
+
+    def _count(self, records: Sequence[Record]) -> None:
+        """Count the records of what is not done, by cause."""
+        for record in records:
+            if not record.is_done:
+                self.metrics.count("untranslated_total", reason=record.cause)
 
     def _load(self, load: Callable[[Path], Run], path: Path) -> Worker:
         """The worker of a run; one at a time, since `ast.parse`, which reading a recipe needs, may

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from transduce.serve.limits import MOST_PHRASES
 from transduce.text.scripts import is_unspaced
 
-Constraint = tuple[str, ...]
-"""Phrases of which one is in the output."""
+Constraint = str | tuple[str, ...]
+"""A phrase that is in the output, or phrases of which one is."""
 
 
 class Terms:
@@ -51,6 +51,3 @@ def as_words(term: str) -> str:
 
 def _is_of_a_word(character: str) -> bool:
     return character.isalnum() and not is_unspaced(character)
-
-
-NO_TERMS = Terms({})

@@ -1,165 +1,140 @@
-"""Translation by one run: sentences, placeholders, markup, alternatives.
+"""Translation of texts, HTML and documents by one run, or by several one after the other.
 
-A text without placeholders goes sentence by sentence.  One with placeholders, HTML and documents go
-through `localisation`, which keeps each placeholder and tag exactly once, or returns the source.
+A text is translated as a document whose lines are the segments, and HTML and documents by their
+own: what a request answers is what `transduce localise` writes.  A segment that one of the runs
+cannot translate stays as it was in the request, and its record says why.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from transduce.errors import SettingError, TransduceError
+from transduce.errors import DataError, SettingError, TransduceError
 from transduce.localise.document import Document, Segment
 from transduce.localise.html import read_html
-from transduce.localise.placeholders import PLACEHOLDER
-from transduce.localise.record import Record
+from transduce.localise.inline import parts_of
+from transduce.localise.placeholders import PLACEHOLDER, SIGNS, protect
+from transduce.localise.record import Record, untranslated
 from transduce.localise.sentences import Sentences, split_sentences
-from transduce.localise.translate import Order, Work, document_with, localisation
+from transduce.localise.translate import (
+    LocalisedDocument,
+    Order,
+    Work,
+    check_translation,
+    document_with,
+    localisation,
+)
 from transduce.serve.batches import Answer
 from transduce.serve.calls import Call
-from transduce.serve.errors import invalid
+from transduce.serve.errors import RequestError
 from transduce.serve.joining import StreamJoiner
 from transduce.serve.limits import bounded
 from transduce.serve.queue import Queue, check_answers
-from transduce.serve.terms import NO_TERMS, Terms
+from transduce.serve.terms import Constraint
 
 if TYPE_CHECKING:
     from transduce.decoding.options import DecodingOptions
 
+Glossary = Callable[[str], Sequence[Constraint]]
+"""Constraints of a sentence, by the terms in it."""
+
+
+def no_glossary(sentence: str) -> Sequence[Constraint]:
+    """The glossary without terms."""
+    return ()
+
 
 @dataclass(frozen=True)
 class Translated:
-    """Translation of one text, with others that differ from it in one sentence, best first."""
+    """Translation of one text, with others that differ from it in one sentence, best first.
 
-    text: str
-    alternatives: tuple[str, ...] = ()
-    n_tokens: int = 0
-    """Target tokens; 0 for texts with placeholders or markup."""
-
-
-class Lines(NamedTuple):
-    """A text with placeholders: its lines, and those with words as segments."""
-
-    lines: list[str]
-    segments: dict[int, Segment]
-
-
-class PairTranslator:
-    """Translation from one language to another by a run.
-
-    queue: of the run, which is loaded.  tag: text before each source that selects the target
-    language, with its space; empty for runs with one target language.  terms: of a glossary.
+    left: records of the lines or blocks that were not translated.
     """
 
-    def __init__(self, queue: Queue, source: str, tag: str = "", terms: Terms = NO_TERMS) -> None:
+    text: str
+    left: tuple[Record, ...] = ()
+    alternatives: tuple[str, ...] = ()
+
+
+class Part(NamedTuple):
+    """What comes next of a streamed translation.
+
+    record: of the sentence, or the line with placeholders, that ends here.  withdrawn: its text so
+    far, for which the target of the record stands after all.
+    """
+
+    text: str = ""
+    record: Record | None = None
+    withdrawn: str = ""
+
+
+class Hop:
+    """Translation from one language to another by a run, for one request.
+
+    queue: of the run, which is loaded.  tag: text before each source that selects the target
+    language, with its space; empty for runs with one target language.
+    """
+
+    def __init__(
+        self, queue: Queue, source: str, tag: str = "", glossary: Glossary = no_glossary
+    ) -> None:
+        options = queue.loaded_run().options
+        assert options is not None
+        self.source = source
         self._queue = queue
-        self._own = queue.loaded_run().options
-        self._source = source
+        self._options = options
         self._tag = tag
-        self._terms = terms
+        self._glossary = glossary
+        self._answers: dict[str, Answer] = {}
 
-    async def translate(
-        self, texts: Sequence[str], call: Call, alternatives: int, given: Mapping[str, Any]
-    ) -> list[Translated]:
-        """Translation of each text.  given: decoding options."""
-        texts = [text.replace("\r\n", "\n") for text in texts]
-        options = self._options(given, alternatives)
-        kept = {i: _lines_of(text) for i, text in enumerate(texts) if PLACEHOLDER.search(text)}
-        segments = [one for lines in kept.values() for one in lines.segments.values()]
-        plain = [text for i, text in enumerate(texts) if i not in kept]
-        found, localised = await asyncio.gather(
-            self._plain(plain, call, options, alternatives),
-            self._localised(segments, call, self._options(given)),
-        )
-        plainly, each = iter(found), iter(localised)
-        return [
-            _with_lines(kept[i], each) if i in kept else next(plainly) for i in range(len(texts))
-        ]
-
-    async def html(
-        self, texts: Sequence[str], call: Call, given: Mapping[str, Any]
-    ) -> list[Translated]:
-        """Translation of each fragment of HTML; one without words, or that cannot be translated
-        with its tags, comes back as it is."""
-        contents = [text.replace("\r\n", "\n").encode() for text in texts]
-        documents = [await asyncio.to_thread(read_html, content, "utf-8") for content in contents]
-        segments = [one for document in documents for one in document.segments]
-        each = iter(await self._localised(segments, call, self._options(given)))
-        found = []
-        for document in documents:
-            made = document_with(document, [next(each) for _ in document.segments])
-            found.append(Translated(made.content.decode()))
-        return found
-
-    async def document(self, document: Document, call: Call) -> bytes:
-        """Translation of a document.  Raises DataError if none of its segments can be
-        translated."""
-        found = await self._localised(document.segments, call, self._own)
-        made = await asyncio.to_thread(document_with, document, found)
-        made.check()
-        return made.content
-
-    async def stream(self, text: str, call: Call) -> AsyncIterator[str]:
-        """Translation of a text in parts; as one part for a text with placeholders."""
-        if PLACEHOLDER.search(text):
-            (whole,) = await self.translate([text], call, 0, {})
-            yield whole.text
-            return
-        pieces = split_sentences(text.replace("\r\n", "\n"), self._source)
-        joiner = StreamJoiner(pieces)
-        inputs = [self._tag + sentence for sentence in pieces.texts]
-        async for index, part in self._queue.stream(inputs, self._own, call):
-            if written := joiner.add(index, part):
-                yield written
-        if rest := joiner.rest():
-            yield rest
-
-    def _options(self, given: Mapping[str, Any], alternatives: int = 0) -> DecodingOptions | None:
-        more = {"n_best": alternatives + 1} if alternatives else {}
-        return bounded(self._own, {**given, **more})
-
-    def _with_terms(self, options: DecodingOptions | None, sentence: str) -> DecodingOptions | None:
-        """Options with the terms of a sentence as further constraints."""
-        more = self._terms.constraints(sentence)
-        if options is None or not more:
-            return options
-        try:
-            return dataclasses.replace(options, constraints=(*options.constraints, *more))
-        except SettingError as error:
-            raise invalid(f"the terms cannot be required: {error}") from None
-
-    async def _plain(
-        self, texts: Sequence[str], call: Call, options: DecodingOptions | None, alternatives: int
-    ) -> list[Translated]:
-        pieces = [split_sentences(text, self._source) for text in texts]
-        sentences = [sentence for one in pieces for sentence in one.texts]
-        inputs = [self._tag + sentence for sentence in sentences]
-        each = [self._with_terms(options, sentence) for sentence in sentences]
-        answers = await self._queue.submit(inputs, each, call)
-        check_answers(answers)
-        rest = iter(answers)
-        return [_joined(one, [next(rest) for _ in one.texts], alternatives) for one in pieces]
-
-    async def _localised(
-        self, segments: Sequence[Segment], call: Call, options: DecodingOptions | None
+    async def records(
+        self, segments: Sequence[Segment], call: Call, alternatives: int = 0
     ) -> list[Record]:
         """Translations of segments, in rounds of orders."""
+        more = {"n_best": alternatives + 1} if alternatives else {}
+        options = bounded(self._options, more)
         assert options is not None
-        work = localisation(segments, self._source, can_align=not self._tag)
+        work = localisation(segments, self.source, can_align=not self._tag)
         answers: list[Answer] | None = None
         while True:
             try:
-                done, orders = await asyncio.to_thread(_go_on, work, answers)
+                records, orders = await asyncio.to_thread(_go_on, work, answers)
             except TransduceError as error:
                 check_answers([error])
                 raise
-            if done is not None:
-                return done
+            if records is not None:
+                return records
             answers = await self._ordered(orders, call, options)
+
+    def others(self, text: str) -> Iterator[tuple[str, float]]:
+        """Translations of a segment that differ in one sentence, and how much worse they are.
+
+        None for a segment with placeholders.
+        """
+        pieces = split_sentences(text, self.source)
+        if not self._answers.keys() >= set(pieces.texts):
+            return
+        answers = [self._answers[sentence] for sentence in pieces.texts]
+        best = [answer.text for answer in answers]
+        for place, answer in enumerate(answers):
+            for candidate in answer.candidates[1:]:
+                if _record_of("", pieces.texts[place], candidate.text).is_done:
+                    other = [*best[:place], candidate.text, *best[place + 1 :]]
+                    yield pieces.joined(other), answer.score - candidate.score
+
+    def stream(self, sentences: Sequence[str], call: Call) -> AsyncIterator[tuple[int, str | None]]:
+        """Translations of sentences in parts, each with its index, and None at its end."""
+        options = []
+        for sentence in sentences:
+            try:
+                options.append(self._with(self._options, (), sentence))
+            except TransduceError as error:
+                check_answers([error])
+        return self._queue.stream([self._tag + one for one in sentences], options, call)
 
     async def _ordered(
         self, orders: Sequence[Order], call: Call, options: DecodingOptions
@@ -173,20 +148,190 @@ class PairTranslator:
                 pairs[i] = (order.text, order.output)
                 continue
             try:
-                terms = self._terms.constraints(order.text)
-                both = (*options.constraints, *order.constraints, *terms)
-                texts[i] = dataclasses.replace(options, constraints=both)
+                texts[i] = self._with(options, order.constraints, order.text)
             except TransduceError as error:
                 answers[i] = error
-        inputs = [self._tag + orders[i].text for i in texts]
-        found, links = await asyncio.gather(
-            self._queue.submit(inputs, list(texts.values()), call),
+        predictions, links = await asyncio.gather(
+            self._queue.submit(
+                [self._tag + orders[i].text for i in texts], list(texts.values()), call
+            ),
             self._queue.align(list(pairs.values()), call),
         )
-        for i, answer in zip(texts, found, strict=True):
-            answers[i] = answer if isinstance(answer, TransduceError) else answer.text
+        for i, answer in zip(texts, predictions, strict=True):
+            failed = isinstance(answer, TransduceError)
+            answers[i] = answer if failed else answer.text
+            if not failed and not orders[i].constraints:
+                self._answers[orders[i].text] = answer
         answers.update(zip(pairs, links, strict=True))
         return [answers[i] for i in range(len(orders))]
+
+    def _with(
+        self, options: DecodingOptions, constraints: Sequence[str], sentence: str
+    ) -> DecodingOptions:
+        """Options with constraints, and those of the terms of a sentence."""
+        terms = self._glossary(sentence)
+        if not terms and not constraints:
+            return options
+        try:
+            together = (*options.constraints, *constraints, *terms)
+            return dataclasses.replace(options, constraints=together)
+        except SettingError as error:
+            begin = "the terms cannot be required: " if terms else ""
+            raise SettingError(f"{begin}{error}") from None
+
+
+class Translation:
+    """Translation through the runs of a path, for one request.
+
+    hops: in order; without any, texts come back, for a `reason` where they should not.
+    """
+
+    def __init__(self, hops: Sequence[Hop], reason: str = "") -> None:
+        self._hops = hops
+        self._reason = reason
+
+    async def texts(
+        self, texts: Sequence[str], call: Call, alternatives: int = 0
+    ) -> list[Translated]:
+        """Translation of each text, line by line."""
+        texts = [text.replace("\r\n", "\n") for text in texts]
+        lines = [_segments_of(text) for text in texts]
+        segments = [segment for some in lines for segment in some.values()]
+        records, read = await self._records(segments, call, alternatives)
+        each = iter(zip(records, read, strict=True))
+        results = []
+        for text, some in zip(texts, lines, strict=True):
+            here = {i: next(each) for i in some}
+            targets = {i: record.target for i, (record, _) in here.items()}
+            left = tuple(record for record, _ in here.values() if not record.is_done)
+            others: dict[str, float] = {}
+            for i, (record, source) in here.items() if alternatives and self._hops else ():
+                for other, loss in self._hops[-1].others(source) if record.is_done else ():
+                    whole = _with_lines(text, targets | {i: other})
+                    others[whole] = min(loss, others.get(whole, loss))
+            best = _with_lines(text, targets)
+            others.pop(best, None)
+            ranked = sorted(others, key=lambda other: others[other])[:alternatives]
+            results.append(Translated(best, left, tuple(ranked)))
+        return results
+
+    async def html(self, texts: Sequence[str], call: Call) -> list[Translated]:
+        """Translation of each fragment of HTML."""
+        contents = [text.replace("\r\n", "\n").encode() for text in texts]
+        documents = [await asyncio.to_thread(read_html, content, "utf-8") for content in contents]
+        made = await self.documents(documents, call)
+        return [
+            Translated(
+                document.content.decode(),
+                tuple(record for record in document.records if not record.is_done),
+            )
+            for document in made
+        ]
+
+    async def documents(self, documents: Sequence[Document], call: Call) -> list[LocalisedDocument]:
+        """Translation of each document; without an error for one in which nothing is done."""
+        segments = [segment for document in documents for segment in document.segments]
+        records, _ = await self._records(segments, call)
+        each = iter(records)
+        return [
+            await asyncio.to_thread(document_with, one, [next(each) for _ in one.segments])
+            for one in documents
+        ]
+
+    async def stream(self, text: str, call: Call) -> AsyncIterator[Part]:
+        """Translation of a text in parts: word by word where one run translates it, and its line
+        has no placeholder; from a sign of a placeholder on, after the check of the sentence."""
+        text = text.replace("\r\n", "\n")
+        if len(self._hops) != 1:
+            (whole,) = await self.texts([text], call)
+            yield Part(whole.text)
+            for record in whole.left:
+                yield Part(record=record)
+            return
+        (hop,) = self._hops
+        pieces = _pieces(text, hop.source)
+        joiner = StreamJoiner(pieces)
+        output = sent = ""
+        async for index, part in self._parts(hop, pieces, call):
+            if isinstance(part, Record):
+                yield Part(joiner.add(index, part.target), part)
+                joiner.add(index, None)
+            elif part is not None:
+                output += part
+                if not any(sign in output for sign in HELD):
+                    sent += part
+                    yield Part(joiner.add(index, part))
+            else:
+                record = _record_of(f"sentence {index + 1}", pieces.texts[index], output)
+                keeps = record.target.startswith(sent)
+                rest = record.target[len(sent) :] if keeps else ""
+                yield Part(joiner.add(index, rest) + joiner.add(index, None))
+                yield Part("", record, "" if keeps else sent)
+                output = sent = ""
+        yield Part(joiner.rest())
+
+    async def _parts(
+        self, hop: Hop, pieces: Sentences, call: Call
+    ) -> AsyncIterator[tuple[int, str | Record | None]]:
+        """Parts of each piece in order: those of a sentence, then None; the record of a line with
+        placeholders."""
+        whole = [i for i, text in enumerate(pieces.texts) if PLACEHOLDER.search(text)]
+        records, _ = await self._records(
+            [Segment("line", pieces.texts[i], ()) for i in whole], call
+        )
+        waiting = dict(zip(whole, records, strict=True))
+        rest = [i for i in range(len(pieces.texts)) if i not in waiting]
+        async for place, part in hop.stream([pieces.texts[i] for i in rest], call):
+            for i in [i for i in waiting if i < rest[place]]:
+                yield i, waiting.pop(i)
+            yield rest[place], part
+        for i, record in waiting.items():
+            yield i, record
+
+    async def _records(
+        self, segments: Sequence[Segment], call: Call, alternatives: int = 0
+    ) -> tuple[list[Record], list[str]]:
+        """Records of segments, and the texts that the last run has read for them."""
+        read = [segment.source for segment in segments]
+        if self._reason:
+            return [untranslated(one.key, one.source, self._reason) for one in segments], read
+        records = [Record(one.key, one.source, one.source, "translated") for one in segments]
+        for hop in self._hops:
+            going = [i for i, record in enumerate(records) if record.is_done]
+            onward = [_onward(segments[i], records[i].target) for i in going]
+            wanted = alternatives if hop is self._hops[-1] else 0
+            for i, record in zip(going, await hop.records(onward, call, wanted), strict=True):
+                segment, read[i] = segments[i], records[i].target
+                records[i] = (
+                    Record(segment.key, segment.source, record.target, "translated")
+                    if record.is_done
+                    else untranslated(segment.key, segment.source, record.reason)
+                )
+        return records, read
+
+
+async def lasting(parts: AsyncIterator[Part], records: list[Record]) -> AsyncIterator[str]:
+    """Texts of the parts of a translation, whose records are added to a list.
+
+    Raises RequestError 422 where a text is withdrawn.
+    """
+    async for part in parts:
+        if part.record is not None:
+            records.append(part.record)
+            if part.withdrawn:
+                raise RequestError(422, f"not translated: {part.record.reason}", "untranslated")
+        if part.text:
+            yield part.text
+
+
+HELD = (*SIGNS, "&", "#", "--", "://", "www.")
+"""Signs of a placeholder, from which on a streamed sentence waits for its check."""
+
+
+def _onward(segment: Segment, text: str) -> Segment:
+    """A segment with its translation as the source, for the next run."""
+    tags = tuple(part for is_tag, part in parts_of(text, segment.tags) if is_tag)
+    return dataclasses.replace(segment, source=text, tags=tags)
 
 
 def _go_on(
@@ -199,38 +344,43 @@ def _go_on(
         return stop.value, []
 
 
-def _lines_of(text: str) -> Lines:
-    """A text with its lines as segments."""
-    lines = text.splitlines(keepends=True)
-    segments = {
+def _record_of(key: str, sentence: str, output: str) -> Record:
+    """The record of a sentence without placeholders."""
+    try:
+        check_translation(protect(sentence), output)
+    except DataError as error:
+        return untranslated(key, sentence, str(error))
+    return Record(key, sentence, output, "translated")
+
+
+def _segments_of(text: str) -> dict[int, Segment]:
+    """Lines of a text that have words, by their places."""
+    return {
         i: Segment(f"line {i + 1}", line.strip(), ())
-        for i, line in enumerate(lines)
+        for i, line in enumerate(text.splitlines())
         if any(map(str.isalnum, line))
     }
-    return Lines(lines, segments)
 
 
-def _with_lines(lines: Lines, localised: Any) -> Translated:
-    written = list(lines.lines)
-    for i, segment in lines.segments.items():
-        before, _, after = written[i].partition(segment.source)
-        written[i] = before + " ".join(next(localised).target.splitlines()) + after
-    return Translated("".join(written))
+def _with_lines(text: str, targets: dict[int, str]) -> str:
+    """A text with others in some of its lines, between the white space there."""
+    lines = text.splitlines(keepends=True)
+    for i, target in targets.items():
+        before, _, after = lines[i].partition(lines[i].strip())
+        lines[i] = before + target + after
+    return "".join(lines)
 
 
-def _joined(pieces: Sentences, answers: Sequence[Answer], alternatives: int) -> Translated:
-    """The translation of a text from the translations of its sentences.
-
-    An alternative replaces one sentence, the nearest in score first.
-    """
-    best = [answer.text for answer in answers]
-    text = pieces.joined(best)
-    others: dict[str, float] = {}
-    for place, answer in enumerate(answers):
-        for candidate in answer.candidates[1:] if alternatives else ():
-            other = pieces.joined([*best[:place], candidate.text, *best[place + 1 :]])
-            if other != text:
-                loss = answer.score - candidate.score
-                others[other] = min(loss, others.get(other, loss))
-    ranked = sorted(others, key=lambda other: others[other])
-    return Translated(text, tuple(ranked[:alternatives]), sum(len(a.tokens) for a in answers))
+def _pieces(text: str, language: str) -> Sentences:
+    """Sentences of a text; a line with placeholders is one."""
+    texts: list[str] = []
+    between = [""]
+    for line in text.splitlines(keepends=True):
+        cut = split_sentences(line, language)
+        if cut.texts and PLACEHOLDER.search(line):
+            before, _, after = line.partition(line.strip())
+            cut = Sentences((line.strip(),), (before, after))
+        between[-1] += cut.between[0]
+        texts += cut.texts
+        between += cut.between[1:]
+    return Sentences(tuple(texts), tuple(between))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from transduce.serve.requests import Fields, missing, well_formed
 GREEDY_BELOW = 0.01
 """Temperatures below mean greedy search."""
 ANSWERING = "assistant"
+INSTRUCTING = ("system", "developer")
+SEPARATOR = re.compile(r"[^\w\s].*[^\w\s]")
 
 Message = tuple[str, str]
 """Role and text."""
@@ -69,6 +72,23 @@ def prompt_of(messages: Sequence[Message], dialogue: bool) -> str:
     return "\n".join(map(" ".join, turns))
 
 
+def split_at_separators(text: str, messages: Sequence[Message]) -> tuple[list[str], list[str]]:
+    """A text between the separators in it, and the separators.
+
+    A separator is a line between signs, such as `==PART==`, that a message of the system names.
+    """
+    named = "\n".join(instructions for role, instructions in messages if role in INSTRUCTING)
+    pieces, separators = [""], list[str]()
+    for line in text.splitlines(keepends=True):
+        core = line.strip()
+        if core in named and SEPARATOR.fullmatch(core):
+            separators.append(line)
+            pieces.append("")
+        else:
+            pieces[-1] += line
+    return pieces, separators
+
+
 def _message(number: int, given: object) -> Message:
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise invalid(f"message {number} is not an object with a role")
@@ -86,17 +106,24 @@ def _message(number: int, given: object) -> Message:
 
 
 def _options(fields: Fields) -> dict[str, Any]:
-    """Decoding options; a temperature of 0 is greedy search."""
+    """Decoding options; a temperature of 0 is greedy search.
+
+    Values by which clients leave an option to the server count as missing: -1, `top_p` of 0, empty
+    texts of `stop`.
+    """
     most = fields.get("max_completion_tokens")
     found = {
         "max_tokens": fields.get("max_tokens") if most is None else most,
         "seed": fields.get("seed"),
-        "top_p": fields.get("top_p"),
+        "top_p": fields.get("top_p") or None,
         "temperature": fields.get("temperature"),
     }
     stop = fields.get("stop")
-    found["stop_strings"] = [stop] if isinstance(stop, str) else stop
-    found = {name: value for name, value in found.items() if value is not None}
+    stops = [stop] if isinstance(stop, str) else stop
+    found["stop_strings"] = (
+        [one for one in stops if one != ""] if isinstance(stops, list) else stops
+    )
+    found = {name: value for name, value in found.items() if value not in (None, -1, [])}
     heat = found.get("temperature")
     if isinstance(heat, int | float) and not isinstance(heat, bool) and 0 <= heat < GREEDY_BELOW:
         del found["temperature"]

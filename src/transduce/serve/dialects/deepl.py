@@ -24,7 +24,8 @@ from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.errors import RequestError, invalid
 from transduce.serve.requests import Fields
 from transduce.serve.service import Service
-from transduce.serve.terms import Terms
+from transduce.serve.translator import Glossary, Translated
+from transduce.serve.untranslated import Left, answer, left_of_texts
 from transduce.text.language_names import name_of
 
 NO_LIMIT = 1_000_000_000_000
@@ -46,7 +47,7 @@ class TranslateRequest:
     texts: tuple[str, ...]
     source: str | None
     target: str
-    terms: Terms
+    terms: Glossary
     html: bool
     ignored: tuple[str, ...]
 
@@ -71,7 +72,7 @@ class DeepL:
         for source in set(sources):
             service.path(source, order.target)
         async with watched(request, service.settings.timeout) as call:
-            found = await self._translated(order, sources, call)
+            found, left = await self._translated(order, sources, call)
         self.requests.billed[key] += sum(map(len, order.texts))
         shown = [
             {
@@ -81,7 +82,7 @@ class DeepL:
             }
             for given, source, text in zip(order.texts, sources, found, strict=True)
         ]
-        return JSONResponse({"translations": shown})
+        return answer({"translations": shown}, left)
 
     async def languages(self, request: Request) -> Response:
         """GET /v2/languages, with the type in query string, form or JSON."""
@@ -139,11 +140,11 @@ class DeepL:
 
     async def _translated(
         self, order: TranslateRequest, sources: Sequence[str], call: Call
-    ) -> list[str]:
-        """The translation of each text; texts of one language are translated together."""
+    ) -> tuple[list[str], Left]:
+        """The translation of each text, and what is left; texts of one language go together."""
         hidden = [without_elements(text, order.ignored) for text in order.texts]
 
-        async def of(source: str) -> dict[int, str]:
+        async def of(source: str) -> dict[int, Translated]:
             places = [i for i, one in enumerate(sources) if one == source]
             found = await self.service.translate(
                 [hidden[i][0] for i in places],
@@ -151,14 +152,15 @@ class DeepL:
                 order.target,
                 call,
                 html=order.html,
-                terms=order.terms,
+                glossary=order.terms,
             )
-            return dict(zip(places, (one.text for one in found), strict=True))
+            return dict(zip(places, found, strict=True))
 
-        texts: dict[int, str] = {}
+        texts: dict[int, Translated] = {}
         for some in await asyncio.gather(*map(of, dict.fromkeys(sources))):
             texts |= some
-        return [with_elements(texts[i], elements) for i, (_, elements) in enumerate(hidden)]
+        whole = [with_elements(texts[i].text, kept) for i, (_, kept) in enumerate(hidden)]
+        return whole, left_of_texts(texts[i] for i in range(len(hidden)))
 
 
 def _names(fields: Fields) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from transduce.localise.formats import FORMATS
+from transduce.localise.translate import LocalisedDocument
 from transduce.serve.calls import Call
 from transduce.serve.detection import MAX_CHARACTERS
 from transduce.serve.dialects.deepl_requests import DeepLRequests
@@ -18,6 +19,7 @@ from transduce.serve.errors import RequestError, invalid
 from transduce.serve.files import attachment
 from transduce.serve.requests import well_formed
 from transduce.serve.settings import FORM_BYTES
+from transduce.serve.untranslated import answer, headers
 
 SIGNS = (
     (".html", re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE)),
@@ -51,10 +53,10 @@ class DeepLDocuments:
         source = given or self._requests.detected(text[:MAX_CHARACTERS], target)
         service.path(source, target)
 
-        async def translate(call: Call) -> bytes:
-            found = await service.translate_document(name, data, source, target, call, terms)
+        async def translate(call: Call) -> LocalisedDocument:
+            made = await service.translate_document(name, data, source, target, call, terms)
             self._requests.billed[key] += len(text)
-            return found
+            return made
 
         document = BackgroundDocument(name, len(data), len(text))
         self._documents.start(document, translate)
@@ -63,16 +65,17 @@ class DeepLDocuments:
     async def status(self, request: Request) -> Response:
         """POST /v2/document/ID."""
         document = self._documents.get(*await self._named(request))
-        answer: dict[str, object] = {"document_id": document.identity, "status": document.status}
+        content: dict[str, object] = {"document_id": document.identity, "status": document.status}
         if document.status == "done":
-            answer["billed_characters"] = document.n_characters
+            content["billed_characters"] = document.n_characters
         elif document.error:
-            answer["error_message"] = document.error
-        return JSONResponse(answer)
+            content["error_message"] = document.error
+        return answer(content, document.left)
 
     async def result(self, request: Request) -> Response:
         """POST /v2/document/ID/result."""
-        return attachment(*self._documents.take(*await self._named(request)))
+        document = self._documents.take(*await self._named(request))
+        return attachment(document.name, document.data or b"", headers(document.left))
 
     async def _named(self, request: Request) -> tuple[str, str]:
         """Identity and key of a document."""

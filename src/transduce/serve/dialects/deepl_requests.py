@@ -12,7 +12,8 @@ from transduce.serve.glossaries import Glossaries
 from transduce.serve.languages import base_of
 from transduce.serve.requests import Fields, read_fields
 from transduce.serve.service import Service
-from transduce.serve.terms import NO_TERMS, Terms
+from transduce.serve.terms import Terms
+from transduce.serve.translator import Glossary, no_glossary
 from transduce.text.language_names import name_of
 
 SCHEME = "DeepL-Auth-Key "
@@ -71,12 +72,12 @@ class DeepLRequests:
                 return code
         return target
 
-    def terms(self, fields: Fields, source: str | None, target: str) -> Terms:
+    def terms(self, fields: Fields, source: str | None, target: str) -> Glossary:
         """Terms of the glossary that a request names.  Raises RequestError 400 for one of other
         languages."""
         identity = fields.text("glossary_id", "")
         if not identity:
-            return NO_TERMS
+            return no_glossary
         if source is None:
             raise invalid("a glossary needs source_lang")
         glossary = self.glossaries.get(identity)
@@ -85,7 +86,7 @@ class DeepLRequests:
                 f"the glossary is for {glossary.source} to {glossary.target}, "
                 f"not for {source} to {target}"
             )
-        return Terms(glossary.entries)
+        return Terms(glossary.entries).constraints
 
 
 def source_code(code: str) -> str:

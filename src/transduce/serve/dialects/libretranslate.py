@@ -24,6 +24,7 @@ from transduce.serve.requests import Fields, missing, read_fields
 from transduce.serve.service import Service
 from transduce.serve.settings import FORM_BYTES
 from transduce.serve.translator import Translated
+from transduce.serve.untranslated import answer, left_of_records, left_of_texts
 from transduce.text.language_names import name_of
 
 FRONTEND_TIMEOUT = 500
@@ -78,7 +79,7 @@ class LibreTranslate:
             found = await service.translate(
                 order.texts, source, target, call, order.alternatives, html=order.html
             )
-        return JSONResponse(_answer(order, found, detected))
+        return answer(_answer(order, found, detected), left_of_texts(found))
 
     async def detect(self, request: Request) -> Response:
         """POST /detect."""
@@ -100,10 +101,11 @@ class LibreTranslate:
             source = self._detected((sample,), target).language
         source = service.language(source)
         async with watched(request, service.settings.timeout) as call:
-            found = await service.translate_document(*upload, source, target, call)
-        address = self.files.add(translated_name(upload.name, target), found)
+            made = await service.translate_document(*upload, source, target, call)
+        address = self.files.add(translated_name(upload.name, target), made.content)
         base = str(request.base_url).rstrip("/") + service.settings.url_prefix
-        return JSONResponse({"translatedFileUrl": f"{base}/download_file/{quote(address)}"})
+        url = f"{base}/download_file/{quote(address)}"
+        return answer({"translatedFileUrl": url}, left_of_records(made.records))
 
     async def download_file(self, request: Request) -> Response:
         """GET /download_file/NAME."""
@@ -220,14 +222,14 @@ def _answer(
     order: TranslateRequest, found: list[Translated], detected: Detected | None
 ) -> dict[str, Any]:
     texts = [one.text for one in found]
-    answer: dict[str, Any] = {"translatedText": texts if order.many else texts[0]}
+    content: dict[str, Any] = {"translatedText": texts if order.many else texts[0]}
     if detected is not None:
         shown = _shown(detected)
-        answer["detectedLanguage"] = [shown] * len(texts) if order.many else shown
+        content["detectedLanguage"] = [shown] * len(texts) if order.many else shown
     if order.alternatives:
         others = [list(one.alternatives) for one in found]
-        answer["alternatives"] = others if order.many else others[0]
-    return answer
+        content["alternatives"] = others if order.many else others[0]
+    return content
 
 
 def _shown(detected: Detected) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from transduce.errors import TransduceError
+from transduce.localise.record import Record
 from transduce.serve.batches import Input
 from transduce.serve.calls import Call, watched
 from transduce.serve.dialects.dialect import Dialect, Endpoint
@@ -19,6 +20,8 @@ from transduce.serve.dialects.events import event, streamed
 from transduce.serve.errors import invalid, unavailable
 from transduce.serve.requests import Fields, missing, read_fields, texts_of
 from transduce.serve.service import Model, Service
+from transduce.serve.translator import lasting
+from transduce.serve.untranslated import left_of_records
 
 
 class Native:
@@ -60,9 +63,11 @@ class Native:
             raise unavailable("the server is loading")
 
         async def events(call: Call) -> AsyncIterator[str]:
-            async for part in service.stream(text, source, target, call):
+            records: list[Record] = []
+            async for part in lasting(service.stream(text, source, target, call), records):
                 yield event({"text": part})
-            yield event({"done": True})
+            left = left_of_records(records)
+            yield event({"done": True, **({"untranslated": left} if left else {})})
 
         return streamed(request, service, events, error)
 

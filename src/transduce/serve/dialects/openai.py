@@ -1,13 +1,15 @@
 """OpenAI's API, for its clients: models, chat, embeddings, transcriptions, speech.
 
 A translation run is a model for each of its pairs, named like "de-en", and takes the last message
-of the user.  A dialogue run takes all turns, a language model continues the last message.
+of the user, in which separators that a system message names stay.  A dialogue run takes all turns,
+a language model continues the last message.
 Errors are {"error": {"message", "type", "param", "code"}}.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import struct
 import time
 import uuid
@@ -17,8 +19,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from transduce.localise.record import Record
 from transduce.serve.calls import Call, watched
-from transduce.serve.dialects.chat import ChatRequest, prompt_of, read_chat
+from transduce.serve.dialects.chat import ChatRequest, prompt_of, read_chat, split_at_separators
 from transduce.serve.dialects.choice import Choice, choose_model, model_names
 from transduce.serve.dialects.dialect import Dialect, Endpoint
 from transduce.serve.dialects.events import event, streamed
@@ -29,6 +32,9 @@ from transduce.serve.errors import RequestError, invalid
 from transduce.serve.queue import check_answers
 from transduce.serve.requests import Fields, read_fields
 from transduce.serve.service import Service
+from transduce.serve.translator import lasting
+from transduce.serve.untranslated import Left, left_of_records, left_of_texts
+from transduce.serve.untranslated import answer as with_left
 
 OWNER = "transduce"
 HISTORY = ("history",)
@@ -50,6 +56,7 @@ class Completion:
         if run is not None and not run.decodes:
             raise invalid(f"model {order.model!r} writes no text; use /api/predict")
         self.prompt = prompt_of(order.messages, run is not None and run.inputs == HISTORY)
+        self.left: Left = ()
         service.check_size([self.prompt])
         continues = run is not None and run.inputs in CONTINUED
         self._options = order.options if continues else {}
@@ -64,10 +71,11 @@ class Completion:
         """The answer."""
         choice = self._choice
         if choice.run is None:
-            (one,) = await self._service.translate(
-                [self.prompt], choice.source, choice.target, call
-            )
-            return one.text
+            pieces, separators = self._pieces()
+            texts = await self._service.translate(pieces, choice.source, choice.target, call)
+            self.left = left_of_texts(texts)
+            joined = zip((text.text for text in texts), (*separators, ""), strict=True)
+            return "".join(itertools.chain.from_iterable(joined))
         answers = await self._service.predict(choice.run.name, [self.prompt], call, self._options)
         check_answers(answers)
         (answer,) = answers
@@ -77,9 +85,22 @@ class Completion:
         """The answer in parts, which joined equal the whole."""
         choice = self._choice
         if choice.run is None:
-            return self._service.stream(self.prompt, choice.source, choice.target, call)
+            return self._translated_parts(call)
         name = choice.run.name
         return self._service.stream_prediction(name, self.prompt, call, self._options)
+
+    async def _translated_parts(self, call: Call) -> AsyncIterator[str]:
+        source, target, records = self._choice.source, self._choice.target, list[Record]()
+        pieces, separators = self._pieces()
+        for piece, separator in zip(pieces, (*separators, ""), strict=True):
+            async for part in lasting(self._service.stream(piece, source, target, call), records):
+                yield part
+            if separator:
+                yield separator
+        self.left = left_of_records(records)
+
+    def _pieces(self) -> tuple[list[str], list[str]]:
+        return split_at_separators(self.prompt, self._order.messages)
 
     def finish_reason(self, text: str) -> str:
         """stop; length for a continuation of as many tokens as it may have."""
@@ -140,7 +161,7 @@ class OpenAI:
         choice = {"index": 0, "message": message, "logprobs": None}
         choice["finish_reason"] = completion.finish_reason(text)
         answer = {**head, "object": "chat.completion", "choices": [choice]}
-        return JSONResponse({**answer, "usage": completion.usage(text)})
+        return with_left({**answer, "usage": completion.usage(text)}, completion.left)
 
     async def embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings."""
@@ -206,7 +227,9 @@ class OpenAI:
             return shown([choice])
 
         def shown(choices: Sequence[object], counted: object = None) -> str:
-            more = {"usage": counted} if usage else {}
+            more: dict[str, object] = {"usage": counted} if usage else {}
+            if completion.left:
+                more["untranslated"] = completion.left
             return event({**head, "object": "chat.completion.chunk", "choices": choices, **more})
 
         yield chunk({"role": "assistant", "content": ""})

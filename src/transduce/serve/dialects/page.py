@@ -112,7 +112,6 @@ class Page:
                 yield event({"detected": first})
             async for one in live_translation(service, text, pair, call):
                 yield event(one)
-            yield event({"done": True})
 
         return streamed(request, service, events, error)
 

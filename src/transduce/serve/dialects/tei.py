@@ -35,7 +35,8 @@ class TextEmbeddingsInference:
         fields = await self._fields(request)
         texts = fields.texts("inputs")
         normalize = fields.flag("normalize", True)
-        vectors = await self._vectors(request, texts, normalize)
+        names = [f"input {i + 1}" for i in range(len(texts))]
+        vectors = await self._vectors(request, texts, names, normalize)
         return JSONResponse([list(vector) for vector in vectors])
 
     async def rerank(self, request: Request) -> Response:
@@ -43,7 +44,8 @@ class TextEmbeddingsInference:
         fields = await self._fields(request)
         query, texts = fields.text("query"), fields.texts("texts")
         with_text = fields.flag("return_text", False)
-        first, *rest = await self._vectors(request, [query, *texts], normalize=True)
+        names = ["the query", *(f"texts[{i}]" for i in range(len(texts)))]
+        first, *rest = await self._vectors(request, [query, *texts], names, normalize=True)
         scores = [sum(a * b for a, b in zip(first, one, strict=True)) for one in rest]
         ranked = sorted(range(len(texts)), key=lambda i: -scores[i])
         shown = [
@@ -113,15 +115,16 @@ class TextEmbeddingsInference:
         raise RequestError(424, f"no run of the task {task!r} is served", "model_not_found")
 
     async def _vectors(
-        self, request: Request, texts: Sequence[str], normalize: bool
+        self, request: Request, texts: Sequence[str], names: Sequence[str], normalize: bool
     ) -> list[tuple[float, ...]]:
+        """Embeddings of texts, which have names in the message about a blank one."""
         run = self._run(EMBEDDING)
         async with watched(request, self.service.settings.timeout) as call:
             answers = await self.service.predict(run.name, texts, call)
         vectors = []
-        for number, answer in enumerate(answers, 1):
+        for name, answer in zip(names, answers, strict=True):
             if not getattr(answer, "embedding", None):
-                raise invalid(f"input {number} is blank")
+                raise invalid(f"{name} is blank")
             vectors.append(_unit(answer.embedding) if normalize else answer.embedding)
         return vectors
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transduce.errors import TransduceError
-from transduce.localise.placeholders import PLACEHOLDER
-from transduce.localise.sentences import split_sentences
 from transduce.serve.calls import Call
 from transduce.serve.errors import invalid
-from transduce.serve.joining import StreamJoiner
 from transduce.serve.limits import bounded
 from transduce.serve.page.glossary import Entries, required_by
 from transduce.serve.queue import check_answers
 from transduce.serve.service import Service
+from transduce.serve.untranslated import left_of_records
 
 ALTERNATIVES = 5
 LEAST_SHARE = 0.002
@@ -34,65 +33,26 @@ class Pair(NamedTuple):
 async def live_translation(
     service: Service, text: str, pair: Pair, call: Call
 ) -> AsyncIterator[dict[str, Any]]:
-    """Events: {"text"} with the next part, and {"sentence"} at the end of each.
+    """Events: {"text"} with the next part, {"sentence"} at the end of each, and at the end
+    {"done"}, with what is left "untranslated".
 
-    A sentence has its "source" and its "output", except where the text goes through a pivot.  The
+    A sentence has its "source" and its "output", except where the text goes through a pivot; for
+    one that was not translated its source stands, and "withdrawn" is the text to take back.  The
     glossary applies to sentences with its terms, in a direct translation only.
     """
-    service.check_size([text])
-    path = service.path(pair.source, pair.target)
-    if not path:
-        yield {"text": text}
-        return
-    *first, last = path
-    for near, far in first:
-        (found,) = await service.translate([text], near, far, call)
-        text = found.text
-    pieces = split_sentences(text.replace("\r\n", "\n"), last[0])
-    terms = () if first else pair.terms
-    joiner, output = StreamJoiner(pieces), ""
-    async for index, part in _parts(service, pieces.texts, last, terms, call):
-        if written := joiner.add(index, part):
-            yield {"text": written}
-        output += part or ""
-        if part is None:
-            if not first:
-                yield {"sentence": {"source": pieces.texts[index], "output": output}}
-            output = ""
-    yield {"text": joiner.rest()}
-
-
-async def _parts(
-    service: Service,
-    sentences: Sequence[str],
-    pair: tuple[str, str],
-    terms: Entries,
-    call: Call,
-) -> AsyncIterator[tuple[int, str | None]]:
-    """Parts of the output of each sentence, in order, with None at its end.
-
-    Sentences with placeholders come whole.
-    """
-    whole: dict[int, str] = {}
-    for i, sentence in enumerate(sentences):
-        if PLACEHOLDER.search(sentence):
-            found = await service.translate([sentence], *pair, call, 0, _required(terms, sentence))
-            whole[i] = found[0].text
-    name, tag = service.direct(*pair)
-    queue = service.loaded(name)
-    own = queue.loaded_run().options
-    streamed = [i for i in range(len(sentences)) if i not in whole]
-    options = [bounded(own, _required(terms, sentences[i])) for i in streamed]
-    following = 0
-    async for place, part in queue.stream([tag + sentences[i] for i in streamed], options, call):
-        for i in range(following, streamed[place]):
-            yield i, whole[i]
-            yield i, None
-        following = streamed[place] + (part is None)
-        yield streamed[place], part
-    for i in range(following, len(sentences)):
-        yield i, whole[i]
-        yield i, None
+    records = []
+    direct = len(service.path(pair.source, pair.target)) == 1
+    glossary = functools.partial(required_by, pair.terms)
+    async for part in service.stream(text, pair.source, pair.target, call, glossary):
+        if part.text:
+            yield {"text": part.text}
+        if part.record is not None:
+            records.append(part.record)
+            sentence = {"source": part.record.source, "output": part.record.target}
+            if direct:
+                yield {"sentence": sentence, "withdrawn": part.withdrawn}
+    left = left_of_records(records)
+    yield {"done": True, **({"untranslated": left} if left else {})}
 
 
 def _required(terms: Entries, sentence: str) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 // A file dropped or chosen, translated and given back.
 import { $, el, failed, fault, say } from "./dom.js";
 import * as net from "./net.js";
-import { pair, sourceCode } from "./translate.js";
+import { leftNote, pair, sourceCode } from "./translate.js";
 import { t } from "./words.js";
 
 let running = new AbortController();
@@ -15,13 +15,14 @@ async function send(file) {
   line.textContent = t("fileWorking", file.name);
   try {
     const fields = { file, source: sourceCode() || "auto", target: pair().target };
-    const { translatedFileUrl } = await net.postFile("translate_file", fields, running.signal);
+    const { translatedFileUrl, untranslated } = await net.postFile("translate_file", fields, running.signal);
     const address = translatedFileUrl.slice(translatedFileUrl.lastIndexOf("/download_file/") + 1);
     const name = decodeURIComponent(address).replace(/^download_file\/[^.]*\./, "");
     line.replaceChildren(
       t("fileReady", file.name),
       " ",
       el("a", { href: address, download: name }, t("save", name)),
+      untranslated ? ` ${leftNote(untranslated)}` : "",
     );
     say(t("fileReady", file.name));
   } catch (error) {

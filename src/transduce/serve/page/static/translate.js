@@ -121,6 +121,7 @@ async function translate(signal) {
     glossary: terms(),
   };
   const sentences = [];
+  let left = [];
   let text = "";
   busy(true);
   try {
@@ -129,6 +130,10 @@ async function translate(signal) {
       if (event.detected) {
         S.detected = event.detected.confidence ? event.detected.language : null;
         putLanguages();
+      }
+      if (event.withdrawn) {
+        text = text.slice(0, -event.withdrawn.length) + event.sentence.output;
+        putText(text);
       }
       if (event.sentence) {
         const end = text.length;
@@ -139,6 +144,7 @@ async function translate(signal) {
         $("target").classList.remove("stale");
         putText(text);
       }
+      left = event.untranslated || left;
     }
     if (!text) putText("");
   } catch (error) {
@@ -146,18 +152,22 @@ async function translate(signal) {
     throw error;
   }
   busy(false);
-  finished(text, sentences, signal);
+  finished(text, sentences, left, signal);
 }
 
-function finished(text, sentences, signal) {
+function finished(text, sentences, left, signal) {
   S.sentences = sentences;
   $("copy").hidden = !text || !navigator.clipboard;
   $("explain").hidden = !sentences.length;
   if (terms().length && !isDirect()) $("state").textContent = t("noPivot");
+  if (left.length) $("state").textContent = leftNote(left);
   say(t("ready", text.slice(0, 500)));
   place(sentences);
   if (sentences.length) showSentences(signal).catch(failed);
 }
+
+// A note about lines, blocks or cues that were not translated.
+export const leftNote = (left) => t("left", number(left.length), left[0].reason);
 
 // Find the sentences in the source text, in their order.
 function place(sentences) {
